@@ -1,0 +1,155 @@
+"""What a connector offers, and how it is found: entry points of the group `onceflow.connectors`.
+
+The service never imports a connector by name; it asks for the one that the pipeline file names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+from onceflow.clock import Deadline
+from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow.contracts.source import Source, SourceSpec
+from onceflow.errors import ConfigError, Fault
+
+ENTRY_POINT_GROUP = "onceflow.connectors"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach the brokers. Not part of a pipeline; may hold secrets, so it is never printed.
+
+    Args:
+        bootstrap_servers: `host:port`, comma separated.
+        properties: further client settings, by librdkafka's names (security, time-outs).
+    """
+
+    bootstrap_servers: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic as it should be created. `replication=-1` takes the broker's default."""
+
+    name: str
+    partitions: int
+    replication: int = -1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as it is.
+
+    Args:
+        name: of the topic.
+        topic_id: changes when the topic is deleted and created again.
+        partitions: how many.
+        replication: smallest number of replicas of any partition.
+        config: its effective settings.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """One record as read from a topic, with its plain headers."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
+class Broker(Protocol):
+    """Look-ups and plain reads and writes, for preflight, tools and repair. Never for output."""
+
+    def brokers(self, deadline: Deadline) -> int:
+        """How many brokers are alive.
+
+        Raises:
+            ConfigError: nobody answers at the address; names it.
+        """
+
+    def broker_config(self, deadline: Deadline) -> Mapping[str, str]:
+        """Settings of one broker, e.g. `transaction.state.log.min.isr`."""
+
+    def topic(self, name: str, deadline: Deadline) -> TopicInfo | None:
+        """The topic, or None if it does not exist."""
+
+    def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
+        """Create a topic and wait until it can be written. Existing already is no error."""
+
+    def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
+        """partition -> (log start offset, last stable offset, high watermark)."""
+
+    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
+        """(topic, partition) -> committed offset of a group; empty if there is none."""
+
+    def group_members(self, group: str, deadline: Deadline) -> int:
+        """How many consumers have joined a group."""
+
+    def read(
+        self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
+    ) -> Iterator[ReadRecord]:
+        """Committed records of partition -> [start, end), partition by partition, in order."""
+
+    def publish(
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], deadline: Deadline
+    ) -> int:
+        """Write (key, value) pairs as any ordinary producer would; returns how many were acked."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class Connector(Protocol):
+    """One kind of system that pipelines read from and write to."""
+
+    def source_faults(self, options: Mapping[str, Any]) -> Sequence[Fault]:
+        """What is wrong with the connector's block of a source; `where` relative to the block."""
+
+    def source(self, spec: SourceSpec, connection: Connection) -> Source:
+        """Make a source. Only stores; connects at first use. The result can be pickled."""
+
+    def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
+        """Make a fresh incarnation of a transactional id. Only stores."""
+
+    def ledger(self, pipeline: str, connection: Connection) -> Ledger:
+        """Make a reader of the pipeline's ledger. Only stores."""
+
+    def broker(self, connection: Connection) -> Broker:
+        """Make a look-up client. Only stores."""
+
+    def partition_of(self, partitioner: str, key: bytes | None, partitions: int) -> int:
+        """Partition of a key. `partitioner` is crc32 or murmur2; a null key goes to 0."""
+
+    def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
+        """Encode rows as plain Avro datums (no container, no registry prefix)."""
+
+
+def find_connector(name: str) -> Connector:
+    """Load the connector that is registered under `name`.
+
+    Raises:
+        ConfigError: none is; lists those that are.
+    """
+    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in found:
+        raise ConfigError(
+            "unknown connector", subject=name, expected=f"one of {', '.join(sorted(found))}"
+        )
+    connector: Connector = found[name].load()
+    return connector

@@ -1,0 +1,136 @@
+"""What the protocol needs of Kafka: incarnations that write one transaction, and a ledger to read.
+
+These are the only two ways in which the product writes output. Every implementation, fakes
+included, passes `tests/support/contract_sink.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from onceflow.clock import Deadline
+from onceflow.protocol.ledger import HeadEntry, OwnerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """One record to write, to an explicit partition.
+
+    Args:
+        partition: decided by us, never by the client.
+        key: or None.
+        value: or None, which on a compacted topic deletes the key.
+        header: packed record header, or None for ledger entries.
+        timestamp_ms: unix milliseconds, or None for the broker's choice.
+    """
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    header: bytes | None = None
+    timestamp_ms: int | None = None
+
+
+class Incarnation(Protocol):
+    """One initialisation of one transactional id. Carries at most one transaction, then is dropped.
+
+    No Python client speaks KIP-890, so a late EndTxn may end a *later* transaction of the same
+    producer epoch; an epoch that has only one transaction is immune.
+    """
+
+    @property
+    def transactional_id(self) -> str:
+        """The id that this incarnation was made for."""
+
+    def initialise(self, deadline: Deadline) -> None:
+        """Fence every older incarnation of this id and wait until its transaction is decided.
+
+        After it returned, markers of every older transaction of the id are written. It does not
+        tell whether we are still the owner: read `owner` before anything else.
+
+        Raises:
+            DeadlineError: not done in time; the id may or may not have been fenced.
+            ConfigError: the broker refuses for good (authorisation, transaction time-out).
+        """
+
+    def begin(self) -> None:
+        """Begin the one transaction. Local: nothing is sent."""
+
+    def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+        """Queue records in the transaction, waiting for room when the queue is full.
+
+        Returns:
+            How many were queued.
+
+        Raises:
+            AbortableError: the client or broker refused; abort and run the batch again.
+            RecordError: this record can never be written (too large, no such partition).
+            FencedError: a newer incarnation of the id exists.
+            DeadlineError: no room in time. Abort.
+        """
+
+    def send_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
+    ) -> None:
+        """Commit `(topic, partition) -> next offset` for `group` within the transaction.
+
+        Raises:
+            AbortableError, FencedError, DeadlineError: as for `send`.
+        """
+
+    def commit(self, deadline: Deadline) -> None:
+        """Commit. Returns only if the coordinator acknowledged; markers may land a little later.
+
+        Raises:
+            FencedError: a newer incarnation exists. **The transaction may have been committed**:
+                the answer can be that of a retried EndTxn.
+            OutcomeUnknownError: no answer, or one that proves nothing.
+            AbortableError: a record of the transaction failed; it was not committed. Abort.
+        """
+
+    def abort(self, deadline: Deadline) -> None:
+        """Abort, best effort: never raises for Kafka's answers. The next `initialise` decides."""
+
+    def discard(self) -> None:
+        """Free the client without waiting for the broker. Safe to call twice and at any point."""
+
+
+class Ledger(Protocol):
+    """Reads the two entries. All reads are read_committed, from the leader."""
+
+    def create(self, partitions: int, deadline: Deadline) -> None:
+        """Create the topic if it does not exist, compacted, with a week of history.
+
+        Raises:
+            ConfigError: it exists with fewer partitions or another cleanup policy.
+        """
+
+    def exists(self, deadline: Deadline) -> bool:
+        """Whether the ledger's topic exists."""
+
+    def read_owner(self, deadline: Deadline) -> OwnerEntry | None:
+        """The newest `owner` up to the high watermark taken at the call, or None.
+
+        Waits for transactions that are open or not yet marked.
+
+        Raises:
+            DeadlineError: still undecided at the end of the budget.
+        """
+
+    def read_head(self, slot: int, deadline: Deadline) -> HeadEntry | None:
+        """The newest `head` of a slot up to the high watermark taken at the call, or None.
+
+        The high watermark, not the last stable offset: an open transaction of somebody else would
+        hide our own last commit.
+
+        Raises:
+            DeadlineError: still undecided at the end of the budget.
+        """
+
+    def history(self, slot: int, deadline: Deadline) -> Iterator[HeadEntry]:
+        """Every `head` still readable, oldest first."""
+
+    def close(self) -> None:
+        """Let go of connections."""

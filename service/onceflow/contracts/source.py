@@ -1,0 +1,150 @@
+"""What a rewindable source must do. Plain Python and Arrow: no Spark, so it can be tested alone.
+
+A source turns a *position* (a small JSON object) into records. Spark logs the end position of a
+batch before it reads it; whatever a source needs to read the same records again must be in it.
+`onceflow.devkit.conformance` checks any implementation against these promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from onceflow.protocol.ledger import Range
+
+Position: TypeAlias = Mapping[str, Any]
+"""JSON object. Compared as canonical text: equal positions must be equal JSON."""
+TopicRanges: TypeAlias = Mapping[str, Mapping[int, Range]]
+"""topic -> partition -> half-open range of offsets."""
+
+META_COLUMNS: Mapping[str, pa.DataType] = {
+    "_key": pa.binary(),
+    "_topic": pa.string(),
+    "_partition": pa.int32(),
+    "_offset": pa.int64(),
+    "_timestamp": pa.timestamp("us", tz="UTC"),
+}
+"""Columns every source offers beside those of the payload; `_timestamp` is the record's own."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a source can promise. Exactly once needs all three.
+
+    Args:
+        is_replayable: a split can be read again later, within the retention of the origin.
+        has_stable_ranges: the same split always holds the same records.
+        is_ordered: a split yields its records in the same order every time.
+    """
+
+    is_replayable: bool
+    has_stable_ranges: bool
+    is_ordered: bool
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """One entry of `sources` in a pipeline file, after validation.
+
+    Args:
+        name: the view's name in the query.
+        options: the connector's own block, e.g. `topics`, `starting`, `max_records_per_batch`.
+        format: how payloads are decoded: json, csv, text, binary, avro.
+        format_options: the format's own settings, e.g. an Avro schema.
+        schema: the columns that the query uses, in the order that `read` must yield them; names in
+            `META_COLUMNS` are filled from the record itself, all others from its payload.
+        lateness_ms: how far behind the newest event a record may be; guides the planning of a
+            backlog. None if the source has no event time.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    format: str
+    schema: pa.Schema
+    format_options: Mapping[str, Any] = field(default_factory=dict)
+    lateness_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """A range that one task reads. Pickled to the workers.
+
+    Args:
+        topic: where from.
+        partition: of the topic.
+        start: first offset to read.
+        end: next offset to read after this split; `start < end`.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Source(Protocol):
+    """Reads one origin in ranges.
+
+    Planning methods run in one process on the driver, `read` in many workers; an instance is
+    pickled to each of them before its first use and shares nothing with the others.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this source promises."""
+
+    def initial_position(self) -> Position:
+        """Where a new pipeline starts, after the user's `starting`. Asked again if batch 0 replays.
+
+        Raises:
+            ConfigError: the origin does not exist, or `starting` cannot be resolved.
+        """
+
+    def latest_position(self, start: Position, max_records: int | None) -> Position:
+        """How far the next batch, which begins at `start`, may read.
+
+        Guaranteed: every record before it is decided (committed or aborted); `start` itself,
+        unchanged, if there is nothing new; never a partition behind `start`. May wait a bounded
+        time for something new. If `start` came from `initial_position`, the result holds the start
+        of every partition, so that `splits` no longer depends on `start`.
+
+        Args:
+            start: where the batch begins.
+            max_records: bound on the records of the batch, or None. Offsets without a record count.
+
+        Raises:
+            CorruptionError: the origin was deleted and created again, or is shorter than `start`.
+        """
+
+    def freeze_latest(self) -> None:
+        """From now on, no `latest_position` lies beyond what exists at this moment."""
+
+    def ranges(self, start: Position | None, end: Position) -> TopicRanges:
+        """What lies between two positions; pure. Every partition of `end`, also empty ranges.
+
+        Args:
+            start: end of the batch before, or None if there is none.
+            end: end of this batch, as logged.
+        """
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Cut a batch into tasks; pure: a replay gets the same splits."""
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Read a split, in offset order, with the columns of the spec's schema.
+
+        Guaranteed: exactly the committed records of the range; the same bytes every time.
+
+        Raises:
+            RecordError: a payload cannot be decoded; names topic, partition and offset.
+            CorruptionError: part of the range no longer exists (retention); names range and cure.
+        """
+
+    def committed(self, position: Position) -> None:
+        """Everything before `position` is durable in the output. May free resources."""
+
+    def close(self) -> None:
+        """Let go of connections. The instance is not used again."""

@@ -1,0 +1,82 @@
+"""Named places at which a test can kill or freeze this process (protocol, section 8).
+
+A crash point costs one look into a module variable. It is armed by the environment, e.g.
+`ONCEFLOW_CRASH_POINT=after_commit:kill:3`: at the third arrival the process kills itself with
+SIGKILL (`kill`) or freezes itself with SIGSTOP (`stop`). Before it does, it writes the point's name
+into the file named by `ONCEFLOW_CRASH_PROOF`, so that a test can tell that its fault fired.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from onceflow.errors import ConfigError
+
+ENVIRONMENT_VARIABLE = "ONCEFLOW_CRASH_POINT"
+PROOF_VARIABLE = "ONCEFLOW_CRASH_PROOF"
+
+
+class CrashPoint(StrEnum):
+    """Every place where a crash leaves another mixture of what is durable and what is not."""
+
+    AFTER_OFFSET_LOG = "after_offset_log"
+    BEFORE_CLAIM = "before_claim"
+    AFTER_CLAIM = "after_claim"
+    MID_FENCE = "mid_fence"
+    AFTER_FENCE = "after_fence"
+    AFTER_HEAD_READ = "after_head_read"
+    BEFORE_BEGIN = "before_begin"
+    MID_PRODUCE = "mid_produce"
+    BEFORE_HEAD = "before_head"
+    BEFORE_COMMIT = "before_commit"
+    COMMIT_UNKNOWN = "commit_unknown"
+    AFTER_COMMIT = "after_commit"
+    AFTER_SPARK_COMMIT = "after_spark_commit"
+    MID_STATE_SNAPSHOT = "mid_state_snapshot"
+    LANE_REINIT = "lane_reinit"
+    AFTER_EFFECT = "after_effect"
+    BEFORE_OFFSET_COMMIT = "before_offset_commit"
+
+
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+@dataclass
+class _Armed:
+    point: CrashPoint
+    signal: signal.Signals
+    arrivals_left: int
+
+
+def _parse(text: str | None) -> _Armed | None:
+    if not text:
+        return None
+    parts = text.split(":")
+    try:
+        name, action, arrivals = parts[0], *(parts[1:2] or ["kill"]), *(parts[2:3] or ["1"])
+        return _Armed(CrashPoint(name), _SIGNALS[action], int(arrivals))
+    except (ValueError, KeyError) as error:
+        raise ConfigError(
+            "unreadable crash point",
+            subject=ENVIRONMENT_VARIABLE,
+            expected="POINT[:kill|stop[:ARRIVALS]]",
+            found=text,
+        ) from error
+
+
+_armed = _parse(os.environ.get(ENVIRONMENT_VARIABLE))
+
+
+def reach(point: CrashPoint) -> None:
+    """Die or freeze here if this point is armed and this is the arrival that was asked for."""
+    if _armed is None or _armed.point is not point:
+        return
+    _armed.arrivals_left -= 1
+    if _armed.arrivals_left == 0:
+        if proof := os.environ.get(PROOF_VARIABLE):
+            Path(proof).write_text(point.value)
+        os.kill(os.getpid(), _armed.signal)

@@ -1,0 +1,103 @@
+"""Names and identities of the protocol. Everything that is stable across restarts comes from here.
+
+No name holds a uuid, an attempt, a host or a producer epoch: Kafka fences by name, so a successor
+must arrive at the very names of its predecessor.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NewType
+
+from onceflow.errors import ConfigError
+
+FencingToken = NewType("FencingToken", int)
+"""Number of a take-over; orders drivers for people and messages. It decides nothing."""
+
+DRIVER_SLOT = 0
+"""The one writer slot that lives on the driver."""
+
+OWNER_PARTITION = 0
+"""Ledger partition of the key `owner`; kept apart so that an open lane cannot hide a claim."""
+
+_PIPELINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, order=True)
+class BatchKey:
+    """Spark's identity of a micro-batch. `batch_id` alone restarts at 0 on a new checkpoint."""
+
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, order=True)
+class LaneId:
+    """One transactional id of a writer slot. Both numbers count from 0."""
+
+    slot: int
+    lane: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many slots and lanes exist. The layout in the ledger never shrinks (protocol 3.1)."""
+
+    slots: int
+    lanes: int
+
+    def covering(self, other: Layout) -> Layout:
+        """The smallest layout that has every lane of both."""
+        return Layout(max(self.slots, other.slots), max(self.lanes, other.lanes))
+
+    def lane_ids(self) -> Iterator[LaneId]:
+        """Every lane, slot by slot."""
+        return (LaneId(s, n) for s in range(self.slots) for n in range(self.lanes))
+
+
+def check_pipeline_name(name: str) -> str:
+    """Return `name` if topics, groups and transactional ids can be made of it.
+
+    Raises:
+        ConfigError: it is empty, longer than 63, or holds other characters than [a-z0-9-].
+    """
+    if not _PIPELINE_NAME.fullmatch(name):
+        raise ConfigError(
+            "unusable pipeline name",
+            subject=repr(name),
+            expected="1 to 63 of [a-z0-9-], beginning and ending with a letter or digit",
+        )
+    return name
+
+
+def ledger_topic(pipeline: str) -> str:
+    """Compacted topic with `owner` in partition 0 and slot s's `head` in partition 1 + s."""
+    return f"onceflow.ledger.{pipeline}"
+
+
+def head_partition(slot: int) -> int:
+    """Ledger partition that holds the `head` of a slot."""
+    return 1 + slot
+
+
+def owner_transactional_id(pipeline: str) -> str:
+    """Transactional id that claims are written with."""
+    return f"onceflow.{pipeline}.owner"
+
+
+def lane_transactional_id(pipeline: str, lane_id: LaneId) -> str:
+    """Transactional id of one lane."""
+    return f"onceflow.{pipeline}.s{lane_id.slot}.l{lane_id.lane}"
+
+
+def consumer_group(pipeline: str) -> str:
+    """Group that shows the source position to ordinary lag tools. Nothing may join it."""
+    return f"onceflow.{pipeline}"
+
+
+def pipeline_tag(pipeline: str) -> int:
+    """32-bit mark of a pipeline in record headers: crc32 of its UTF-8 name."""
+    return zlib.crc32(pipeline.encode())

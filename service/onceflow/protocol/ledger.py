@@ -1,0 +1,285 @@
+"""The two entries of the ledger, `owner` and `head`: their fields, their JSON and its checks.
+
+The ledger is the only truth about what was committed. Its values are canonical JSON (sorted keys,
+no blanks), so that equal entries are equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias
+
+from onceflow.errors import CorruptionError
+from onceflow.protocol.identity import BatchKey, FencingToken, Layout
+from onceflow.protocol.record import FIRST_SEQUENCE
+
+OWNER_KEY = b"owner"
+HEAD_KEY = b"head"
+VERSION = 1
+NOTHING_COMMITTED = -1
+"""`batch_id` of a head that was registered and has no batch yet."""
+
+Range: TypeAlias = tuple[int, int]
+"""Half-open range of source offsets: first to read, next to read."""
+SourceRanges: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Range]]]
+"""source name -> topic -> partition -> range. Every partition of the position, also empty ones."""
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no blanks: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+@dataclass(frozen=True)
+class OwnerEntry:
+    """Who may write.
+
+    Args:
+        token: one more than the previous owner's; from 1.
+        run_id: of the take-over attempt. "Mine" means this and nothing else.
+        host: where it runs; for people.
+        started_at_ms: when it was claimed, by the claimer's clock; for people.
+        max_layout: covers every lane that any owner so far has used.
+    """
+
+    token: FencingToken
+    run_id: str
+    host: str
+    started_at_ms: int
+    max_layout: Layout
+
+    def to_json(self) -> bytes:
+        """Encode as canonical JSON."""
+        return canonical_json(
+            {
+                "v": VERSION,
+                "token": self.token,
+                "run_id": self.run_id,
+                "host": self.host,
+                "started_at_ms": self.started_at_ms,
+                "max_slots": self.max_layout.slots,
+                "max_lanes": self.max_layout.lanes,
+            }
+        ).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> OwnerEntry:
+        """Decode. Raises CorruptionError for anything that `to_json` does not write."""
+        fields = _fields(OWNER_KEY, data)
+        try:
+            layout = Layout(fields["max_slots"], fields["max_lanes"])
+            return cls(
+                FencingToken(fields["token"]),
+                fields["run_id"],
+                fields["host"],
+                fields["started_at_ms"],
+                layout,
+            )
+        except (KeyError, TypeError) as error:
+            raise _unreadable(OWNER_KEY, data) from error
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """How many records a batch read, dropped as late, rejected and wrote."""
+
+    read: int = 0
+    late: int = 0
+    rejected: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """The output at one point of its history.
+
+    Args:
+        topic: the output topic.
+        partitions: its partition count, pinned at registration.
+        layout: slots and lanes of the writer.
+        sequence: partition -> (first, last) sequence of this batch; for a partition that the batch
+            did not touch, first is last + 1. Holds every partition that was ever written.
+    """
+
+    topic: str
+    partitions: int
+    layout: Layout
+    sequence: Mapping[int, Range] = field(default_factory=dict)
+
+    def next_sequence(self, partition: int) -> int:
+        """Sequence of the next record in `partition`."""
+        if partition not in self.sequence:
+            return FIRST_SEQUENCE
+        return self.sequence[partition][1] + 1
+
+    def advanced(self, counts: Mapping[int, int]) -> SinkState:
+        """State after a batch that adds `counts[partition]` records to each partition."""
+        sequence = {}
+        for partition in sorted({*self.sequence, *counts}):
+            first = self.next_sequence(partition)
+            sequence[partition] = (first, first + counts.get(partition, 0) - 1)
+        return replace(self, sequence=sequence)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What Spark pinned before it ran the batch; a replay has exactly the same.
+
+    Args:
+        sources: what the batch reads.
+        event_watermark_ms: Spark's watermark that the batch runs under.
+        batch_timestamp_ms: the batch's clock; also the timestamp of its output records.
+    """
+
+    sources: SourceRanges
+    event_watermark_ms: int
+    batch_timestamp_ms: int
+
+    def tag(self) -> int:
+        """32-bit mark for record headers: crc32 of the canonical JSON."""
+        return zlib.crc32(canonical_json(_plan_json(self)).encode())
+
+
+@dataclass(frozen=True)
+class HeadEntry:
+    """The last committed batch of a writer slot: the position of the pipeline.
+
+    Args:
+        pipeline: name of the pipeline.
+        generation: from 1.
+        batch: Spark's query id, and the batch id, or `NOTHING_COMMITTED` after a registration.
+        token: of the owner that wrote it.
+        run_id: of the owner that wrote it.
+        plan: what the batch read.
+        sink: where the output stands after the batch.
+        records: counts of this batch.
+        digest: `digest_of` its output rows; empty for a registration.
+        plan_hash: sha256 of query, schema and the settings that change results.
+        note: why an operator wrote it (new generation, adopt, rebuild); empty for a batch.
+    """
+
+    pipeline: str
+    generation: int
+    batch: BatchKey
+    token: FencingToken
+    run_id: str
+    plan: BatchPlan
+    sink: SinkState
+    records: RecordCounts
+    digest: str
+    plan_hash: str
+    note: str = ""
+
+    def to_json(self) -> bytes:
+        """Encode as canonical JSON."""
+        sink = {
+            "topic": self.sink.topic,
+            "partitions": self.sink.partitions,
+            "slots": self.sink.layout.slots,
+            "lanes": self.sink.layout.lanes,
+            "sequence": {str(p): list(r) for p, r in self.sink.sequence.items()},
+        }
+        return canonical_json(
+            {
+                "v": VERSION,
+                "pipeline": self.pipeline,
+                "generation": self.generation,
+                "query_id": self.batch.query_id,
+                "batch_id": self.batch.batch_id,
+                "token": self.token,
+                "run_id": self.run_id,
+                **_plan_json(self.plan),
+                "sink": sink,
+                "records": asdict(self.records),
+                "digest": self.digest,
+                "plan": self.plan_hash,
+                "note": self.note,
+            }
+        ).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> HeadEntry:
+        """Decode. Raises CorruptionError for anything that `to_json` does not write."""
+        fields = _fields(HEAD_KEY, data)
+        try:
+            sink = fields["sink"]
+            return cls(
+                pipeline=fields["pipeline"],
+                generation=fields["generation"],
+                batch=BatchKey(fields["query_id"], fields["batch_id"]),
+                token=FencingToken(fields["token"]),
+                run_id=fields["run_id"],
+                plan=BatchPlan(
+                    sources_from_json(fields["sources"]),
+                    fields["event_watermark_ms"],
+                    fields["batch_timestamp_ms"],
+                ),
+                sink=SinkState(
+                    sink["topic"],
+                    sink["partitions"],
+                    Layout(sink["slots"], sink["lanes"]),
+                    {int(p): (r[0], r[1]) for p, r in sink["sequence"].items()},
+                ),
+                records=RecordCounts(**fields["records"]),
+                digest=fields["digest"],
+                plan_hash=fields["plan"],
+                note=fields["note"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise _unreadable(HEAD_KEY, data) from error
+
+
+def sources_to_json(sources: SourceRanges) -> dict[str, Any]:
+    """Ranges as JSON values: partitions become text, ranges become lists."""
+    return {
+        name: {t: {str(p): list(r) for p, r in ranges.items()} for t, ranges in topics.items()}
+        for name, topics in sources.items()
+    }
+
+
+def sources_from_json(value: Mapping[str, Any]) -> SourceRanges:
+    """Inverse of `sources_to_json`."""
+    return {
+        name: {
+            t: {int(p): (int(r[0]), int(r[1])) for p, r in ranges.items()}
+            for t, ranges in topics.items()
+        }
+        for name, topics in value.items()
+    }
+
+
+def plan_hash(description: Mapping[str, object]) -> str:
+    """SHA-256 of whatever changes the results of a query, as canonical JSON."""
+    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
+
+
+def _plan_json(plan: BatchPlan) -> dict[str, Any]:
+    return {
+        "sources": sources_to_json(plan.sources),
+        "event_watermark_ms": plan.event_watermark_ms,
+        "batch_timestamp_ms": plan.batch_timestamp_ms,
+    }
+
+
+def _fields(key: bytes, data: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        raise _unreadable(key, data) from error
+    if not isinstance(fields, dict) or fields.get("v") != VERSION:
+        raise _unreadable(key, data)
+    return fields
+
+
+def _unreadable(key: bytes, data: bytes) -> CorruptionError:
+    return CorruptionError(
+        "unreadable ledger entry",
+        subject=key.decode(),
+        expected=f"an entry of version {VERSION}",
+        found=repr(data[:120]),
+        then="stopping; `onceflow ledger rebuild` reconstructs it from the output",
+    )
