@@ -236,7 +236,10 @@ class HeadEntry:
 def sources_to_json(sources: SourceRanges) -> dict[str, Any]:
     """Ranges as JSON values: partitions become text, ranges become lists."""
     return {
-        name: {t: {str(p): list(r) for p, r in ranges.items()} for t, ranges in topics.items()}
+        name: {
+            t: {str(p): list(r) for p, r in ranges.items()}
+            for t, ranges in topics.items()
+        }
         for name, topics in sources.items()
     }
 

@@ -1,0 +1,262 @@
+"""The commit protocol as a pure state machine: where it is decided whether a batch is written.
+
+`judge` (of a `Proposal`) is the commit decision. `start` and `step` lead one proposal from that
+decision to its end; the runtime executes the actions and reports what happened, nothing else.
+
+    start ── judge ─┬─ SKIP ──────────────────────────────────────────────► SKIPPED
+                    ├─ HALT ── CONFIRMING_HALT ─(mine)─► HALTED   (not mine)─► STOPPED
+                    └─ WRITE ─ AWAITING_LANE ─ BEGINNING ─ SENDING_RECORDS ─ SENDING_HEAD
+                                  ▲              ─ SENDING_OFFSETS ─ COMMITTING ─► COMMITTED
+           refused before commit: └─ ABORTING ─► (attempts used up, or for good) FAILED
+           fenced: CONFIRMING_OWNER ─(not mine)─► STOPPED
+           fenced and mine, or outcome unknown: RESETTLING ─ READING_HEAD ─► judge again
+
+After "fenced" or "unknown" nothing is written before `head` was read behind a re-initialised lane:
+the commit may have happened. A refusal that comes back from the commit itself counts as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Protocol, TypeAlias
+
+from onceflow.errors import InvariantError
+from onceflow.protocol.ledger import HeadEntry
+
+MAX_ATTEMPTS = 5
+"""Transactions tried for one proposal. More refusals in a row are no passing trouble."""
+
+
+class Verdict(Enum):
+    """What is to be done with a proposal, given `head`."""
+
+    WRITE = auto()
+    SKIP = auto()
+    """It is committed already."""
+    HALT = auto()
+    """Checkpoint and ledger contradict each other."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict and, for HALT, the facts behind it.
+
+    Args:
+        verdict: what to do.
+        expected: what the ledger demands.
+        found: what the proposal says.
+    """
+
+    verdict: Verdict
+    expected: str = ""
+    found: str = ""
+
+
+class Proposal(Protocol):
+    """Something that wants to become the next `head`."""
+
+    def judge(self, head: HeadEntry | None) -> Judgement:
+        """Compare with the position of the ledger. Pure."""
+
+
+class Phase(Enum):
+    """Where a proposal is on its way."""
+
+    AWAITING_LANE = auto()
+    BEGINNING = auto()
+    SENDING_RECORDS = auto()
+    SENDING_HEAD = auto()
+    SENDING_OFFSETS = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    CONFIRMING_OWNER = auto()
+    RESETTLING = auto()
+    READING_HEAD = auto()
+    CONFIRMING_HALT = auto()
+    COMMITTED = auto()
+    SKIPPED = auto()
+    HALTED = auto()
+    STOPPED = auto()
+    FAILED = auto()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the proposal has ended."""
+        return self in _FINAL
+
+
+_FINAL = frozenset(
+    {Phase.COMMITTED, Phase.SKIPPED, Phase.HALTED, Phase.STOPPED, Phase.FAILED}
+)
+
+
+class Action(Enum):
+    """What the runtime must do next; exactly one is outstanding until the proposal has ended."""
+
+    ACQUIRE_LANE = auto()
+    """Take a READY lane. Answer: LANE_GRANTED or LANE_FENCED."""
+    BEGIN = auto()
+    SEND_RECORDS = auto()
+    SEND_HEAD = auto()
+    SEND_OFFSETS = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    """Abort and release the lane."""
+    READ_OWNER = auto()
+    RESETTLE_LANE = auto()
+    """Release the lane and lead it to READY again, which decides its transaction."""
+    READ_HEAD = auto()
+    """To the high watermark."""
+    RELEASE_LANE = auto()
+    """No answer is due: the proposal has ended."""
+
+
+class Event(Enum):
+    """What an action came to."""
+
+    LANE_GRANTED = auto()
+    DONE = auto()
+    REFUSED = auto()
+    """The transaction must be aborted; trying again may help."""
+    REFUSED_FOR_GOOD = auto()
+    """The transaction must be aborted; trying again cannot help."""
+    FENCED = auto()
+    UNKNOWN = auto()
+    """No answer to a commit, or one that proves nothing."""
+    OWNER_IS_MINE = auto()
+    OWNER_IS_NOT_MINE = auto()
+    LANE_READY = auto()
+    LANE_FENCED = auto()
+
+
+@dataclass(frozen=True)
+class HeadRead:
+    """READ_HEAD came back with the ledger's position."""
+
+    head: HeadEntry | None
+
+
+@dataclass(frozen=True)
+class CommitState:
+    """One proposal on its way.
+
+    Args:
+        phase: where it is.
+        proposal: what wants to be committed.
+        attempts: transactions begun so far.
+        judgement: of the newest `head` that was read.
+        is_refused_for_good: the running abort ends in FAILED whatever attempts are left.
+    """
+
+    phase: Phase
+    proposal: Proposal
+    attempts: int
+    judgement: Judgement
+    is_refused_for_good: bool = False
+
+
+Step: TypeAlias = tuple[CommitState, tuple[Action, ...]]
+
+
+def start(proposal: Proposal, head: HeadEntry | None) -> Step:
+    """Judge a proposal against a `head` that this driver knows to be current."""
+    state = CommitState(Phase.READING_HEAD, proposal, 0, Judgement(Verdict.HALT))
+    return _judge(state, head)
+
+
+def step(state: CommitState, event: Event | HeadRead) -> Step:
+    """Next state and what to do.
+
+    Raises:
+        InvariantError: `event` cannot happen in this phase.
+    """
+    if isinstance(event, HeadRead):
+        if state.phase is not Phase.READING_HEAD:
+            raise _impossible(state, "HeadRead")
+        return _judge(state, event.head)
+    if (state.phase, event) not in TRANSITIONS:
+        raise _impossible(state, event.name)
+    return TRANSITIONS[state.phase, event](state)
+
+
+def _impossible(state: CommitState, event: str) -> InvariantError:
+    return InvariantError(
+        "impossible event for a commit", subject=state.phase.name, found=event
+    )
+
+
+def _judge(state: CommitState, head: HeadEntry | None) -> Step:
+    judgement = state.proposal.judge(head)
+    state = replace(state, judgement=judgement)
+    if judgement.verdict is Verdict.SKIP:
+        return replace(state, phase=Phase.SKIPPED), ()
+    if judgement.verdict is Verdict.HALT:
+        # Another driver may have moved `head`; then we are fenced and nothing is corrupt.
+        return replace(state, phase=Phase.CONFIRMING_HALT), (Action.READ_OWNER,)
+    return _next_attempt(state)
+
+
+def _next_attempt(state: CommitState) -> Step:
+    if state.is_refused_for_good or state.attempts == MAX_ATTEMPTS:
+        return replace(state, phase=Phase.FAILED), ()
+    return replace(state, phase=Phase.AWAITING_LANE), (Action.ACQUIRE_LANE,)
+
+
+def _begin(state: CommitState) -> Step:
+    return replace(state, phase=Phase.BEGINNING, attempts=state.attempts + 1), (
+        Action.BEGIN,
+    )
+
+
+def _abort_for_good(state: CommitState) -> Step:
+    return replace(state, phase=Phase.ABORTING, is_refused_for_good=True), (
+        Action.ABORT,
+    )
+
+
+def _to(phase: Phase, *actions: Action) -> Callable[[CommitState], Step]:
+    return lambda state: (replace(state, phase=phase), actions)
+
+
+_abort = _to(Phase.ABORTING, Action.ABORT)
+# Look before initialising again: a fenced zombie that re-initialised first would fence its
+# healthy successor for nothing.
+_confirm_owner = _to(Phase.CONFIRMING_OWNER, Action.READ_OWNER)
+_resettle = _to(Phase.RESETTLING, Action.RESETTLE_LANE)
+_stop = _to(Phase.STOPPED)
+_E = Event
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Callable[[CommitState], Step]] = {
+    (Phase.AWAITING_LANE, _E.LANE_GRANTED): _begin,
+    (Phase.AWAITING_LANE, _E.LANE_FENCED): _stop,
+    (Phase.BEGINNING, _E.DONE): _to(Phase.SENDING_RECORDS, Action.SEND_RECORDS),
+    (Phase.BEGINNING, _E.REFUSED): _abort,
+    (Phase.BEGINNING, _E.FENCED): _confirm_owner,
+    (Phase.SENDING_RECORDS, _E.DONE): _to(Phase.SENDING_HEAD, Action.SEND_HEAD),
+    (Phase.SENDING_RECORDS, _E.REFUSED): _abort,
+    (Phase.SENDING_RECORDS, _E.REFUSED_FOR_GOOD): _abort_for_good,
+    (Phase.SENDING_RECORDS, _E.FENCED): _confirm_owner,
+    (Phase.SENDING_HEAD, _E.DONE): _to(Phase.SENDING_OFFSETS, Action.SEND_OFFSETS),
+    (Phase.SENDING_HEAD, _E.REFUSED): _abort,
+    (Phase.SENDING_HEAD, _E.REFUSED_FOR_GOOD): _abort_for_good,
+    (Phase.SENDING_HEAD, _E.FENCED): _confirm_owner,
+    (Phase.SENDING_OFFSETS, _E.DONE): _to(Phase.COMMITTING, Action.COMMIT),
+    (Phase.SENDING_OFFSETS, _E.REFUSED): _abort,
+    (Phase.SENDING_OFFSETS, _E.REFUSED_FOR_GOOD): _abort_for_good,
+    (Phase.SENDING_OFFSETS, _E.FENCED): _confirm_owner,
+    (Phase.COMMITTING, _E.DONE): _to(Phase.COMMITTED, Action.RELEASE_LANE),
+    (Phase.COMMITTING, _E.REFUSED): _resettle,
+    (Phase.COMMITTING, _E.REFUSED_FOR_GOOD): _resettle,
+    (Phase.COMMITTING, _E.UNKNOWN): _resettle,
+    (Phase.COMMITTING, _E.FENCED): _confirm_owner,
+    (Phase.ABORTING, _E.DONE): _next_attempt,
+    (Phase.CONFIRMING_OWNER, _E.OWNER_IS_MINE): _resettle,
+    (Phase.CONFIRMING_OWNER, _E.OWNER_IS_NOT_MINE): _stop,
+    (Phase.RESETTLING, _E.LANE_READY): _to(Phase.READING_HEAD, Action.READ_HEAD),
+    (Phase.RESETTLING, _E.LANE_FENCED): _stop,
+    (Phase.CONFIRMING_HALT, _E.OWNER_IS_MINE): _to(Phase.HALTED),
+    (Phase.CONFIRMING_HALT, _E.OWNER_IS_NOT_MINE): _stop,
+}
+"""Every possible pair; `HeadRead` is possible in READING_HEAD alone."""

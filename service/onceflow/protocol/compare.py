@@ -1,0 +1,240 @@
+"""Checkpoint against ledger: the table of protocol section 7, as one pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from onceflow.errors import CorruptionError, LineageError, OnceflowError
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    HeadEntry,
+    SourceRanges,
+    sources_to_json,
+)
+
+
+class Remedy(Enum):
+    """What an operator may ask for when a start was refused."""
+
+    ADOPT = "adopt"
+    """Make the checkpoint's plan follow the ledger."""
+    NEW_GENERATION = "new-generation"
+    """Start on a new checkpoint; sequences go on."""
+    REBUILD = "rebuild"
+    """Reconstruct `head` from the output."""
+
+
+class Decision(Enum):
+    """How a start goes on."""
+
+    REGISTER = auto()
+    """Write a first `head` for this query."""
+    GO_ON = auto()
+    """Start the query."""
+    REPAIR_PLAN = auto()
+    """Write `offsets/<head's batch>` from `head`, then start the query."""
+    NEW_GENERATION = auto()
+    """Write a `head` of the next generation for this query."""
+    HALT = auto()
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """What Spark's checkpoint says.
+
+    Args:
+        query_id: of its `metadata` file; None if there is no checkpoint.
+        planned: P, newest batch of the offset log; -1 if none.
+        done: C, newest batch of the commit log; -1 if none.
+        ranges: what the batches P and C read, as far as the offset log still tells.
+    """
+
+    query_id: str | None
+    planned: int = NOTHING_COMMITTED
+    done: int = NOTHING_COMMITTED
+    ranges: Mapping[int, SourceRanges] | None = None
+
+    def contradicts(self, head: HeadEntry) -> bool:
+        """Whether the plan of `head`'s batch in the offset log differs from what was committed."""
+        planned = (self.ranges or {}).get(head.batch.batch_id)
+        if planned is None:
+            return False
+        return sources_to_json(planned) != sources_to_json(head.plan.sources)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A decision and, for HALT, the error to raise and what may cure it."""
+
+    decision: Decision
+    error: OnceflowError | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+def compare(
+    checkpoint: CheckpointFacts, head: HeadEntry | None, remedy: Remedy | None = None
+) -> Comparison:
+    """Decide how a start goes on.
+
+    A remedy that does not cure what is wrong changes nothing: the start is refused as without it,
+    and one that was asked for where nothing is wrong is refused too.
+    """
+    found = _compare(checkpoint, head)
+    if remedy is None:
+        return found
+    if remedy not in found.remedies:
+        return _halt(
+            LineageError(
+                "this remedy does not apply",
+                subject=remedy.value,
+                expected=", ".join(r.value for r in found.remedies)
+                or "a start without a remedy",
+                found=_facts(checkpoint, head),
+                then=str(found.error) if found.error else "start without it",
+            )
+        )
+    return Comparison(_CURES[remedy])
+
+
+_CURES = {
+    Remedy.ADOPT: Decision.REPAIR_PLAN,
+    Remedy.NEW_GENERATION: Decision.NEW_GENERATION,
+    Remedy.REBUILD: Decision.REGISTER,
+}
+
+
+def _compare(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
+    if (
+        checkpoint.query_id is None
+        or checkpoint.planned == NOTHING_COMMITTED == checkpoint.done
+    ):
+        return _compare_unplanned(checkpoint, head)
+    if head is None:
+        return _halt(
+            CorruptionError(
+                "the ledger is lost",
+                expected="a head entry beside this checkpoint",
+                found=_facts(checkpoint, head),
+                then="halting; `onceflow ledger rebuild` reconstructs it from the output",
+            ),
+            Remedy.REBUILD,
+        )
+    if head.batch.query_id != checkpoint.query_id:
+        return _halt(
+            LineageError(
+                "the checkpoint belongs to another query",
+                expected=f"query {head.batch.query_id}, as in the ledger",
+                found=f"query {checkpoint.query_id}",
+                then="halting; use the checkpoint that the ledger names",
+            )
+        )
+    return _compare_lineage(checkpoint, head)
+
+
+def _compare_unplanned(
+    checkpoint: CheckpointFacts, head: HeadEntry | None
+) -> Comparison:
+    if head is None:
+        return Comparison(Decision.REGISTER)
+    is_ours = head.batch.query_id == checkpoint.query_id
+    if is_ours and head.batch.batch_id == NOTHING_COMMITTED:
+        return Comparison(Decision.REGISTER)
+    if is_ours:
+        return _behind(checkpoint, head)
+    return _halt(
+        LineageError(
+            "this pipeline has written output under another checkpoint",
+            expected=f"the checkpoint of query {head.batch.query_id}",
+            found=_facts(checkpoint, head),
+            then="halting; use that checkpoint, or `--new-generation --reason ...`",
+        ),
+        Remedy.NEW_GENERATION,
+    )
+
+
+def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
+    planned, done, committed = checkpoint.planned, checkpoint.done, head.batch.batch_id
+    if not done <= planned <= done + 1:
+        return _halt(
+            CorruptionError(
+                "the checkpoint contradicts itself",
+                expected="an offset log that ends at, or one after, its commit log",
+                found=_facts(checkpoint, head),
+                then="halting; restore the checkpoint, or start a new generation",
+            ),
+            Remedy.NEW_GENERATION,
+        )
+    if committed < done:
+        return _halt(
+            CorruptionError(
+                "the ledger is behind the checkpoint: Kafka lost acknowledged data, or the ledger"
+                " was reset",
+                expected=f"head at batch {done} or {done + 1}",
+                found=_facts(checkpoint, head),
+                then="halting; check the brokers, then `onceflow ledger verify`",
+            ),
+            Remedy.REBUILD,
+        )
+    if committed == done:
+        return _compare_done(checkpoint, head)
+    if committed == done + 1 == planned:
+        if checkpoint.contradicts(head):
+            return Comparison(Decision.REPAIR_PLAN)
+        return Comparison(Decision.GO_ON)
+    return _behind(checkpoint, head)
+
+
+def _compare_done(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
+    if not checkpoint.contradicts(head):
+        return Comparison(Decision.GO_ON)
+    return _halt(
+        CorruptionError(
+            "two drivers raced on this checkpoint, and the other one's plan is in the offset log",
+            subject=f"offsets/{head.batch.batch_id}",
+            expected="the source ranges that the ledger committed",
+            found="other ranges",
+            then="halting, since the state may hold other input than the output; a new generation"
+            " is safe, `adopt` takes the ledger's ranges",
+        ),
+        Remedy.ADOPT,
+        Remedy.NEW_GENERATION,
+    )
+
+
+def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
+    """The output is ahead of the checkpoint; one missing plan can be adopted, more cannot."""
+    is_next = head.batch.batch_id == checkpoint.done + 1 == checkpoint.planned + 1
+    error = (CorruptionError if is_next else LineageError)(
+        "the offset log lost its newest entry"
+        if is_next
+        else "the checkpoint is older than the output (restored backup, or lost files)",
+        expected=f"offsets/{head.batch.batch_id} in the checkpoint",
+        found=_facts(checkpoint, head),
+        then="halting; "
+        + (
+            "`adopt` writes it from the ledger" if is_next else "start a new generation"
+        ),
+    )
+    remedies = (
+        (Remedy.ADOPT, Remedy.NEW_GENERATION) if is_next else (Remedy.NEW_GENERATION,)
+    )
+    return _halt(error, *remedies)
+
+
+def _halt(error: OnceflowError, *remedies: Remedy) -> Comparison:
+    return Comparison(Decision.HALT, error, remedies)
+
+
+def _facts(checkpoint: CheckpointFacts, head: HeadEntry | None) -> str:
+    if checkpoint.query_id is None:
+        left = "no checkpoint"
+    else:
+        left = (
+            f"checkpoint of query {checkpoint.query_id} with planned batch {checkpoint.planned},"
+            f" done batch {checkpoint.done}"
+        )
+    if head is None:
+        return f"{left}; no head in the ledger"
+    return f"{left}; head at batch {head.batch.batch_id} of query {head.batch.query_id}"

@@ -1,0 +1,149 @@
+"""What may become the next `head`: a batch, or an entry that an operator or a start-up writes.
+
+`judge` of these two classes is the commit decision of protocol section 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceflow.protocol.commit import Judgement, Verdict
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    BatchPlan,
+    HeadEntry,
+    SourceRanges,
+    sources_to_json,
+)
+
+
+@dataclass(frozen=True)
+class BatchProposal:
+    """A micro-batch whose rows are computed and numbered.
+
+    Args:
+        entry: the `head` that the batch would become.
+    """
+
+    entry: HeadEntry
+
+    def judge(self, head: HeadEntry | None) -> Judgement:
+        """Skip what is committed and equal, write what follows, halt at anything else."""
+        batch = self.entry.batch
+        if head is None:
+            return Judgement(Verdict.HALT, "a registered ledger", "no head")
+        if head.batch.query_id != batch.query_id:
+            return _halt(f"query {head.batch.query_id}", f"query {batch.query_id}")
+        if head.generation != self.entry.generation:
+            return _halt(
+                f"generation {head.generation}", f"generation {self.entry.generation}"
+            )
+        if head.batch.batch_id == batch.batch_id:
+            return self._judge_replay(head)
+        if head.batch.batch_id == batch.batch_id - 1:
+            return self._judge_successor(head)
+        return _halt(
+            f"batch {head.batch.batch_id} or {head.batch.batch_id + 1}",
+            f"batch {batch.batch_id}",
+        )
+
+    def _judge_replay(self, head: HeadEntry) -> Judgement:
+        mine = self.entry
+        if difference := plan_difference(head.plan, mine.plan):
+            return _halt(*difference)
+        if head.digest != mine.digest:
+            return _halt(
+                f"digest {head.digest} over {head.records.written} records",
+                f"digest {mine.digest} over {mine.records.written} records: the query is not"
+                " deterministic",
+            )
+        return Judgement(Verdict.SKIP)
+
+    def _judge_successor(self, head: HeadEntry) -> Judgement:
+        if head.batch.batch_id == NOTHING_COMMITTED:
+            return Judgement(Verdict.WRITE)
+        if gap := _gap(head.plan.sources, self.entry.plan.sources):
+            return _halt(*gap)
+        return Judgement(Verdict.WRITE)
+
+
+@dataclass(frozen=True)
+class HeadProposal:
+    """An entry that moves `head` without a batch: registration, adopt, rebuild, new generation.
+
+    Args:
+        expected: the `head` that it replaces; None if there must be none.
+        entry: the `head` to write.
+    """
+
+    expected: HeadEntry | None
+    entry: HeadEntry
+
+    def judge(self, head: HeadEntry | None) -> Judgement:
+        """Write only over the head that the decision was made from."""
+        if head == self.entry:
+            return Judgement(Verdict.SKIP)
+        if head == self.expected:
+            return Judgement(Verdict.WRITE)
+        return _halt(_name(self.expected), _name(head))
+
+
+def plan_difference(expected: BatchPlan, found: BatchPlan) -> tuple[str, str] | None:
+    """The first thing in which two plans of one batch differ, as (expected, found)."""
+    if sources_to_json(expected.sources) != sources_to_json(found.sources):
+        return _first_difference(expected.sources, found.sources)
+    if expected.event_watermark_ms != found.event_watermark_ms:
+        return (
+            f"event watermark {expected.event_watermark_ms} ms",
+            f"event watermark {found.event_watermark_ms} ms",
+        )
+    if expected.batch_timestamp_ms != found.batch_timestamp_ms:
+        return (
+            f"batch clock {expected.batch_timestamp_ms} ms",
+            f"batch clock {found.batch_timestamp_ms} ms",
+        )
+    return None
+
+
+def _flat(sources: SourceRanges) -> dict[tuple[str, str, int], tuple[int, int]]:
+    return {
+        (name, topic, partition): bounds
+        for name, topics in sources.items()
+        for topic, ranges in topics.items()
+        for partition, bounds in ranges.items()
+    }
+
+
+def _first_difference(expected: SourceRanges, found: SourceRanges) -> tuple[str, str]:
+    wanted, got = _flat(expected), _flat(found)
+    place = min(p for p in wanted.keys() | got.keys() if wanted.get(p) != got.get(p))
+    return _range_text(place, wanted.get(place)), _range_text(place, got.get(place))
+
+
+def _range_text(place: tuple[str, str, int], bounds: tuple[int, int] | None) -> str:
+    name, topic, partition = place
+    offsets = "nothing" if bounds is None else f"offsets [{bounds[0]}, {bounds[1]})"
+    return f"{offsets} of {topic}-{partition} in source {name}"
+
+
+def _gap(before: SourceRanges, after: SourceRanges) -> tuple[str, str] | None:
+    """Where `after` does not begin at the end of `before`. New partitions begin where they say."""
+    starts = _flat(after)
+    for place, (_, end) in sorted(_flat(before).items()):
+        name, topic, partition = place
+        subject = f"{topic}-{partition} in source {name}"
+        if place not in starts:
+            return f"{subject} from offset {end}", f"no {subject}"
+        if starts[place][0] != end:
+            return f"{subject} from offset {end}", f"offset {starts[place][0]}"
+    return None
+
+
+def _name(head: HeadEntry | None) -> str:
+    if head is None:
+        return "no head"
+    return f"batch {head.batch.batch_id} of query {head.batch.query_id}, token {head.token}"
+
+
+def _halt(expected: str, found: str) -> Judgement:
+    return Judgement(Verdict.HALT, expected, found)
