@@ -1,0 +1,317 @@
+"""Executes the actions of `protocol.commit` on real lanes and a real ledger. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.sink import Ledger, OutputRecord
+from onceflow.crashpoints import CrashPoint, reach
+from onceflow.errors import (
+    AbortableError,
+    CorruptionError,
+    DeadlineError,
+    FencedError,
+    OnceflowError,
+    OutcomeUnknownError,
+    RecordError,
+    RetriableError,
+    require,
+)
+from onceflow.protocol.commit import (
+    Action,
+    CommitState,
+    Event,
+    HeadRead,
+    Phase,
+    start,
+    step,
+)
+from onceflow.protocol.identity import (
+    DRIVER_SLOT,
+    consumer_group,
+    head_partition,
+    ledger_topic,
+)
+from onceflow.protocol.ledger import HEAD_KEY, HeadEntry
+from onceflow.protocol.proposal import BatchProposal, HeadProposal
+from onceflow.protocol.takeover import is_mine
+from onceflow.runtime.lanes import Lane, LanePool
+
+_T = TypeVar("_T")
+
+MAX_STEPS = 200
+"""Actions for one proposal: MAX_ATTEMPTS transactions of 8 actions, with room; more is a bug."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a transaction carries beside `head`.
+
+    Args:
+        topic: output topic.
+        records: in the order in which they are numbered.
+        offsets: source position after the batch, for the pipeline's consumer group.
+    """
+
+    topic: str = ""
+    records: Sequence[OutputRecord] = ()
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommitTimeouts:
+    """Budgets in seconds.
+
+    Args:
+        transaction_s: to acquire a lane, send everything and commit, per attempt.
+        resolve_s: to find out what became of a commit whose answer was lost.
+    """
+
+    transaction_s: float
+    resolve_s: float
+
+
+class Committer:
+    """Leads one proposal at a time from its judgement to its end.
+
+    Args:
+        pipeline: name of the pipeline.
+        run_id: of this take-over.
+        pool: the lanes.
+        ledger: used by the thread that calls `commit` alone.
+        clock: measures the budgets.
+        timeouts: the budgets.
+    """
+
+    def __init__(  # noqa: PLR0913  plain wiring, all by keyword
+        self,
+        *,
+        pipeline: str,
+        run_id: str,
+        pool: LanePool,
+        ledger: Ledger,
+        clock: Clock,
+        timeouts: CommitTimeouts,
+    ) -> None:
+        self._pipeline = pipeline
+        self._run_id = run_id
+        self._pool = pool
+        self._ledger = ledger
+        self._clock = clock
+        self._timeouts = timeouts
+
+    def commit(
+        self,
+        proposal: BatchProposal | HeadProposal,
+        head: HeadEntry | None,
+        payload: Payload,
+    ) -> Phase:
+        """Write the proposal, or find that it is written.
+
+        Returns:
+            COMMITTED or SKIPPED. In both cases `proposal.entry` is what the ledger holds as far as
+            sequences and ranges are concerned.
+
+        Raises:
+            FencedError: a newer instance owns the pipeline; nothing of ours can still be committed.
+            CorruptionError: checkpoint and ledger contradict each other; nothing was written.
+            RecordError: a record can never be written; nothing was committed.
+            OutcomeUnknownError: sent, not answered, and the ledger could not be read in time.
+            AbortableError, DeadlineError: every attempt was aborted; nothing was committed.
+        """
+        attempt = _Attempt(self, proposal.entry, payload)
+        state, actions = start(proposal, head)
+        for _ in range(MAX_STEPS):
+            if not actions:
+                break
+            state, actions = self._advance(attempt, state, actions[0])
+        require(state.phase.is_final, "a proposal ends", found=state.phase.name)
+        return self._conclude(state, attempt)
+
+    def _advance(
+        self, attempt: _Attempt, state: CommitState, action: Action
+    ) -> tuple[CommitState, tuple[Action, ...]]:
+        if action is Action.RELEASE_LANE:
+            self._pool.release(attempt.require_lane())
+            return state, ()
+        return step(state, attempt.execute(action))
+
+    def _conclude(self, state: CommitState, attempt: _Attempt) -> Phase:
+        batch = attempt.entry.batch
+        subject = f"batch {batch.batch_id} of query {batch.query_id}"
+        if state.phase is Phase.STOPPED:
+            raise FencedError(
+                "a newer instance owns this pipeline",
+                subject=self._pipeline,
+                expected=f"owner with run_id {self._run_id}",
+                then="stopping; nothing further is written",
+            )
+        if state.phase is Phase.HALTED:
+            raise CorruptionError(
+                "checkpoint and ledger contradict each other",
+                subject=subject,
+                expected=state.judgement.expected,
+                found=state.judgement.found,
+                then="halting; nothing was written",
+            )
+        if state.phase is Phase.FAILED:
+            require(attempt.refusal is not None, "a failed proposal was refused")
+            raise attempt.refusal or AbortableError("refused")
+        return state.phase
+
+
+class _Attempt:
+    """The moving parts of one call of `commit`: its lane, its budget and the last refusal."""
+
+    def __init__(
+        self, committer: Committer, entry: HeadEntry, payload: Payload
+    ) -> None:
+        self.entry = entry
+        self.refusal: OnceflowError | None = None
+        self._committer = committer
+        self._payload = payload
+        self._lane: Lane | None = None
+        self._budget = self._deadline(committer._timeouts.transaction_s)
+        self._actions: Mapping[Action, Callable[[], Event | HeadRead]] = {
+            Action.ACQUIRE_LANE: self._acquire_lane,
+            Action.BEGIN: self._begin,
+            Action.SEND_RECORDS: self._send_records,
+            Action.SEND_HEAD: self._send_head,
+            Action.SEND_OFFSETS: self._send_offsets,
+            Action.COMMIT: self._commit,
+            Action.ABORT: self._abort,
+            Action.READ_OWNER: self._read_owner,
+            Action.RESETTLE_LANE: self._resettle,
+            Action.READ_HEAD: self._read_head,
+        }
+
+    def execute(self, action: Action) -> Event | HeadRead:
+        """Do it; report what it came to."""
+        return self._actions[action]()
+
+    def require_lane(self) -> Lane:
+        """The lane that this attempt holds."""
+        require(self._lane is not None, "a transaction has a lane")
+        assert self._lane is not None  # noqa: S101  for the type checker only
+        return self._lane
+
+    def _acquire_lane(self) -> Event:
+        self._budget = self._deadline(self._committer._timeouts.transaction_s)
+        try:
+            self._lane = self._committer._pool.acquire(self._budget)
+        except FencedError:
+            return Event.LANE_FENCED
+        return Event.LANE_GRANTED
+
+    def _begin(self) -> Event:
+        reach(CrashPoint.BEFORE_BEGIN)
+        return self._try(lambda: self.require_lane().require_incarnation().begin())
+
+    def _send_records(self) -> Event:
+        records = self._payload.records
+        middle = len(records) // 2
+        return self._try(
+            lambda: self._send(self._payload.topic, records[:middle]),
+            lambda: reach(CrashPoint.MID_PRODUCE),
+            lambda: self._send(self._payload.topic, records[middle:]),
+        )
+
+    def _send_head(self) -> Event:
+        reach(CrashPoint.BEFORE_HEAD)
+        topic = ledger_topic(self._committer._pipeline)
+        head = OutputRecord(head_partition(DRIVER_SLOT), HEAD_KEY, self.entry.to_json())
+        return self._try(lambda: self._send(topic, [head]))
+
+    def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        sent = (
+            self.require_lane().require_incarnation().send(topic, records, self._budget)
+        )
+        require(
+            sent == len(records),
+            "every record is queued",
+            found=f"{sent} of {len(records)}",
+        )
+
+    def _send_offsets(self) -> Event:
+        if not self._payload.offsets:
+            return Event.DONE
+        group = consumer_group(self._committer._pipeline)
+        return self._try(
+            lambda: (
+                self.require_lane()
+                .require_incarnation()
+                .send_offsets(group, self._payload.offsets, self._budget)
+            )
+        )
+
+    def _commit(self) -> Event:
+        reach(CrashPoint.BEFORE_COMMIT)
+        event = self._try(
+            lambda: self.require_lane().require_incarnation().commit(self._budget)
+        )
+        reach(
+            CrashPoint.AFTER_COMMIT
+            if event is Event.DONE
+            else CrashPoint.COMMIT_UNKNOWN
+        )
+        return event
+
+    def _abort(self) -> Event:
+        lane = self.require_lane()
+        lane.require_incarnation().abort(self._budget)
+        self._committer._pool.release(lane)
+        return Event.DONE
+
+    def _read_owner(self) -> Event:
+        owner = self._resolving(lambda d: self._committer._ledger.read_owner(d))
+        mine = is_mine(owner, self._committer._run_id)
+        return Event.OWNER_IS_MINE if mine else Event.OWNER_IS_NOT_MINE
+
+    def _resettle(self) -> Event:
+        lane = self.require_lane()
+        try:
+            self._resolving(lambda d: self._committer._pool.resettle(lane, d))
+        except FencedError:
+            return Event.LANE_FENCED
+        return Event.LANE_READY
+
+    def _read_head(self) -> HeadRead:
+        return HeadRead(
+            self._resolving(lambda d: self._committer._ledger.read_head(DRIVER_SLOT, d))
+        )
+
+    def _try(self, *calls: Callable[[], None]) -> Event:
+        try:
+            for call in calls:
+                call()
+        except FencedError as error:
+            self.refusal = error
+            return Event.FENCED
+        except OutcomeUnknownError as error:
+            self.refusal = error
+            return Event.UNKNOWN
+        except RecordError as error:
+            self.refusal = error
+            return Event.REFUSED_FOR_GOOD
+        except (AbortableError, DeadlineError, RetriableError) as error:
+            self.refusal = error
+            return Event.REFUSED
+        return Event.DONE
+
+    def _resolving(self, read: Callable[[Deadline], _T]) -> _T:
+        """Read the truth behind a lost answer, within its own budget."""
+        try:
+            return read(self._deadline(self._committer._timeouts.resolve_s))
+        except (DeadlineError, RetriableError) as error:
+            raise OutcomeUnknownError(
+                "cannot find out what became of a transaction",
+                subject=f"batch {self.entry.batch.batch_id}",
+                found=str(error),
+                then="stopping; the next start decides it from the ledger",
+            ) from error
+
+    def _deadline(self, seconds: float) -> Deadline:
+        return Deadline.after(self._committer._clock, seconds)

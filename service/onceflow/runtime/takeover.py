@@ -1,0 +1,253 @@
+"""Executes the actions of `protocol.takeover`: claims, fences, reads `head`, compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.sink import Incarnation, Ledger, OutputRecord
+from onceflow.crashpoints import CrashPoint, reach
+from onceflow.errors import (
+    AbortableError,
+    DeadlineError,
+    FencedError,
+    InvariantError,
+    OnceflowError,
+    OutcomeUnknownError,
+    RetriableError,
+    require,
+)
+from onceflow.protocol.compare import Comparison, Decision
+from onceflow.protocol.identity import (
+    DRIVER_SLOT,
+    OWNER_PARTITION,
+    LaneId,
+    lane_transactional_id,
+    ledger_topic,
+    owner_transactional_id,
+)
+from onceflow.protocol.ledger import OWNER_KEY, HeadEntry, OwnerEntry
+from onceflow.protocol.takeover import (
+    Action,
+    Claimant,
+    Event,
+    LaneFenced,
+    OwnerRead,
+    Phase,
+    TakeoverState,
+    start,
+    step,
+)
+
+MAX_STEPS = 50
+"""Actions of one attempt: the machine has no loop and ten phases; more is a bug."""
+MAX_FENCING_THREADS = 8
+"""Lanes fenced at once; each waits up to half a second on librdkafka's timers."""
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What a take-over brought.
+
+    Args:
+        owner: our claim.
+        head: position of the ledger behind the fence; None if nothing was ever registered.
+        lanes: our own lanes' incarnations, initialised and confirmed.
+        comparison: how the start goes on; never HALT.
+    """
+
+    owner: OwnerEntry
+    head: HeadEntry | None
+    lanes: Mapping[LaneId, Incarnation]
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class TakeoverPlan:
+    """What a take-over works with.
+
+    Args:
+        pipeline: to take over.
+        claimant: who takes over; with a new run_id for each attempt.
+        open_incarnation: makes a fresh incarnation of a transactional id; only stores.
+        ledger: of the pipeline.
+        compare: reads the checkpoint and compares it with `head`; called last.
+        clock: measures `timeout_s`.
+        timeout_s: budget of the whole attempt.
+    """
+
+    pipeline: str
+    claimant: Claimant
+    open_incarnation: Callable[[str], Incarnation]
+    ledger: Ledger
+    compare: Callable[[HeadEntry | None], Comparison]
+    clock: Clock
+    timeout_s: float
+
+
+def take_over(plan: TakeoverPlan) -> Takeover:
+    """Become the owner of a pipeline.
+
+    Returns:
+        Only if `owner` was ours after every lane was fenced.
+
+    Raises:
+        FencedError: another instance claimed at the same time, or since.
+        DeadlineError: no answer in time; the claim may stand, lanes may be fenced, nothing else.
+        LineageError, CorruptionError: checkpoint and ledger do not fit; only `owner` was written.
+    """
+    return _Attempt(plan).run()
+
+
+@dataclass
+class _Attempt:
+    plan: TakeoverPlan
+    lanes: dict[LaneId, Incarnation] = field(default_factory=dict)
+    owner_incarnation: Incarnation | None = None
+    head: HeadEntry | None = None
+    comparison: Comparison | None = None
+
+    def __post_init__(self) -> None:
+        self.deadline = Deadline.after(self.plan.clock, self.plan.timeout_s)
+        self.failure: OnceflowError | None = None
+
+    def run(self) -> Takeover:
+        state: TakeoverState | None = None
+        try:
+            state = self._drive()
+            return self._conclude(state)
+        finally:
+            if self.owner_incarnation is not None:
+                self.owner_incarnation.discard()
+            if state is None or state.phase is not Phase.OWNED:
+                for incarnation in self.lanes.values():
+                    incarnation.discard()
+
+    def _drive(self) -> TakeoverState:
+        state, actions = start(self.plan.claimant)
+        for _ in range(MAX_STEPS):
+            if not actions:
+                break
+            if actions[0] is Action.FENCE_LANES:
+                state, actions = self._fence(state)
+            else:
+                state, actions = step(state, self._execute(actions[0], state))
+        require(state.phase.is_final, "a take-over ends", found=state.phase.name)
+        return state
+
+    def _execute(self, action: Action, state: TakeoverState) -> Event | OwnerRead:
+        calls: Mapping[Action, Callable[[], Event | OwnerRead]] = {
+            Action.INITIALISE_OWNER: self._initialise_owner,
+            Action.READ_OWNER: lambda: OwnerRead(
+                self.plan.ledger.read_owner(self.deadline)
+            ),
+            Action.WRITE_CLAIM: lambda: self._write_claim(state.claim),
+            Action.READ_HEAD: self._read_head,
+            Action.COMPARE: self._compare,
+        }
+        try:
+            return calls[action]()
+        except FencedError as error:
+            self.failure = error
+            return Event.FENCED
+        except (DeadlineError, RetriableError) as error:
+            self.failure = error
+            return Event.TIMED_OUT
+
+    def _initialise_owner(self) -> Event:
+        reach(CrashPoint.BEFORE_CLAIM)
+        name = owner_transactional_id(self.plan.pipeline)
+        self.owner_incarnation = self.plan.open_incarnation(name)
+        self.owner_incarnation.initialise(self.deadline)
+        return Event.DONE
+
+    def _write_claim(self, claim: OwnerEntry | None) -> Event:
+        if claim is None or self.owner_incarnation is None:
+            raise InvariantError("a claim is written after its initialisation")
+        record = OutputRecord(OWNER_PARTITION, OWNER_KEY, claim.to_json())
+        topic = ledger_topic(self.plan.pipeline)
+        try:
+            self.owner_incarnation.begin()
+            self.owner_incarnation.send(topic, [record], self.deadline)
+            self.owner_incarnation.commit(self.deadline)
+        except (OutcomeUnknownError, AbortableError) as error:
+            self.failure = error
+            return Event.UNKNOWN
+        return Event.DONE
+
+    def _fence(self, state: TakeoverState) -> tuple[TakeoverState, tuple[Action, ...]]:
+        reach(CrashPoint.AFTER_CLAIM)
+        actions: tuple[Action, ...] = ()
+        lanes = sorted(state.to_fence)
+        with ThreadPoolExecutor(MAX_FENCING_THREADS) as threads:
+            fences: dict[Future[Incarnation], LaneId] = {
+                threads.submit(self._initialise_lane, lane): lane for lane in lanes
+            }
+            for fence in as_completed(fences):
+                try:
+                    self.lanes[fences[fence]] = fence.result()
+                except OnceflowError as error:
+                    # Without this lane the fence has a hole; the others' incarnations go too.
+                    self.failure = error
+                    continue
+                reach(CrashPoint.MID_FENCE)
+                state, actions = step(state, LaneFenced(fences[fence]))
+        if self.failure is not None and state.to_fence:
+            return step(state, Event.TIMED_OUT)
+        reach(CrashPoint.AFTER_FENCE)
+        return state, actions
+
+    def _initialise_lane(self, lane: LaneId) -> Incarnation:
+        incarnation = self.plan.open_incarnation(
+            lane_transactional_id(self.plan.pipeline, lane)
+        )
+        try:
+            incarnation.initialise(self.deadline)
+        except OnceflowError:
+            incarnation.discard()
+            raise
+        return incarnation
+
+    def _read_head(self) -> Event:
+        self.head = self.plan.ledger.read_head(DRIVER_SLOT, self.deadline)
+        reach(CrashPoint.AFTER_HEAD_READ)
+        return Event.DONE
+
+    def _compare(self) -> Event:
+        self.comparison = self.plan.compare(self.head)
+        return Event.HALT if self.comparison.decision is Decision.HALT else Event.GO_ON
+
+    def _conclude(self, state: TakeoverState) -> Takeover:
+        pipeline = self.plan.pipeline
+        if (
+            state.phase is Phase.OWNED
+            and state.claim is not None
+            and self.comparison is not None
+        ):
+            return Takeover(state.claim, self.head, self._own_lanes(), self.comparison)
+        if state.phase is Phase.HALTED and self.comparison and self.comparison.error:
+            raise self.comparison.error
+        if state.phase is Phase.STOPPED:
+            raise FencedError(
+                "another instance claimed this pipeline",
+                subject=pipeline,
+                expected=f"owner with run_id {self.plan.claimant.run_id}",
+                found=str(self.failure or "another run_id"),
+                then="stopping; nothing but the claim was written",
+            )
+        raise DeadlineError(
+            "the pipeline could not be taken over in time",
+            subject=pipeline,
+            expected=f"done within {self.plan.timeout_s:g} s",
+            found=str(self.failure or "no answer"),
+            then="nothing but the claim was written; start again",
+        )
+
+    def _own_lanes(self) -> Mapping[LaneId, Incarnation]:
+        """Keep what this driver uses; lanes of a larger earlier layout were fenced only."""
+        own = set(self.plan.claimant.layout.lane_ids())
+        for lane in set(self.lanes) - own:
+            self.lanes[lane].discard()
+        return {lane: self.lanes[lane] for lane in own}
