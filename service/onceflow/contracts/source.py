@@ -130,6 +130,15 @@ class Source(Protocol):
             end: end of this batch, as logged.
         """
 
+    def position(self, like: Position | None, ranges: TopicRanges) -> Position:
+        """The position at the end of `ranges`, naming the start of each of them; for repairs.
+
+        Args:
+            like: a position of this source that lends what ranges do not tell (topic ids); looked
+                up if None.
+            ranges: of one batch, as `ranges` returned them.
+        """
+
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """Cut a batch into tasks; pure: a replay gets the same splits."""
 

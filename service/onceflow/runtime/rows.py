@@ -1,0 +1,94 @@
+"""From the columns of a computed batch to numbered output records. Pure: Arrow in, records out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onceflow.contracts.sink import OutputRecord
+from onceflow.errors import RecordError
+from onceflow.protocol.digest import Row, digest_of
+from onceflow.protocol.ledger import SinkState
+from onceflow.protocol.record import Flag, HeaderPacker
+
+KEY_COLUMN = "__key"
+VALUE_COLUMN = "__value"
+PARTITION_COLUMN = "__partition"
+
+
+@dataclass(frozen=True)
+class SortedBatch:
+    """The rows of a batch in the one order in which every replay numbers them.
+
+    Args:
+        rows: sorted by (partition, key, value), null before anything.
+        counts: partition -> number of rows; only partitions that have some.
+        digest: of the rows.
+    """
+
+    rows: Sequence[Row]
+    counts: Mapping[int, int]
+    digest: str
+
+
+def sort_batch(
+    table: pa.Table,
+    partitions: int,
+    partition_of: Callable[[Sequence[bytes | None]], list[int]],
+) -> SortedBatch:
+    """Assign partitions, sort and digest.
+
+    Row order after a shuffle is not reproducible, so position means nothing before the sort.
+
+    Args:
+        table: columns KEY and VALUE (binary), and PARTITION (int) if the query chooses it.
+        partitions: how many the output topic has.
+        partition_of: partitions of a column of keys.
+
+    Raises:
+        RecordError: the query chose a partition that does not exist.
+    """
+    keys = table.column(KEY_COLUMN).to_pylist()
+    values = table.column(VALUE_COLUMN).to_pylist()
+    if PARTITION_COLUMN in table.column_names:
+        chosen = table.column(PARTITION_COLUMN).to_pylist()
+        _check_partitions(chosen, partitions)
+    else:
+        chosen = partition_of(keys)
+    rows = sorted(zip(chosen, keys, values, strict=True), key=_order)
+    return SortedBatch(rows, Counter(chosen), digest_of(rows))
+
+
+def number_records(
+    batch: SortedBatch, before: SinkState, headers: HeaderPacker, timestamp_ms: int
+) -> list[OutputRecord]:
+    """Give each row its sequence, continuing from `before`, and its header."""
+    records = []
+    next_sequence = {p: before.next_sequence(p) for p in batch.counts}
+    last_sequence = {p: next_sequence[p] + n - 1 for p, n in batch.counts.items()}
+    for partition, key, value in batch.rows:
+        sequence = next_sequence[partition]
+        next_sequence[partition] = sequence + 1
+        flag = Flag.LAST_OF_BATCH.value if sequence == last_sequence[partition] else 0
+        header = headers.pack(flag, sequence)
+        records.append(OutputRecord(partition, key, value, header, timestamp_ms))
+    return records
+
+
+def _order(row: Row) -> tuple[int, bool, bytes, bool, bytes]:
+    partition, key, value = row
+    return partition, key is not None, key or b"", value is not None, value or b""
+
+
+def _check_partitions(chosen: Sequence[int | None], partitions: int) -> None:
+    for partition in chosen:
+        if partition is None or not 0 <= partition < partitions:
+            raise RecordError(
+                "the query chose a partition that the output topic does not have",
+                expected=f"0 to {partitions - 1}",
+                found=str(partition),
+                then="stopping; nothing of this batch was written",
+            )
