@@ -1,0 +1,207 @@
+"""Everything about brokers and topics that can be known before a start. Writes nothing.
+
+What would break the guarantee is refused; what only weakens it is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Broker, TopicInfo, TopicSpec
+from onceflow.errors import ConfigError, Fault
+from onceflow.protocol.identity import consumer_group
+
+MIN_DURABLE_REPLICATION = 2
+DEFAULT_PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class TopicNeeds:
+    """What a pipeline needs of the brokers.
+
+    Args:
+        pipeline: name.
+        inputs: source topics that are named one by one (not by pattern).
+        output: the sink's topic.
+        partitions: of the output, as the user wants it; None for "as it is".
+        recorded_partitions: of the output, as the ledger has it; None before the first start.
+        transaction_timeout_ms: how long a transaction may stay open.
+    """
+
+    pipeline: str
+    inputs: Sequence[str]
+    output: str
+    partitions: int | None
+    recorded_partitions: int | None
+    transaction_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class PreflightReport:
+    """What was found.
+
+    Args:
+        partitions: of the output topic, existing or to be created.
+        create: the output topic to create; None if it exists.
+        warnings: what weakens the guarantee.
+    """
+
+    partitions: int
+    create: TopicSpec | None
+    warnings: tuple[Fault, ...]
+
+
+def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> PreflightReport:
+    """Look at brokers and topics.
+
+    Raises:
+        ConfigError: nobody answers, or something would break the guarantee; lists every fault.
+    """
+    alive = broker.brokers(deadline)
+    faults = [*_transaction_faults(broker, alive, needs, deadline)]
+    faults += _input_faults(broker, needs, deadline)
+    faults += _group_faults(broker, needs, deadline)
+    output = broker.topic(needs.output, deadline)
+    wanted = needs.recorded_partitions or needs.partitions
+    partitions = output.partitions if output else wanted or DEFAULT_PARTITIONS
+    if output is not None:
+        faults += _partition_faults(output, needs)
+    elif needs.recorded_partitions is not None:
+        faults.append(
+            Fault(
+                "the output topic is gone, although the ledger says it was written",
+                where=needs.output,
+                suggestion="Restore it, or start a new generation.",
+            )
+        )
+    if faults:
+        raise ConfigError(
+            f"pipeline {needs.pipeline} cannot start", faults=tuple(faults)
+        )
+    warnings = tuple(_durability_warnings(output, alive)) if output else ()
+    create = None if output else TopicSpec(needs.output, partitions)
+    return PreflightReport(partitions, create, warnings)
+
+
+def _transaction_faults(
+    broker: Broker, alive: int, needs: TopicNeeds, deadline: Deadline
+) -> list[Fault]:
+    config = broker.broker_config(deadline)
+    faults = []
+    for name in (
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    ):
+        if int(config.get(name, "1")) > alive:
+            faults.append(
+                Fault(
+                    f"{config[name]} with {alive} broker(s): no transaction can ever begin",
+                    where=name,
+                    expected=f"at most {alive}",
+                    suggestion="Change the broker's setting, or start more brokers.",
+                )
+            )
+    longest_ms = int(
+        config.get("transaction.max.timeout.ms", needs.transaction_timeout_ms)
+    )
+    if needs.transaction_timeout_ms > longest_ms:
+        faults.append(
+            Fault(
+                f"the broker allows transactions of {longest_ms} ms",
+                where="transaction.max.timeout.ms",
+                expected=f"at least {needs.transaction_timeout_ms}",
+            )
+        )
+    return faults
+
+
+def _input_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list[Fault]:
+    faults = [
+        Fault(
+            "the topic does not exist",
+            where=name,
+            suggestion="Create it, or correct the name.",
+        )
+        for name in needs.inputs
+        if broker.topic(name, deadline) is None
+    ]
+    if needs.output in needs.inputs:
+        faults.append(
+            Fault(
+                "a pipeline cannot write to a topic that it reads", where=needs.output
+            )
+        )
+    return faults
+
+
+def _group_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list[Fault]:
+    group = consumer_group(needs.pipeline)
+    if members := broker.group_members(group, deadline):
+        return [
+            Fault(
+                f"{members} consumer(s) have joined the group that shows the pipeline's position",
+                where=group,
+                suggestion="Give those consumers a group of their own.",
+            )
+        ]
+    return []
+
+
+def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
+    recorded, wanted = needs.recorded_partitions, needs.partitions
+    if recorded is not None and output.partitions != recorded:
+        return [
+            Fault(
+                f"the output topic has {output.partitions} partitions",
+                where=output.name,
+                expected=f"{recorded}, as recorded in the ledger; keys would move otherwise",
+                suggestion="Restore the topic, or start a new generation.",
+            )
+        ]
+    if wanted is not None and output.partitions != wanted:
+        return [
+            Fault(
+                f"the output topic has {output.partitions} partitions",
+                where=output.name,
+                expected=f"{wanted}, as in sink.kafka.partitions",
+                suggestion="Correct the file, or create another topic.",
+            )
+        ]
+    return []
+
+
+def _durability_warnings(output: TopicInfo, alive: int) -> list[Fault]:
+    warnings = []
+    if "compact" in output.config.get("cleanup.policy", ""):
+        warnings.append(
+            Fault(
+                "the output topic is compacted: consumers will see gaps in the sequences",
+                where=output.name,
+                suggestion="Let them report gaps only, or use cleanup.policy=delete.",
+            )
+        )
+    if alive < MIN_DURABLE_REPLICATION:
+        return warnings
+    if output.replication < MIN_DURABLE_REPLICATION:
+        warnings.append(
+            Fault(
+                "one replica: a lost disk loses acknowledged output", where=output.name
+            )
+        )
+    elif int(output.config.get("min.insync.replicas", "1")) < MIN_DURABLE_REPLICATION:
+        warnings.append(
+            Fault(
+                "min.insync.replicas is 1: acknowledged output can be lost with one broker",
+                where=output.name,
+                expected="2 or more",
+            )
+        )
+    if output.config.get("unclean.leader.election.enable") == "true":
+        warnings.append(
+            Fault(
+                "unclean leader election may lose committed output", where=output.name
+            )
+        )
+    return warnings

@@ -1,0 +1,85 @@
+"""The one place where errors of Spark become errors of ours.
+
+An exception that our code raises in a Python worker, or in the process that plans a source, comes
+back as text inside an exception of Spark. Its class is found again by name, so that it keeps its
+exit code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from onceflow import errors
+from onceflow.errors import ConfigError, CorruptionError, LineageError, OnceflowError
+
+_OURS = re.compile(r"onceflow\.errors\.(?P<name>\w+): (?P<message>[^\n]+)")
+_RESULT_TOO_LARGE = re.compile(
+    r"Total size of serialized results of \d+ tasks \((?P<found>[^)]+)\) is bigger than"
+    r" (?:local maxResultSize|spark\.driver\.maxResultSize) \(?(?P<budget>[\d.]+ \w+)"
+)
+_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
+_CHECKPOINT_DAMAGED = (
+    "CANNOT_LOAD_STATE_STORE",
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    "Incomplete log file",
+    "Log file was malformed",
+)
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Turn what Spark raises inside the block into an error of ours, where its text tells which.
+
+    Raises:
+        OnceflowError: the text names one of our errors, or a failure that we know by its text.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        ours = from_text(str(error))
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def from_text(text: str) -> OnceflowError | None:
+    """Our error behind a text of Spark's; None if the text names none that we know."""
+    if found := list(_OURS.finditer(text)):
+        return _rebuilt(found[-1]["name"], found[-1]["message"])
+    if found_size := _RESULT_TOO_LARGE.search(text):
+        return over_budget(found_size["budget"], found_size["found"])
+    if any(mark in text for mark in _CONCURRENT):
+        return LineageError(
+            "another driver wrote to this checkpoint",
+            expected="one driver per checkpoint",
+            then="stopping; the ledger decides at the next start",
+        )
+    if any(mark in text for mark in _CHECKPOINT_DAMAGED):
+        return CorruptionError(
+            "Spark cannot load its checkpoint",
+            found=text.strip().splitlines()[0][:300],
+            then="halting; restore the checkpoint, or start a new generation",
+        )
+    return None
+
+
+def over_budget(budget: str, found: str) -> ConfigError:
+    """The output of one batch does not fit into the driver."""
+    return ConfigError(
+        "the output of one batch is larger than the driver's memory budget",
+        expected=f"at most {budget} (max_result_bytes)",
+        found=found,
+        then="nothing of this batch was written; lower max_records_per_batch or raise the budget",
+    )
+
+
+def _rebuilt(name: str, message: str) -> OnceflowError | None:
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, OnceflowError)):
+        return None
+    return kind(message)
