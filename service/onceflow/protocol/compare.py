@@ -21,7 +21,7 @@ class Remedy(Enum):
     ADOPT = "adopt"
     """Make the checkpoint's plan follow the ledger."""
     NEW_GENERATION = "new-generation"
-    """Start on a new checkpoint; sequences go on."""
+    """Go on with a checkpoint that has nothing planned yet; sequences go on."""
     REBUILD = "rebuild"
     """Reconstruct `head` from the output."""
 
@@ -162,9 +162,8 @@ def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison
                 "the checkpoint contradicts itself",
                 expected="an offset log that ends at, or one after, its commit log",
                 found=_facts(checkpoint, head),
-                then="halting; restore the checkpoint, or start a new generation",
-            ),
-            Remedy.NEW_GENERATION,
+                then="halting; restore the checkpoint, or start a new generation on another one",
+            )
         )
     if committed < done:
         return _halt(
@@ -196,10 +195,9 @@ def _compare_done(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
             expected="the source ranges that the ledger committed",
             found="other ranges",
             then="halting, since the state may hold other input than the output; a new generation"
-            " is safe, `adopt` takes the ledger's ranges",
+            " on another checkpoint is safe, `adopt` takes the ledger's ranges",
         ),
         Remedy.ADOPT,
-        Remedy.NEW_GENERATION,
     )
 
 

@@ -1,0 +1,103 @@
+"""What a take-over does before the query starts: register, repair, or begin a new generation.
+
+Every `head` is written in a lane transaction behind the fence, by the machine that commits batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceflow.errors import InvariantError
+from onceflow.protocol.compare import Decision
+from onceflow.protocol.identity import BatchKey, Layout
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    BatchPlan,
+    HeadEntry,
+    RecordCounts,
+    SinkState,
+)
+from onceflow.protocol.proposal import HeadProposal
+from onceflow.runtime.checkpoint import Checkpoint
+from onceflow.runtime.committer import Committer, Payload
+from onceflow.runtime.takeover import Takeover
+
+FIRST_GENERATION = 1
+_NO_PLAN = BatchPlan({}, 0, 0)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a first `head` says.
+
+    Args:
+        pipeline: name.
+        query_id: of the checkpoint.
+        topic: output topic.
+        partitions: of the output topic; pinned from now on.
+        layout: lanes of this driver.
+        plan_hash: of the query.
+        reason: of an operator who asked for a new generation.
+    """
+
+    pipeline: str
+    query_id: str
+    topic: str
+    partitions: int
+    layout: Layout
+    plan_hash: str
+    reason: str = ""
+
+
+def settle(
+    takeover: Takeover,
+    wanted: Registration,
+    checkpoint: Checkpoint,
+    committer: Committer,
+) -> HeadEntry:
+    """Carry out the decision of the comparison.
+
+    Returns:
+        The `head` that the query starts from.
+
+    Raises:
+        FencedError, OutcomeUnknownError: as `Committer.commit`.
+    """
+    decision, head = takeover.comparison.decision, takeover.head
+    if decision is Decision.REGISTER:
+        generation = head.generation if head else FIRST_GENERATION
+        return _write(_entry(takeover, wanted, generation), head, committer)
+    if head is None:
+        raise InvariantError("only a registration begins without a head")
+    if decision is Decision.REPAIR_PLAN:
+        checkpoint.write_plan(head)
+        return head
+    if decision is Decision.NEW_GENERATION:
+        return _write(_entry(takeover, wanted, head.generation + 1), head, committer)
+    return head
+
+
+def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEntry:
+    """A head without a batch. Sequences go on where the output stands; they never start again."""
+    before = takeover.head.sink.sequence if takeover.head else {}
+    sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before).advanced(
+        {}
+    )
+    return HeadEntry(
+        pipeline=wanted.pipeline,
+        generation=generation,
+        batch=BatchKey(wanted.query_id, NOTHING_COMMITTED),
+        token=takeover.owner.token,
+        run_id=takeover.owner.run_id,
+        plan=_NO_PLAN,
+        sink=sink,
+        records=RecordCounts(),
+        digest="",
+        plan_hash=wanted.plan_hash,
+        note=wanted.reason,
+    )
+
+
+def _write(entry: HeadEntry, head: HeadEntry | None, committer: Committer) -> HeadEntry:
+    committer.commit(HeadProposal(head, entry), head, Payload())
+    return entry

@@ -1,0 +1,93 @@
+"""Anomalies of an exactly-once output, as pure functions over what was read back.
+
+Named as in Jepsen. Each returns the evidence; an empty list means the anomaly is absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tests.support.history import Written
+
+
+def canonical(row: dict[str, Any]) -> str:
+    """A row as text that can be counted and compared."""
+    return json.dumps(row, sort_keys=True, separators=(",", ":"))
+
+
+def lost_writes(expected: Iterable[dict[str, Any]], found: Iterable[dict[str, Any]]) -> list[str]:
+    """Rows that the oracle computed and nobody can read."""
+    missing = Counter(map(canonical, expected)) - Counter(map(canonical, found))
+    return sorted(missing.elements())
+
+
+def duplicates(expected: Iterable[dict[str, Any]], found: Iterable[dict[str, Any]]) -> list[str]:
+    """Rows that can be read more often than the oracle computed them, or that it never computed."""
+    surplus = Counter(map(canonical, found)) - Counter(map(canonical, expected))
+    return sorted(surplus.elements())
+
+
+def sequence_faults(written: Sequence[Written]) -> list[str]:
+    """Sequences of a partition that do not run 1, 2, 3, ... in offset order."""
+    faults = []
+    for partition in sorted({w.partition for w in written}):
+        ordered = sorted((w for w in written if w.partition == partition), key=lambda w: w.offset)
+        for position, record in enumerate(ordered, start=1):
+            if record.sequence != position:
+                faults.append(
+                    f"partition {partition} offset {record.offset}:"
+                    f" sequence {record.sequence}, expected {position}"
+                )
+                break
+    return faults
+
+
+def ledger_faults(heads: Sequence[dict[str, Any]], written: Sequence[Written]) -> list[str]:
+    """Where the ledger and the output topic disagree, or the ledger with itself."""
+    faults = []
+    tail = {}
+    for record in written:
+        tail[record.partition] = max(tail.get(record.partition, 0), record.sequence)
+    recorded = {int(p): last for p, (_, last) in heads[-1]["sink"]["sequence"].items()}
+    if {p: n for p, n in recorded.items() if n} != tail:
+        faults.append(f"newest head says {recorded}, the topic ends at {tail}")
+    for before, after in zip(heads, heads[1:], strict=False):
+        if after["generation"] != before["generation"] or after["note"]:
+            continue
+        if after["batch_id"] not in (before["batch_id"] + 1, -1):
+            faults.append(f"batch {after['batch_id']} follows batch {before['batch_id']}")
+        faults += _range_faults(before, after)
+    return faults
+
+
+def torn_batches(heads: Sequence[dict[str, Any]], written: Sequence[Written]) -> list[str]:
+    """Batches of which another number of records is visible than the ledger says."""
+    visible = Counter(record.batch_id for record in written)
+    return [
+        f"batch {head['batch_id']}: {visible[head['batch_id']]} records visible,"
+        f" {head['records']['written']} committed"
+        for head in heads
+        if head["batch_id"] >= 0 and visible[head["batch_id"]] != head["records"]["written"]
+    ]
+
+
+def _range_faults(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    if before["batch_id"] < 0:
+        return []
+    ends = {
+        (name, topic, partition): bounds[1]
+        for name, topics in before["sources"].items()
+        for topic, ranges in topics.items()
+        for partition, bounds in ranges.items()
+    }
+    return [
+        f"batch {after['batch_id']} reads {topic}-{partition} from {bounds[0]},"
+        f" batch {before['batch_id']} ended at {ends[name, topic, partition]}"
+        for name, topics in after["sources"].items()
+        for topic, ranges in topics.items()
+        for partition, bounds in ranges.items()
+        if (name, topic, partition) in ends and ends[name, topic, partition] != bounds[0]
+    ]
