@@ -71,9 +71,7 @@ def _run(command: list[str | Path], *, subject: str, count: int) -> None:
             if _DOWNLOADED in line:
                 progress.advance(progress.task_ids[0])
     if process.returncode != 0:
-        raise ConfigError(
-            "Ivy could not fetch every jar", subject=subject, found=_complaint(lines)
-        )
+        raise ConfigError("Ivy could not fetch every jar", subject=subject, found=_complaint(lines))
 
 
 @contextmanager

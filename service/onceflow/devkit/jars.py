@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -133,7 +132,7 @@ class JarCache:
                 )
             folder.mkdir(exist_ok=True)
             for file in jars.sha256:
-                os.replace(fetched / file, folder / file)
+                (fetched / file).replace(folder / file)
 
 
 def _faults(folder: Path, jars: JarSet) -> tuple[Fault, ...]:

@@ -70,7 +70,11 @@ def _executable(environment: Mapping[str, str]) -> Path:
 def _version(executable: Path) -> int:
     try:
         answer = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S
+            [executable, "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(

@@ -1,0 +1,229 @@
+"""Starts real Kafka brokers on ports from the operating system, and waits until they answer."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from onceflow.clock import Clock, Deadline
+from onceflow.devkit.broker_config import HOST, Node, server_properties
+from onceflow.devkit.jars import JarCache, jar_set
+from onceflow.devkit.java import Java, find_java
+from onceflow.devkit.processes import Processes
+from onceflow.errors import ConfigError, DeadlineError, RetriableError
+
+START_TIMEOUT_S = 120.0
+"""One broker needs 2 s here, three need 6 s; a loaded CI machine may need ten times that."""
+FORMAT_TIMEOUT_S = 60
+MAX_START_ATTEMPTS = 5
+"""One fails only if somebody took a port between our look and the broker's bind."""
+PROBE_TIMEOUT_S = 0.5
+"""One question for metadata; between two of them we look whether a broker has ended."""
+
+QUICK_START = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Ready a quarter sooner, for half the CPU time, than with the second compiler."""
+HIGH_THROUGHPUT = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC")
+"""For measurements: a broker compiled as one that has run for hours."""
+
+_JVM_OPTIONS = (
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+)
+_PORT_TAKEN = "Address already in use"
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How a cluster differs from the usual one.
+
+    Args:
+        brokers: 1, or 3 to lose one and keep a majority.
+        settings: of every broker; win over ours.
+        jvm_options: of every broker.
+    """
+
+    brokers: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jvm_options: Sequence[str] = QUICK_START
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """A cluster that is written down and formatted, but not started."""
+
+    folder: Path
+    nodes: Sequence[Node]
+    commands: Sequence[Sequence[str]]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of every broker, comma separated."""
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def logs(self) -> list[str]:
+        """One log for each command."""
+        return [str(node.log) for node in self.nodes]
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor has to say."""
+        return self.folder / "supervisor.log"
+
+
+AnyProcesses = TypeVar("AnyProcesses", bound=Processes)
+
+
+def start_cluster(
+    folder: Path,
+    options: ClusterOptions,
+    supervise: Callable[[ClusterPlan], AnyProcesses],
+    clock: Clock,
+) -> tuple[ClusterPlan, AnyProcesses]:
+    """Start brokers and wait until all of them answer.
+
+    Args:
+        folder: data already in it is used.
+        options: what kind of cluster.
+        supervise: makes the processes of a plan, without starting them.
+        clock: to wait with.
+
+    Raises:
+        ConfigError: no Java, no jars, or a broker ended; quotes its log.
+        DeadlineError: no answer in time. In both cases nothing is left running.
+    """
+    deadline = Deadline.after(clock, START_TIMEOUT_S)
+    for _ in range(MAX_START_ATTEMPTS):
+        plan = _plan(folder, options)
+        processes = supervise(plan)
+        with ExitStack() as on_failure:
+            on_failure.callback(processes.close)
+            on_failure.enter_context(suppress(RetriableError))
+            processes.start()
+            wait_for_brokers(plan.nodes, processes, deadline)
+            on_failure.pop_all()
+            return plan, processes
+    raise ConfigError(
+        "no embedded broker could bind its ports",
+        expected="free ports on this machine",
+        found=f"somebody else was quicker in each of {MAX_START_ATTEMPTS} attempts",
+    )
+
+
+def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Deadline) -> None:
+    """Wait until every broker answers, and knows all the others.
+
+    Raises:
+        ConfigError: one of them ended; quotes its log.
+        RetriableError: one of them ended because its port was taken.
+        DeadlineError: one did not answer in time.
+    """
+    for node in nodes:
+        # A client of its own: having got an answer it would turn to any broker it has learnt of.
+        admin = _admin(node)
+        while not _sees(admin, len(nodes)):
+            _require_alive(nodes, processes)
+            deadline.check("an embedded broker does not answer", subject=node.address)
+
+
+def _require_alive(nodes: Sequence[Node], processes: Processes) -> None:
+    for index, node in enumerate(nodes):
+        if processes.exit_code(index) is not None:
+            log = node.log.read_text(errors="replace")
+            kind = RetriableError if _PORT_TAKEN in log else ConfigError
+            raise kind(
+                "an embedded broker ended",
+                subject=f"broker {node.node_id} at {node.address}",
+                found=_complaint(log),
+            )
+
+
+def _admin(node: Node) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": node.address,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            # Refused connections are what we expect to see for the first second.
+            "log_level": 0,
+        }
+    )
+
+
+def _sees(admin: AdminClient, brokers: int) -> bool:
+    try:
+        return len(admin.list_topics(timeout=PROBE_TIMEOUT_S).brokers) >= brokers
+    except KafkaException:
+        return False
+
+
+def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
+    java = find_java()
+    class_path = os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set("broker")))
+    ports = _free_ports(2 * options.brokers)
+    nodes = [
+        Node(i + 1, ports[2 * i], ports[2 * i + 1], folder / f"broker-{i + 1}")
+        for i in range(options.brokers)
+    ]
+    # By the folder, so that data that was kept fits again.
+    identity = uuid.uuid5(uuid.NAMESPACE_URL, folder.as_uri())
+    cluster_id = base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=")
+    for node in nodes:
+        node.folder.mkdir(parents=True, exist_ok=True)
+        node.log.unlink(missing_ok=True)
+        properties = server_properties(node, nodes, options.settings)
+        lines = (f"{key}={value}\n" for key, value in properties.items())
+        node.properties_file.write_text("".join(lines))
+        _format(java, class_path, node, cluster_id)
+    command = [str(java.executable), *_JVM_OPTIONS, *options.jvm_options]
+    command += ["-cp", class_path, "kafka.Kafka"]
+    return ClusterPlan(folder, nodes, [[*command, str(node.properties_file)] for node in nodes])
+
+
+def _format(java: Java, class_path: str, node: Node, cluster_id: str) -> None:
+    command: list[str | Path] = [java.executable, *QUICK_START, "-cp", class_path]
+    command += ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
+    command += [f"--cluster-id={cluster_id}", "--config", node.properties_file]
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineError(
+            "an embedded broker's storage was not formatted in time",
+            subject=str(node.folder),
+            expected=f"an answer within {FORMAT_TIMEOUT_S} s",
+        ) from error
+    if done.returncode != 0:
+        raise ConfigError(
+            "an embedded broker's storage could not be formatted",
+            subject=str(node.properties_file),
+            found=_complaint(done.stdout + done.stderr),
+        )
+
+
+def _free_ports(count: int) -> list[int]:
+    # All are held at once, so that they differ.
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _complaint(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    told = [line for line in lines if "Exception" in line or " ERROR " in line]
+    return " | ".join((told or lines)[-3:]) or "nothing in its log"

@@ -1,0 +1,141 @@
+"""The one cluster of `onceflow dev up`: it stays when the command has ended, until `dev down`.
+
+A file lock, held by the cluster's supervisor, tells whether it runs. So a crash, or a process id
+that somebody else has got since, can't be mistaken for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from onceflow.clock import Clock, Deadline
+from onceflow.devkit.broker_start import ClusterOptions, ClusterPlan, start_cluster
+from onceflow.devkit.paths import cache_dir
+from onceflow.devkit.processes import STOP_TIMEOUT_S, DetachedProcesses
+from onceflow.devkit.supervisor import Spec
+from onceflow.errors import ConfigError
+
+LOOK_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True)
+class DevBroker:
+    """The cluster that runs, or whose data is kept.
+
+    Args:
+        bootstrap_servers: addresses of every broker, comma separated.
+        brokers: how many.
+        supervisor_pid: SIGTERM to it ends the cluster.
+    """
+
+    bootstrap_servers: str
+    brokers: int
+    supervisor_pid: int
+
+
+def dev_folder() -> Path:
+    """Holds the cluster's data, logs and state."""
+    return cache_dir() / "dev"
+
+
+def running() -> DevBroker | None:
+    """The cluster that runs on this machine for this user, if any."""
+    return _recorded() if _is_locked() else None
+
+
+def start_detached(brokers: int, clock: Clock) -> DevBroker:
+    """Start a cluster that outlives this process; data that was kept is used again.
+
+    Raises:
+        ConfigError: it runs already, its kept data is of another number of brokers, or it cannot be
+            started.
+        DeadlineError: it did not answer in time. Nothing is left running.
+    """
+    kept = _recorded()
+    if _is_locked():
+        raise ConfigError(
+            "the development broker is already running",
+            subject=kept.bootstrap_servers if kept else str(dev_folder()),
+            then="Use it, or end it with `onceflow dev down`",
+        )
+    if kept is not None and kept.brokers != brokers:
+        raise ConfigError(
+            "the kept data is of another cluster",
+            subject=str(dev_folder()),
+            expected=f"{brokers} brokers",
+            found=f"data of {kept.brokers}",
+            then="Start that number, or remove the data with `onceflow dev down`",
+        )
+    folder = dev_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    plan, processes = start_cluster(folder, ClusterOptions(brokers), _detached, clock)
+    started = DevBroker(plan.bootstrap_servers, brokers, processes.pid)
+    _state_file().write_text(json.dumps(asdict(started)))
+    return started
+
+
+def stop_detached(clock: Clock) -> DevBroker | None:
+    """End the cluster cleanly and wait until it is gone; its data stays.
+
+    Returns:
+        What was ended, or None if nothing ran.
+
+    Raises:
+        DeadlineError: it is still there.
+    """
+    found = running()
+    if found is not None:
+        os.kill(found.supervisor_pid, signal.SIGTERM)
+        deadline = Deadline.after(clock, STOP_TIMEOUT_S)
+        while _is_locked():
+            deadline.check("the development broker does not end", subject=found.bootstrap_servers)
+            clock.sleep(LOOK_INTERVAL_S)
+    return found
+
+
+def remove_data() -> None:
+    """Delete what a cluster that was stopped has left.
+
+    Raises:
+        ConfigError: it still runs; nothing was deleted.
+    """
+    if _is_locked():
+        raise ConfigError("the development broker is running", then="Stop it first")
+    shutil.rmtree(dev_folder(), ignore_errors=True)
+
+
+def _detached(plan: ClusterPlan) -> DetachedProcesses:
+    spec = Spec(commands=plan.commands, logs=plan.logs, lock=str(_lock_file()))
+    return DetachedProcesses(spec, plan.supervisor_log)
+
+
+def _state_file() -> Path:
+    return dev_folder() / "cluster.json"
+
+
+def _lock_file() -> Path:
+    return dev_folder() / "running.lock"
+
+
+def _recorded() -> DevBroker | None:
+    try:
+        return DevBroker(**json.loads(_state_file().read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def _is_locked() -> bool:
+    try:
+        with _lock_file().open("r") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
