@@ -10,15 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from onceflow import errors
 from onceflow.errors import ConfigError, CorruptionError, LineageError, OnceflowError
+
+MAX_CAUSES = 10
+"""Depth of a Java cause chain; a longer one is a loop."""
 
 _OURS = re.compile(r"onceflow\.errors\.(?P<name>\w+): (?P<message>[^\n]+)")
 _RESULT_TOO_LARGE = re.compile(
     r"Total size of serialized results of \d+ tasks \((?P<found>[^)]+)\) is bigger than"
     r" (?:local maxResultSize|spark\.driver\.maxResultSize) \(?(?P<budget>[\d.]+ \w+)"
 )
+# What an executor leaves of a single task's result that is larger than the budget.
+_RESULT_DROPPED = "TaskResultLost (result lost from block manager)"
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
 _CHECKPOINT_DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
@@ -40,11 +46,25 @@ def translated_errors() -> Iterator[None]:
 
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except Py4JJavaError as error:
+        ours = from_text("\n".join([str(error), *_causes(error.java_exception)]))
+        if ours is None:
+            raise
+        raise ours from error
+    except PySparkException as error:
         ours = from_text(str(error))
         if ours is None:
             raise
         raise ours from error
+
+
+def _causes(error: Any) -> Iterator[str]:
+    """The messages below a Java exception; the text of the topmost one often says nothing."""
+    for _ in range(MAX_CAUSES):
+        error = error.getCause()
+        if error is None:
+            return
+        yield str(error.toString())
 
 
 def from_text(text: str) -> OnceflowError | None:
@@ -53,6 +73,8 @@ def from_text(text: str) -> OnceflowError | None:
         return _rebuilt(found[-1]["name"], found[-1]["message"])
     if found_size := _RESULT_TOO_LARGE.search(text):
         return over_budget(found_size["budget"], found_size["found"])
+    if _RESULT_DROPPED in text:
+        return over_budget("spark.driver.maxResultSize", "a task whose rows alone are larger")
     if any(mark in text for mark in _CONCURRENT):
         return LineageError(
             "another driver wrote to this checkpoint",

@@ -1,0 +1,74 @@
+"""From the query's result to the binary columns that are collected: key, value, partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from onceflow.runtime.rows import KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_VALUE_STRUCT = "__row"
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """How rows of the result become records.
+
+    Args:
+        format: json, csv, text, binary or avro.
+        key: column of the record key, as text unless it is binary; None for no key.
+        partition: column that chooses the output partition; None for a partitioner.
+        encode_avro: encodes rows with the sink's schema; needed for avro alone.
+    """
+
+    format: str
+    key: str | None
+    partition: str | None
+    encode_avro: Callable[[Sequence[Mapping[str, Any]]], Sequence[bytes]] | None = None
+
+
+def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
+    """Add the expressions that Spark itself can encode; Avro rows stay a struct until collected."""
+    from pyspark.sql import functions as F  # noqa: N812  Spark's own name for it
+    from pyspark.sql.types import BinaryType
+
+    def binary(name: str) -> Column:
+        if isinstance(result.schema[name].dataType, BinaryType):
+            return result[name]
+        return result[name].cast("string").cast("binary")
+
+    key = binary(output.key) if output.key else F.lit(None).cast("binary")
+    columns = [key.alias(KEY_COLUMN), _value(result, output.format)]
+    if output.partition:
+        columns.append(result[output.partition].cast("int").alias(PARTITION_COLUMN))
+    return result.select(*columns)
+
+
+def encode_collected(table: pa.Table, output: OutputFormat) -> pa.Table:
+    """Encode what Spark could not; any other table is returned as it is."""
+    if output.encode_avro is None:
+        return table
+    rows = table.column(_VALUE_STRUCT).to_pylist()
+    values = pa.array(output.encode_avro(rows), pa.binary())
+    return table.drop_columns([_VALUE_STRUCT]).append_column(VALUE_COLUMN, values)
+
+
+def _value(result: DataFrame, format_name: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  Spark's own name for it
+
+    row = F.struct(*(result[name] for name in result.columns))
+    if format_name == "avro":
+        return row.alias(_VALUE_STRUCT)
+    if format_name == "json":
+        value = F.to_json(row, {"ignoreNullFields": "false"})
+    elif format_name == "csv":
+        value = F.to_csv(row)
+    else:
+        value = result[result.columns[0]]
+    return value.cast("binary").alias(VALUE_COLUMN)
