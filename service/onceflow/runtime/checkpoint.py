@@ -109,6 +109,10 @@ class Checkpoint:
         ranges = {n: self.plan(n).sources for n in {planned, done} if self._has_plan(n)}
         return CheckpointFacts(query_id, planned, done, ranges)
 
+    def is_done(self, batch_id: int) -> bool:
+        """Whether Spark has logged a batch as done; true for none at all."""
+        return batch_id == NOTHING_COMMITTED or self._exists(f"commits/{batch_id}")
+
     def plan(self, batch_id: int) -> BatchPlan:
         """What Spark pinned for a batch.
 

@@ -135,7 +135,10 @@ def _conf(settings: SessionSettings, checkpoint: str) -> Mapping[str, str]:
     }
     if settings.master.startswith("local"):
         # Nothing outside this process has to reach a local driver.
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
     if "://" not in checkpoint:
         # The default manager forks two processes for each file: 190 -> 116 ms per batch.
         conf.setdefault(f"{_STREAMING}.checkpointFileManagerClass", _LOCAL_FILE_MANAGER)

@@ -74,7 +74,9 @@ def from_text(text: str) -> OnceflowError | None:
     if found_size := _RESULT_TOO_LARGE.search(text):
         return over_budget(found_size["budget"], found_size["found"])
     if _RESULT_DROPPED in text:
-        return over_budget("spark.driver.maxResultSize", "a task whose rows alone are larger")
+        return over_budget(
+            "spark.driver.maxResultSize", "a task whose rows alone are larger"
+        )
     if any(mark in text for mark in _CONCURRENT):
         return LineageError(
             "another driver wrote to this checkpoint",

@@ -1,0 +1,189 @@
+"""The running query: starts it, watches it, drains it. Wraps what Spark calls StreamingQuery."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceflow.clock import Clock, Deadline
+from onceflow.crashpoints import CrashPoint, reach
+from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
+from onceflow.runtime.batch import (
+    BatchRunner,
+    DrainRequestedError,
+    Observation,
+    observe_execution,
+)
+from onceflow.runtime.checkpoint import Checkpoint
+from onceflow.runtime.spark_errors import from_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+WATCH_INTERVAL_S = 0.2
+"""How often a running query is looked at: quick enough for a drain and for a display."""
+START_TIMEOUT_S = 60.0
+"""For Spark to hand out the query object before its first batch may end."""
+
+
+class QueryHandle:
+    """The query, for code that Spark calls before `start()` has returned it."""
+
+    def __init__(self, source_names: Sequence[str]) -> None:
+        self._source_names = source_names
+        self._query: Any = None
+        self._is_set = threading.Event()
+
+    def set(self, query: StreamingQuery) -> None:
+        """Hand it in."""
+        self._query = query
+        self._is_set.set()
+
+    def observe(self) -> Observation:
+        """Counts of the batch that has just run; for use inside `foreachBatch`."""
+        require(
+            self._is_set.wait(START_TIMEOUT_S),
+            "Spark hands out a query that it started",
+        )
+        return observe_execution(self._query, self._source_names)
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """What to start.
+
+    Args:
+        name: shown by Spark.
+        frame: key, value and partition columns of the result.
+        output_mode: append or update.
+        checkpoint: location of Spark's checkpoint.
+        trigger: pause between batches, e.g. `500 ms`; None for as soon as possible.
+        is_until_caught_up: end when everything that existed at the start is processed.
+    """
+
+    name: str
+    frame: DataFrame
+    output_mode: str
+    checkpoint: str
+    trigger: str | None
+    is_until_caught_up: bool
+
+
+def start_query(
+    plan: QueryPlan, runner: BatchRunner, handle: QueryHandle
+) -> StreamingQuery:
+    """Start the query with `runner` as its sink.
+
+    Raises:
+        ConfigError: Spark refuses the query.
+    """
+    from pyspark.errors import PySparkException
+
+    writer = (
+        plan.frame.writeStream.queryName(f"onceflow.{plan.name}")
+        .foreachBatch(runner)
+        .outputMode(plan.output_mode)
+        .option("checkpointLocation", plan.checkpoint)
+    )
+    if plan.is_until_caught_up:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=plan.trigger or "0 seconds")
+    try:
+        query = writer.start()
+    except PySparkException as error:
+        ours = from_text(str(error))
+        raise ours or ConfigError(
+            "Spark refuses the query",
+            subject=plan.name,
+            found=str(error).splitlines()[0],
+        ) from error
+    handle.set(query)
+    return query
+
+
+class RunningQuery:
+    """A started query and what it takes to end it well.
+
+    Args:
+        query: Spark's.
+        runner: its sink.
+        checkpoint: tells when Spark has logged a batch as done.
+        clock: measures the drain.
+    """
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        runner: BatchRunner,
+        checkpoint: Checkpoint,
+        clock: Clock,
+    ) -> None:
+        self._query = query
+        self._runner = runner
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._seen_batch = -1
+
+    def watch(
+        self, is_drain_requested: Callable[[], bool], on_tick: Callable[[Any], None]
+    ) -> None:
+        """Wait until the query ends by itself or a drain is requested.
+
+        Args:
+            is_drain_requested: asked every WATCH_INTERVAL_S.
+            on_tick: told Spark's newest progress, or None, as often.
+
+        Raises:
+            OnceflowError: what ended the query, if it failed.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        while not is_drain_requested():
+            try:
+                # Spark takes fractions, although its annotation says int.
+                is_over = self._query.awaitTermination(WATCH_INTERVAL_S)  # type: ignore[arg-type]
+            except StreamingQueryException as error:
+                self._raise_unless_drained(error)
+                return
+            progress = self._query.lastProgress
+            if progress is not None and progress.batchId > self._seen_batch:
+                self._seen_batch = progress.batchId
+                reach(CrashPoint.AFTER_SPARK_COMMIT)
+            on_tick(progress)
+            if is_over:
+                return
+
+    def drain(self, timeout_s: float) -> bool:
+        """Let the running batch commit everywhere, begin no other, stop.
+
+        Returns:
+            False if the running batch did not end in time; it was cut off and will be replayed.
+        """
+        deadline = Deadline.after(self._clock, timeout_s)
+        is_idle = self._runner.gate.close(deadline.remaining_s())
+        while is_idle and not self._is_logged() and not deadline.is_over:
+            self._clock.sleep(WATCH_INTERVAL_S / 10)
+        self._query.stop()
+        return is_idle
+
+    def _is_logged(self) -> bool:
+        """Whether Spark has nothing left to write for the last batch that we committed."""
+        return not self._query.isActive or self._checkpoint.is_done(
+            self._runner.head.batch.batch_id
+        )
+
+    def _raise_unless_drained(self, error: Exception) -> None:
+        ours: OnceflowError | None = self._runner.failure or from_text(str(error))
+        if ours is not None:
+            raise ours from error
+        if DrainRequestedError.__name__ in str(error):
+            return
+        raise InvariantError(
+            "the query failed",
+            found=str(error).strip()[:2000],
+            then="nothing further was written",
+        ) from error
