@@ -1,0 +1,61 @@
+# `make help` lists what can be done. Every target sets up what it needs first.
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+          --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup fmt lint type test unit spark integration faults bench docs check lock
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## Watch a pipeline being killed in mid-batch and losing nothing (2 minutes)
+	$(BIN)/onceflow demo
+
+setup: $(READY)  ## Make .venv with everything that is needed, at locked versions
+
+fmt: $(READY)  ## Format the code and repair what can be repaired
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lint: $(READY)  ## Check format, style and layers
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports --no-logo
+
+type: $(READY)  ## Check types
+	$(BIN)/mypy
+
+test: $(READY)  ## Run every test against real brokers
+	$(BIN)/pytest tests
+
+unit: $(READY)  ## Run the tests that need neither Java nor a socket
+	$(BIN)/pytest tests/unit
+
+spark: $(READY)  ## Run the tests on local Spark, without a broker
+	$(BIN)/pytest tests/spark
+
+integration: $(READY)  ## Run the tests against a real broker
+	$(BIN)/pytest tests/integration
+
+faults: $(READY)  ## Run the simulation, and the tests that kill real processes
+	$(BIN)/pytest tests/faults
+
+bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
+	$(BIN)/python -m bench
+
+docs: $(READY)  ## Check the documents against the code, and run the code in them
+	$(BIN)/pytest tests/unit/test_docs.py
+
+check: lint type docs  ## Everything that needs no broker and should pass before a commit
+
+lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock files
+	$(LOCK) --extra service --extra kafka-python -o requirements/run.lock pyproject.toml
+	$(LOCK) --all-extras -c requirements/run.lock -o requirements/dev.lock pyproject.toml requirements/dev.in
+	$(BIN)/python -m onceflow.devkit lock broker
+	$(BIN)/python -m onceflow.devkit lock bench
+
+$(READY): pyproject.toml requirements/dev.lock
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
