@@ -173,7 +173,7 @@ class Checkpoint:
         text = self._read(name)
         if text is None:
             return None
-        version, *lines = text.splitlines()
+        version, *lines = text.splitlines() or [""]
         if version != _OFFSET_LOG_VERSION or len(lines) != 1 + len(self._sources):
             raise self._damaged(name)
         try:

@@ -1,0 +1,113 @@
+"""Spark's checkpoint as we read it, and the two cases in which we write it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from onceflow.contracts.source import Position, TopicRanges
+from onceflow.errors import CorruptionError, LineageError
+from onceflow.protocol.identity import BatchKey, FencingToken, Layout
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
+from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+
+
+def ranges(start: Position | None, end: Position) -> TopicRanges:
+    before = start["t"] if start else {}
+    return {"t": {int(p): (before.get(p, 0), e) for p, e in end["t"].items()}}
+
+
+def position(like: Position | None, wanted: TopicRanges) -> Position:
+    return {"t": {str(p): end for p, (_, end) in wanted["t"].items()}}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(str(tmp_path / "ck"), "views", {"s": SourceArithmetic(ranges, position)})
+
+
+def log_batch(root: Path, batch_id: int, ends: dict[str, int]) -> None:
+    metadata = {"batchWatermarkMs": 5, "batchTimestampMs": 9, "conf": {"a": "b"}}
+    offset = {"source": "s", "position": {"t": ends}}
+    (root / "offsets").mkdir(parents=True, exist_ok=True)
+    text = f"v1\n{json.dumps(metadata)}\n{json.dumps(offset)}"
+    (root / "offsets" / str(batch_id)).write_text(text)
+
+
+def head(batch_id: int, bounds: tuple[int, int]) -> HeadEntry:
+    return HeadEntry(
+        "views",
+        1,
+        BatchKey("q", batch_id),
+        FencingToken(1),
+        "r",
+        BatchPlan({"s": {"t": {0: bounds}}}, 50, 90),
+        SinkState("out", 1, Layout(1, 3)),
+        RecordCounts(),
+        "",
+        "",
+    )
+
+
+def test_a_new_checkpoint_has_no_query(checkpoint: Checkpoint) -> None:
+    assert checkpoint.facts().query_id is None
+
+
+def test_a_created_checkpoint_keeps_its_query(checkpoint: Checkpoint) -> None:
+    checkpoint.create("q-1")
+    facts = checkpoint.facts()
+    assert (facts.query_id, facts.planned, facts.done) == ("q-1", -1, -1)
+
+
+def test_ranges_run_from_the_batch_before(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    log_batch(tmp_path / "ck", 1, {"0": 25})
+    assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 25)}}}, 5, 9)
+    assert checkpoint.facts().ranges == {1: {"s": {"t": {0: (10, 25)}}}}
+
+
+def test_the_checkpoint_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+    Checkpoint(str(tmp_path), "orders", {}).create("q")
+    with pytest.raises(LineageError, match="orders"):
+        Checkpoint(str(tmp_path), "views", {}).query_id()
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v2\n{}\n{}", "v1\n{}\n{}", "v1\n{\n{}", "v1\n[]\n[]"])
+def test_a_damaged_offset_log_names_the_file(
+    checkpoint: Checkpoint, tmp_path: Path, text: str
+) -> None:
+    checkpoint.create("q")
+    (tmp_path / "ck" / "offsets").mkdir()
+    (tmp_path / "ck" / "offsets" / "0").write_text(text)
+    with pytest.raises(CorruptionError, match="offsets/0"):
+        checkpoint.facts()
+
+
+def test_logs_without_metadata_are_no_new_checkpoint(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    with pytest.raises(CorruptionError, match="metadata"):
+        checkpoint.facts()
+
+
+def test_a_written_plan_is_the_ledgers(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    (tmp_path / "ck" / "offsets" / ".1.crc").write_text("checksum of a zombie's plan")
+    checkpoint.write_plan(head(1, (10, 40)))
+    assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 40)}}}, 50, 90)
+    assert not (tmp_path / "ck" / "offsets" / ".1.crc").exists()
+    metadata = (tmp_path / "ck" / "offsets" / "1").read_text().splitlines()[1]
+    assert json.loads(metadata)["conf"] == {"a": "b"}
+
+
+def test_a_batch_is_done_when_spark_logged_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.create("q")
+    (tmp_path / "ck" / "commits").mkdir()
+    (tmp_path / "ck" / "commits" / "0").write_text("v1\n{}")
+    assert checkpoint.is_done(-1)
+    assert checkpoint.is_done(0)
+    assert not checkpoint.is_done(1)
