@@ -1,0 +1,150 @@
+"""What an error of librdkafka or of a broker means for us.
+
+A code has a *nature*, whatever we were doing (`error_codes`); a nature has a *consequence* for each
+kind of operation, and that is the class we raise. Flags that librdkafka sets on an error (`fatal`,
+`txn_requires_abort`, `retriable`) go before the table, because they know about the client's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from confluent_kafka import KafkaError, KafkaException
+
+from onceflow.errors import (
+    AbortableError,
+    ConfigError,
+    CorruptionError,
+    FencedError,
+    InvariantError,
+    OnceflowError,
+    OutcomeUnknownError,
+    RecordError,
+    RetriableError,
+)
+from onceflow_connectors.kafka.error_codes import NATURES, REASONS, Nature
+
+CLIENT_ERRORS = (KafkaException, SystemError)
+"""What a call of a client may raise; to be handed to `kafka_error`."""
+
+
+class Operation(Enum):
+    """What we were doing. The same code has other consequences here and there."""
+
+    INITIALISE = auto()
+    PRODUCE = auto()
+    SEND_OFFSETS = auto()
+    COMMIT = auto()
+    READ = auto()
+    ADMINISTER = auto()
+
+
+_N = Nature
+CONSEQUENCES: Mapping[Operation, Mapping[Nature, type[OnceflowError]]] = {
+    Operation.INITIALISE: {
+        _N.PASSING: RetriableError,
+        _N.FENCED: FencedError,
+        _N.RECORD: ConfigError,
+        _N.REFUSED: ConfigError,
+        _N.GONE: RetriableError,
+        _N.BROKEN: RetriableError,
+        _N.FOREIGN: RetriableError,
+    },
+    # A transaction commits although a record of it was refused: whatever it is, abort.
+    Operation.PRODUCE: {
+        **dict.fromkeys(Nature, AbortableError),
+        _N.FENCED: FencedError,
+        _N.RECORD: RecordError,
+    },
+    Operation.SEND_OFFSETS: {
+        **dict.fromkeys(Nature, AbortableError),
+        _N.FENCED: FencedError,
+    },
+    # Nothing but the abort flag proves that a commit did not happen.
+    Operation.COMMIT: {
+        **dict.fromkeys(Nature, OutcomeUnknownError),
+        _N.FENCED: FencedError,
+    },
+    Operation.READ: {
+        _N.PASSING: RetriableError,
+        _N.FENCED: InvariantError,
+        _N.RECORD: CorruptionError,
+        _N.REFUSED: ConfigError,
+        _N.GONE: CorruptionError,
+        _N.BROKEN: RetriableError,
+        _N.FOREIGN: InvariantError,
+    },
+    Operation.ADMINISTER: {
+        _N.PASSING: RetriableError,
+        _N.FENCED: InvariantError,
+        _N.RECORD: ConfigError,
+        _N.REFUSED: ConfigError,
+        _N.GONE: CorruptionError,
+        _N.BROKEN: RetriableError,
+        _N.FOREIGN: InvariantError,
+    },
+}
+"""What to raise when an operation met a nature. Complete."""
+
+
+def kafka_error(raised: Exception) -> KafkaError:
+    """The Kafka error inside what a client raised.
+
+    A fatal error that surfaces while `poll` or `flush` serves a delivery report comes out of the
+    binding as a SystemError, with the true exception as its cause.
+
+    Raises:
+        Exception: `raised` itself, if no Kafka error is in it.
+    """
+    carrier = raised.__cause__ if isinstance(raised, SystemError) else raised
+    if isinstance(carrier, KafkaException) and isinstance(carrier.args[0], KafkaError):
+        return carrier.args[0]
+    raise raised
+
+
+def nature_of(error: KafkaError) -> Nature:
+    """What the code of an error tells about the world."""
+    return NATURES.get(error.name(), Nature.BROKEN)
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether the same call, on the same client, may succeed a moment later."""
+    if error.fatal() or error.txn_requires_abort():
+        return False
+    return error.retriable() or nature_of(error) is Nature.PASSING
+
+
+def consequence(error: KafkaError, operation: Operation) -> type[OnceflowError]:
+    """The class to raise.
+
+    `FENCED` goes before the abort flag: whoever may have been fenced must look who owns the
+    pipeline, and the flag does not tell whether an earlier answer got lost.
+    """
+    nature = nature_of(error)
+    if nature is not Nature.FENCED and error.txn_requires_abort():
+        return RecordError if nature is Nature.RECORD else AbortableError
+    return CONSEQUENCES[operation][nature]
+
+
+def describe(error: KafkaError) -> str:
+    """Name, text and, where the code does not speak for itself, the reason, in one line."""
+    reason = REASONS[nature_of(error)].get(error.name(), "")
+    text = f"{error.name()}: {error.str()}"
+    return f"{text} ({reason})" if reason else text
+
+
+def failure(
+    error: KafkaError, operation: Operation, what: str, *, subject: str, then: str = ""
+) -> OnceflowError:
+    """The exception to raise for an error.
+
+    Args:
+        error: what the library said.
+        operation: what we were doing.
+        what: what failed, in one clause.
+        subject: the topic, group, address or transactional id that it failed on.
+        then: what happens now.
+    """
+    kind = consequence(error, operation)
+    return kind(what, subject=subject, found=describe(error), then=then)
