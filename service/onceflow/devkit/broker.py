@@ -6,8 +6,10 @@ process (see `supervisor.py`).
 
 from __future__ import annotations
 
+import shutil
 import signal
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -115,7 +117,10 @@ class EmbeddedCluster:
             DeadlineError: no answer in time. In both cases nothing is left running.
         """
         folder = Path(tempfile.mkdtemp(prefix="onceflow-broker-"))
-        self._started = start_cluster(folder, self._options, _attached, self._clock)
+        with ExitStack() as on_failure:
+            on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+            self._started = start_cluster(folder, self._options, _attached, self._clock)
+            on_failure.pop_all()
 
     def wait_until_ready(self) -> None:
         """Wait until every broker answers, e.g. after `restart`.

@@ -71,6 +71,11 @@ def server_properties(
     }
 
 
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The file that holds them."""
+    return "".join(f"{key}={value}\n" for key, value in properties.items())
+
+
 # The defaults are 3 and 2, with which a transaction on a single broker waits for ever.
 _SINGLE = {
     "offsets.topic.replication.factor": "1",

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.clock import Clock, Deadline
-from onceflow.devkit.broker_config import HOST, Node, server_properties
+from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.jars import JarCache, jar_set
 from onceflow.devkit.java import Java, find_java
 from onceflow.devkit.processes import Processes
@@ -131,11 +131,27 @@ def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Dead
         DeadlineError: one did not answer in time.
     """
     for node in nodes:
-        # A client of its own: having got an answer it would turn to any broker it has learnt of.
-        admin = _admin(node)
-        while not _sees(admin, len(nodes)):
+        while not answers(node.address, len(nodes)):
             _require_alive(nodes, processes)
             deadline.check("an embedded broker does not answer", subject=node.address)
+
+
+def answers(address: str, brokers: int) -> bool:
+    """Whether the broker at an address answers within a moment, and knows that many live ones."""
+    # A new client each time: once it has an answer it turns to any broker that it has learnt of.
+    admin = AdminClient(
+        {
+            "bootstrap.servers": address,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 100,
+            # Refused connections are what we expect to see for the first second.
+            "log_level": 0,
+        }
+    )
+    try:
+        return len(admin.list_topics(timeout=PROBE_TIMEOUT_S).brokers) >= brokers
+    except KafkaException:
+        return False
 
 
 def _require_alive(nodes: Sequence[Node], processes: Processes) -> None:
@@ -148,25 +164,6 @@ def _require_alive(nodes: Sequence[Node], processes: Processes) -> None:
                 subject=f"broker {node.node_id} at {node.address}",
                 found=_complaint(log),
             )
-
-
-def _admin(node: Node) -> AdminClient:
-    return AdminClient(
-        {
-            "bootstrap.servers": node.address,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 200,
-            # Refused connections are what we expect to see for the first second.
-            "log_level": 0,
-        }
-    )
-
-
-def _sees(admin: AdminClient, brokers: int) -> bool:
-    try:
-        return len(admin.list_topics(timeout=PROBE_TIMEOUT_S).brokers) >= brokers
-    except KafkaException:
-        return False
 
 
 def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
@@ -184,8 +181,7 @@ def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
         node.folder.mkdir(parents=True, exist_ok=True)
         node.log.unlink(missing_ok=True)
         properties = server_properties(node, nodes, options.settings)
-        lines = (f"{key}={value}\n" for key, value in properties.items())
-        node.properties_file.write_text("".join(lines))
+        node.properties_file.write_text(properties_text(properties))
         _format(java, class_path, node, cluster_id)
     command = [str(java.executable), *_JVM_OPTIONS, *options.jvm_options]
     command += ["-cp", class_path, "kafka.Kafka"]

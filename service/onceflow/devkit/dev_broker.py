@@ -6,22 +6,17 @@ that somebody else has got since, can't be mistaken for it.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
-import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.devkit.broker_start import ClusterOptions, ClusterPlan, start_cluster
 from onceflow.devkit.paths import cache_dir
-from onceflow.devkit.processes import STOP_TIMEOUT_S, DetachedProcesses
+from onceflow.devkit.processes import DetachedProcesses, lock_holder, stop_lock_holder
 from onceflow.devkit.supervisor import Spec
 from onceflow.errors import ConfigError
-
-LOOK_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -31,12 +26,10 @@ class DevBroker:
     Args:
         bootstrap_servers: addresses of every broker, comma separated.
         brokers: how many.
-        supervisor_pid: SIGTERM to it ends the cluster.
     """
 
     bootstrap_servers: str
     brokers: int
-    supervisor_pid: int
 
 
 def dev_folder() -> Path:
@@ -46,7 +39,7 @@ def dev_folder() -> Path:
 
 def running() -> DevBroker | None:
     """The cluster that runs on this machine for this user, if any."""
-    return _recorded() if _is_locked() else None
+    return _recorded() if _is_running() else None
 
 
 def start_detached(brokers: int, clock: Clock) -> DevBroker:
@@ -58,7 +51,7 @@ def start_detached(brokers: int, clock: Clock) -> DevBroker:
         DeadlineError: it did not answer in time. Nothing is left running.
     """
     kept = _recorded()
-    if _is_locked():
+    if _is_running():
         raise ConfigError(
             "the development broker is already running",
             subject=kept.bootstrap_servers if kept else str(dev_folder()),
@@ -74,8 +67,10 @@ def start_detached(brokers: int, clock: Clock) -> DevBroker:
         )
     folder = dev_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    plan, processes = start_cluster(folder, ClusterOptions(brokers), _detached, clock)
-    started = DevBroker(plan.bootstrap_servers, brokers, processes.pid)
+    plan, _ = start_cluster(
+        folder, ClusterOptions(brokers), lambda plan: _detached(plan, clock), clock
+    )
+    started = DevBroker(plan.bootstrap_servers, brokers)
     _state_file().write_text(json.dumps(asdict(started)))
     return started
 
@@ -90,12 +85,7 @@ def stop_detached(clock: Clock) -> DevBroker | None:
         DeadlineError: it is still there.
     """
     found = running()
-    if found is not None:
-        os.kill(found.supervisor_pid, signal.SIGTERM)
-        deadline = Deadline.after(clock, STOP_TIMEOUT_S)
-        while _is_locked():
-            deadline.check("the development broker does not end", subject=found.bootstrap_servers)
-            clock.sleep(LOOK_INTERVAL_S)
+    stop_lock_holder(_lock_file(), clock)
     return found
 
 
@@ -105,14 +95,14 @@ def remove_data() -> None:
     Raises:
         ConfigError: it still runs; nothing was deleted.
     """
-    if _is_locked():
+    if _is_running():
         raise ConfigError("the development broker is running", then="Stop it first")
     shutil.rmtree(dev_folder(), ignore_errors=True)
 
 
-def _detached(plan: ClusterPlan) -> DetachedProcesses:
+def _detached(plan: ClusterPlan, clock: Clock) -> DetachedProcesses:
     spec = Spec(commands=plan.commands, logs=plan.logs, lock=str(_lock_file()))
-    return DetachedProcesses(spec, plan.supervisor_log)
+    return DetachedProcesses(spec, plan.supervisor_log, clock)
 
 
 def _state_file() -> Path:
@@ -130,12 +120,5 @@ def _recorded() -> DevBroker | None:
         return None
 
 
-def _is_locked() -> bool:
-    try:
-        with _lock_file().open("r") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
+def _is_running() -> bool:
+    return lock_holder(_lock_file()) is not None

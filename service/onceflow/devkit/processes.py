@@ -6,17 +6,22 @@ stops them.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
+from onceflow.clock import Clock, Deadline
 from onceflow.devkit.supervisor import Spec
-from onceflow.errors import InvariantError
+from onceflow.errors import ConfigError, InvariantError
 
 STOP_TIMEOUT_S = 30
 """Above the supervisor's own patience with its children."""
+LOOK_INTERVAL_S = 0.05
 
 
 class Processes(Protocol):
@@ -63,6 +68,11 @@ class AttachedProcesses:
         for index in range(len(self._spec.commands)):
             self.start_again(index)
 
+    @property
+    def pid(self) -> int:
+        """Of the supervisor."""
+        return self._started().pid
+
     def start_again(self, index: int) -> None:
         """Start one that has ended, with the same command."""
         self._order(f"start {index}")
@@ -80,16 +90,23 @@ class AttachedProcesses:
         if self._supervisor is not None:
             self._supervisor.communicate(timeout=STOP_TIMEOUT_S)
             self._supervisor = None
+        # Done by the supervisor, unless somebody has killed that.
+        if self._spec.remove:
+            shutil.rmtree(self._spec.remove, ignore_errors=True)
 
     def _order(self, order: str) -> int | None:
-        supervisor = self._supervisor
-        if supervisor is None:
-            raise InvariantError("order to processes that were not started", subject=order)
-        stdin, stdout = _pipes(supervisor)
-        stdin.write(f"{order}\n")
-        stdin.flush()
-        answer: int | None = json.loads(stdout.readline())
+        supervisor = self._started()
+        if supervisor.stdin is None or supervisor.stdout is None:
+            raise InvariantError("the supervisor has no pipes", subject=str(supervisor.args))
+        supervisor.stdin.write(f"{order}\n")
+        supervisor.stdin.flush()
+        answer: int | None = json.loads(supervisor.stdout.readline())
         return answer
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._supervisor is None:
+            raise InvariantError("attached processes were not started")
+        return self._supervisor
 
 
 class DetachedProcesses:
@@ -98,46 +115,69 @@ class DetachedProcesses:
     Args:
         spec: with a lock.
         log: file for what the supervisor itself has to say.
+        clock: to wait with.
     """
 
-    def __init__(self, spec: Spec, log: Path) -> None:
+    def __init__(self, spec: Spec, log: Path, clock: Clock) -> None:
         self._spec = spec
         self._log = log
-        self._supervisor: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """Of the supervisor: SIGTERM to it ends all."""
-        return self._started().pid
+        self._clock = clock
 
     def start(self) -> None:
-        """Start them all. Does not wait until they are ready."""
+        """Start them all. Does not wait until they are ready.
+
+        Raises:
+            ConfigError: somebody else holds the lock.
+        """
         with self._log.open("ab") as log:
-            self._supervisor = subprocess.Popen(
+            # Returns at once: the supervisor takes the lock and leaves a copy of itself behind.
+            started = subprocess.run(
                 self._spec.arguments(),
+                check=False,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+        if started.returncode != 0:
+            raise ConfigError(
+                "detached processes were not started",
+                subject=self._spec.lock,
+                then=f"{self._log} says why",
+            )
 
     def exit_code(self, index: int) -> int | None:
-        """How the whole ended, or None while it runs: they end together, so `index` is moot."""
-        return self._started().poll()
+        """0 once they have ended, or None while they run: they end together, `index` is moot."""
+        return 0 if lock_holder(Path(self._spec.lock)) is None else None
 
     def close(self) -> None:
         """End them all cleanly and wait until they are gone. Their data stays."""
-        supervisor = self._started()
-        supervisor.terminate()
-        supervisor.wait(STOP_TIMEOUT_S)
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._supervisor is None:
-            raise InvariantError("detached processes were not started")
-        return self._supervisor
+        stop_lock_holder(Path(self._spec.lock), self._clock)
 
 
-def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    if process.stdin is None or process.stdout is None:
-        raise InvariantError("the supervisor has no pipes", subject=str(process.args))
-    return process.stdin, process.stdout
+def lock_holder(lock: Path) -> int | None:
+    """Process id of the detached supervisor that holds a lock, or None if nobody does."""
+    try:
+        with lock.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        return int(lock.read_text())
+    return None
+
+
+def stop_lock_holder(lock: Path, clock: Clock) -> None:
+    """End the detached supervisor that holds a lock, if there is one, and all its processes.
+
+    Raises:
+        DeadlineError: it is still there.
+    """
+    pid = lock_holder(lock)
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = Deadline.after(clock, STOP_TIMEOUT_S)
+    while lock_holder(lock) is not None:
+        deadline.check("detached processes do not end", subject=f"supervisor {pid}")
+        clock.sleep(LOOK_INTERVAL_S)

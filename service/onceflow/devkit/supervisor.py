@@ -27,6 +27,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 GRACE_S = 15
@@ -122,6 +123,18 @@ def _stay(children: _Children, count: int) -> None:
     os.wait()
 
 
+def _detach(lock: IO[str]) -> None:
+    """Hold the lock, with our process id in it, and let go of the asking process."""
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # The lock belongs to the open file, which the copy of this process inherits. So the asking
+    # process, which waits for the original to end, finds it taken.
+    if copy := os.fork():
+        lock.truncate(0)
+        lock.write(str(copy))
+        lock.flush()
+        os._exit(0)
+
+
 def _clean(children: _Children, folder: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     children.stop()
@@ -135,8 +148,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave)
     with ExitStack() as at_end:
         if spec.lock:
-            lock = at_end.enter_context(Path(spec.lock).open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _detach(at_end.enter_context(Path(spec.lock).open("a")))
         children = _Children(spec)
         at_end.callback(_clean, children, spec.remove)
         if spec.lock:

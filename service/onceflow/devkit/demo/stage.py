@@ -1,0 +1,144 @@
+"""What the demonstration stands on: an input topic, a service process, two kinds of readers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onceflow.clock import Clock, Deadline
+from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint
+from onceflow.errors import DeadlineError, require
+
+INPUT_PARTITIONS = 4
+PRODUCE_TIMEOUT_S = 60.0
+RUN_TIMEOUT_S = 240.0
+READ_TIMEOUT_S = 60.0
+POLL_EVERY = 1_000
+"""Records between two polls of the producer: serves its callbacks without slowing it down."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a service process ended.
+
+    Args:
+        exit_code: negative for a signal.
+        events: the JSON lines it printed.
+        errors: what it printed to standard error.
+    """
+
+    exit_code: int
+    events: list[dict[str, object]]
+    errors: str
+
+    def of_kind(self, event: str) -> list[dict[str, object]]:
+        """Events of one kind, oldest first."""
+        return [line for line in self.events if line.get("event") == event]
+
+
+def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Create a topic and wait for the answer."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PRODUCE_TIMEOUT_S)
+
+
+def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes]) -> int:
+    """Write values round robin, as any producer would; returns how many were acknowledged."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "enable.idempotence": True}
+    )
+    count = 0
+    for count, value in enumerate(values, start=1):
+        while True:
+            try:
+                producer.produce(topic, value, partition=count % INPUT_PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(1.0)
+        if count % POLL_EVERY == 0:
+            producer.poll(0)
+    require(producer.flush(PRODUCE_TIMEOUT_S) == 0, "the broker acknowledges every record")
+    return count
+
+
+def run_service(
+    pipeline_file: Path, bootstrap_servers: str, crash: tuple[CrashPoint, int] | None, proof: Path
+) -> RunResult:
+    """Run `onceflow run --until caught-up` in a process of its own.
+
+    Args:
+        pipeline_file: what to run.
+        bootstrap_servers: where.
+        crash: where, and at which arrival, the process shall kill itself with SIGKILL.
+        proof: file that the crash point writes, so that a fault that did not fire is noticed.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
+    if crash is not None:
+        environment[ENVIRONMENT_VARIABLE] = f"{crash[0]}:kill:{crash[1]}"
+        environment[PROOF_VARIABLE] = str(proof)
+    command = [sys.executable, "-m", "onceflow.cli.main", "run", str(pipeline_file)]
+    command += ["--bootstrap-servers", bootstrap_servers, "--until", "caught-up"]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=RUN_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineError("the service did not end", expected=f"{RUN_TIMEOUT_S:g} s") from error
+    finally:
+        _end_group(process)
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return RunResult(process.returncode, events, err)
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """A killed driver leaves its JVM behind for a moment; nothing of ours may outlive the demo."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def read_plainly(bootstrap_servers: str, topic: str, clock: Clock) -> list[bytes]:
+    """Read a topic to its end with an ordinary read_committed consumer."""
+    deadline = Deadline.after(clock, READ_TIMEOUT_S)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "plain-reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, READ_TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        values: list[bytes] = []
+        unfinished = set(partitions)
+        while unfinished:
+            deadline.check("the output could not be read to its end", subject=topic)
+            for message in consumer.consume(1_000, 0.5):
+                error = message.error()
+                if error is None:
+                    values.append(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(message.partition())
+        return values
+    finally:
+        consumer.close()

@@ -1,0 +1,106 @@
+"""What every test may ask for: a real broker, names of its own, a seed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from random import Random
+
+import hypothesis
+import pytest
+
+from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.devkit.broker_start import ClusterOptions
+from tests.support.brokers import BrokerChoice, RunningBroker, choose_broker
+
+SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
+SEED = pytest.StashKey[int]()
+CHOICE = pytest.StashKey[BrokerChoice]()
+RAN = pytest.StashKey[Counter[str]]()
+
+OWN_CLUSTER = "an embedded cluster of three"
+NO_BROKER = "no broker"
+
+# Machines that run tests are busy: a slow example is not a wrong one.
+hypothesis.settings.register_profile("onceflow", deadline=None)
+hypothesis.settings.load_profile("onceflow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SEED] = int(os.environ.get(SEED_VARIABLE) or secrets.randbits(32))
+    config.stash[RAN] = Counter()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seed = config.stash[SEED]
+    return f"seed: {seed} (the same again: {SEED_VARIABLE}={seed})"
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
+    if config.option.collectonly or not any("broker" in _fixtures(item) for item in items):
+        return "broker: none is needed"
+    return f"broker: {_choice(config).title}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    fixtures = _fixtures(item)
+    if "broker" in fixtures:
+        place = _choice(item.config).title
+    else:
+        place = OWN_CLUSTER if "three_brokers" in fixtures else NO_BROKER
+    item.config.stash[RAN][place] += 1
+    yield
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for place, count in sorted(config.stash[RAN].items()):
+        terminalreporter.write_line(f"{count} tests ran on {place}")
+
+
+def _choice(config: pytest.Config) -> BrokerChoice:
+    if CHOICE not in config.stash:
+        config.stash[CHOICE] = choose_broker()
+    return config.stash[CHOICE]
+
+
+def _fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """Of this run; printed at its top."""
+    return pytestconfig.stash[SEED]
+
+
+@pytest.fixture
+def random(seed: int, request: pytest.FixtureRequest) -> Random:
+    """Random numbers of this test alone, the same whenever the seed is."""
+    return Random(f"{seed}/{request.node.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def broker(pytestconfig: pytest.Config) -> Iterator[RunningBroker]:
+    """One real Kafka for the whole session: topics and ids must be unique for each test."""
+    with _choice(pytestconfig).start() as running:
+        yield running
+
+
+@pytest.fixture
+def three_brokers() -> Iterator[EmbeddedCluster]:
+    """Three brokers of this test's own, each of which may be killed and frozen."""
+    with EmbeddedCluster(ClusterOptions(brokers=3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Makes topic names that nobody else uses: `topic("clicks")`."""
+    unique = f"{request.node.name.partition('[')[0][:60]}-{uuid.uuid4().hex[:8]}"
+    return lambda name: f"{name}-{unique}"

@@ -1,0 +1,73 @@
+"""Which real Kafka a run of the tests uses, and how it is started.
+
+In this order: the one that `ONCEFLOW_TEST_BOOTSTRAP_SERVERS` names; Testcontainers, where a Docker
+engine answers and the image is there or can be built; brokers as child processes of this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from onceflow.devkit.broker import EmbeddedCluster
+from tests.support import kafka_container
+
+ADDRESS_VARIABLE = "ONCEFLOW_TEST_BOOTSTRAP_SERVERS"
+KIND_VARIABLE = "ONCEFLOW_TEST_BROKER"
+"""`testcontainers`: fail where it cannot be had, rather than take another; `embedded`: take that.
+"""
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """A Kafka of one broker, shared by all tests of a run."""
+
+    bootstrap_servers: str
+
+
+@dataclass(frozen=True)
+class BrokerChoice:
+    """How this run gets its broker.
+
+    Args:
+        title: for the top and the bottom of the report.
+        start: yields a broker that lives while the context is entered.
+    """
+
+    title: str
+    start: Callable[[], AbstractContextManager[RunningBroker]]
+
+
+def choose_broker() -> BrokerChoice:
+    """Decide, building the image if that is what is missing."""
+    wanted = os.environ.get(KIND_VARIABLE, "")
+    if address := os.environ.get(ADDRESS_VARIABLE):
+        return BrokerChoice(
+            f"existing broker at {address}", lambda: nullcontext(RunningBroker(address))
+        )
+    if wanted == "embedded":
+        return BrokerChoice("embedded broker (asked for)", _embedded)
+    try:
+        engine = kafka_container.provide_image()
+    except kafka_container.UnavailableError as error:
+        if wanted == "testcontainers":
+            raise
+        return BrokerChoice(f"embedded broker (no Testcontainers: {error})", _embedded)
+    return BrokerChoice(f"Testcontainers broker ({engine})", _container)
+
+
+@contextmanager
+def _embedded() -> Iterator[RunningBroker]:
+    with EmbeddedCluster() as cluster:
+        yield RunningBroker(cluster.bootstrap_servers)
+
+
+@contextmanager
+def _container() -> Iterator[RunningBroker]:
+    try:
+        with kafka_container.KafkaContainer() as container:
+            yield RunningBroker(container.bootstrap_servers)
+    finally:
+        kafka_container.remove_containers()
