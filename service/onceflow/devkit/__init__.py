@@ -1,1 +1,1 @@
-"""Tools for users and tests: real brokers on this machine, data, a demo, and ways to break things."""
+"""Tools for users and tests: real brokers on this machine, data, a demo, faults."""
