@@ -1,0 +1,1 @@
+"""Exactly-once streaming from Kafka, through Spark SQL, to Kafka."""

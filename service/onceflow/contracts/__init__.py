@@ -1,0 +1,1 @@
+"""What connectors must do, and how they are found."""

@@ -1,0 +1,1 @@
+"""The user's file: its model, its loader and what can be known about it before a start."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import OnceflowError, RecordError, require
@@ -17,10 +20,6 @@ from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.rows import KEY_COLUMN, number_records, sort_batch
 from onceflow.runtime.spark_errors import over_budget, translated_errors
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 
 class DrainRequestedError(Exception):
@@ -151,9 +150,7 @@ class BatchRunner:
         reach(CrashPoint.AFTER_OFFSET_LOG)
         plan = self._checkpoint.plan(batch_id)
         table = self._collect(frame)
-        batch = sort_batch(
-            table, self.head.sink.partitions, self._settings.partition_of
-        )
+        batch = sort_batch(table, self.head.sink.partitions, self._settings.partition_of)
         counts = self._settings.observe()
         entry = replace(
             self.head,
@@ -173,9 +170,7 @@ class BatchRunner:
             plan_tag=plan.tag(),
             batch_id=batch_id,
         )
-        records = number_records(
-            batch, self.head.sink, headers, plan.batch_timestamp_ms
-        )
+        records = number_records(batch, self.head.sink, headers, plan.batch_timestamp_ms)
         payload = Payload(self.head.sink.topic, records, _end_offsets(plan))
         is_skipped = self.head.batch == entry.batch
         self._committer.commit(BatchProposal(entry), self.head, payload)
@@ -218,7 +213,7 @@ def observe_execution(query: Any, source_names: Sequence[str]) -> Observation:
     Observed metrics are exact and cost no further pass; late rows are counted by the stateful
     operators themselves (`StateStoreWriter.numRowsDroppedByWatermark`).
     """
-    execution = query._jsq.streamingQuery().lastExecution()
+    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
     observed = execution.observedMetrics()
     read = 0
     for name in source_names:
@@ -237,6 +232,4 @@ def _dropped_rows(plan: Any) -> int:
     metric = plan.metrics().get("numRowsDroppedByWatermark")
     dropped = metric.get().value() if metric.isDefined() else 0
     children = plan.children()
-    return int(dropped) + sum(
-        _dropped_rows(children.apply(i)) for i in range(children.size())
-    )
+    return int(dropped) + sum(_dropped_rows(children.apply(i)) for i in range(children.size()))

@@ -187,9 +187,7 @@ class Checkpoint:
     def _newest(self, log: str) -> int:
         selector = pafs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
         names = [info.base_name for info in self._files.get_file_info(selector)]
-        return max(
-            (int(name) for name in names if name.isdigit()), default=NOTHING_COMMITTED
-        )
+        return max((int(name) for name in names if name.isdigit()), default=NOTHING_COMMITTED)
 
     def _check_empty(self) -> None:
         """A checkpoint without `metadata` is not a new one: Spark would give it a new identity."""

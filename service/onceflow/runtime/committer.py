@@ -74,34 +74,32 @@ class CommitTimeouts:
     resolve_s: float
 
 
-class Committer:
-    """Leads one proposal at a time from its judgement to its end.
+@dataclass(frozen=True)
+class CommitTools:
+    """What commits are made with.
 
     Args:
         pipeline: name of the pipeline.
         run_id: of this take-over.
         pool: the lanes.
-        ledger: used by the thread that calls `commit` alone.
+        ledger: used by the thread that commits alone.
         clock: measures the budgets.
         timeouts: the budgets.
     """
 
-    def __init__(  # noqa: PLR0913  plain wiring, all by keyword
-        self,
-        *,
-        pipeline: str,
-        run_id: str,
-        pool: LanePool,
-        ledger: Ledger,
-        clock: Clock,
-        timeouts: CommitTimeouts,
-    ) -> None:
-        self._pipeline = pipeline
-        self._run_id = run_id
-        self._pool = pool
-        self._ledger = ledger
-        self._clock = clock
-        self._timeouts = timeouts
+    pipeline: str
+    run_id: str
+    pool: LanePool
+    ledger: Ledger
+    clock: Clock
+    timeouts: CommitTimeouts
+
+
+class Committer:
+    """Leads one proposal at a time from its judgement to its end."""
+
+    def __init__(self, tools: CommitTools) -> None:
+        self._tools = tools
 
     def commit(
         self,
@@ -122,7 +120,7 @@ class Committer:
             OutcomeUnknownError: sent, not answered, and the ledger could not be read in time.
             AbortableError, DeadlineError: every attempt was aborted; nothing was committed.
         """
-        attempt = _Attempt(self, proposal.entry, payload)
+        attempt = _Attempt(self._tools, proposal.entry, payload)
         state, actions = start(proposal, head)
         for _ in range(MAX_STEPS):
             if not actions:
@@ -135,7 +133,7 @@ class Committer:
         self, attempt: _Attempt, state: CommitState, action: Action
     ) -> tuple[CommitState, tuple[Action, ...]]:
         if action is Action.RELEASE_LANE:
-            self._pool.release(attempt.require_lane())
+            self._tools.pool.release(attempt.require_lane())
             return state, ()
         return step(state, attempt.execute(action))
 
@@ -145,8 +143,8 @@ class Committer:
         if state.phase is Phase.STOPPED:
             raise FencedError(
                 "a newer instance owns this pipeline",
-                subject=self._pipeline,
-                expected=f"owner with run_id {self._run_id}",
+                subject=self._tools.pipeline,
+                expected=f"owner with run_id {self._tools.run_id}",
                 then="stopping; nothing further is written",
             )
         if state.phase is Phase.HALTED:
@@ -166,15 +164,13 @@ class Committer:
 class _Attempt:
     """The moving parts of one call of `commit`: its lane, its budget and the last refusal."""
 
-    def __init__(
-        self, committer: Committer, entry: HeadEntry, payload: Payload
-    ) -> None:
+    def __init__(self, tools: CommitTools, entry: HeadEntry, payload: Payload) -> None:
         self.entry = entry
         self.refusal: OnceflowError | None = None
-        self._committer = committer
+        self._tools = tools
         self._payload = payload
         self._lane: Lane | None = None
-        self._budget = self._deadline(committer._timeouts.transaction_s)
+        self._budget = self._deadline(tools.timeouts.transaction_s)
         self._actions: Mapping[Action, Callable[[], Event | HeadRead]] = {
             Action.ACQUIRE_LANE: self._acquire_lane,
             Action.BEGIN: self._begin,
@@ -199,9 +195,9 @@ class _Attempt:
         return self._lane
 
     def _acquire_lane(self) -> Event:
-        self._budget = self._deadline(self._committer._timeouts.transaction_s)
+        self._budget = self._deadline(self._tools.timeouts.transaction_s)
         try:
-            self._lane = self._committer._pool.acquire(self._budget)
+            self._lane = self._tools.pool.acquire(self._budget)
         except FencedError:
             return Event.LANE_FENCED
         return Event.LANE_GRANTED
@@ -221,14 +217,12 @@ class _Attempt:
 
     def _send_head(self) -> Event:
         reach(CrashPoint.BEFORE_HEAD)
-        topic = ledger_topic(self._committer._pipeline)
+        topic = ledger_topic(self._tools.pipeline)
         head = OutputRecord(head_partition(DRIVER_SLOT), HEAD_KEY, self.entry.to_json())
         return self._try(lambda: self._send(topic, [head]))
 
     def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        sent = (
-            self.require_lane().require_incarnation().send(topic, records, self._budget)
-        )
+        sent = self.require_lane().require_incarnation().send(topic, records, self._budget)
         require(
             sent == len(records),
             "every record is queued",
@@ -238,7 +232,7 @@ class _Attempt:
     def _send_offsets(self) -> Event:
         if not self._payload.offsets:
             return Event.DONE
-        group = consumer_group(self._committer._pipeline)
+        group = consumer_group(self._tools.pipeline)
         return self._try(
             lambda: (
                 self.require_lane()
@@ -249,39 +243,31 @@ class _Attempt:
 
     def _commit(self) -> Event:
         reach(CrashPoint.BEFORE_COMMIT)
-        event = self._try(
-            lambda: self.require_lane().require_incarnation().commit(self._budget)
-        )
-        reach(
-            CrashPoint.AFTER_COMMIT
-            if event is Event.DONE
-            else CrashPoint.COMMIT_UNKNOWN
-        )
+        event = self._try(lambda: self.require_lane().require_incarnation().commit(self._budget))
+        reach(CrashPoint.AFTER_COMMIT if event is Event.DONE else CrashPoint.COMMIT_UNKNOWN)
         return event
 
     def _abort(self) -> Event:
         lane = self.require_lane()
         lane.require_incarnation().abort(self._budget)
-        self._committer._pool.release(lane)
+        self._tools.pool.release(lane)
         return Event.DONE
 
     def _read_owner(self) -> Event:
-        owner = self._resolving(lambda d: self._committer._ledger.read_owner(d))
-        mine = is_mine(owner, self._committer._run_id)
+        owner = self._resolving(self._tools.ledger.read_owner)
+        mine = is_mine(owner, self._tools.run_id)
         return Event.OWNER_IS_MINE if mine else Event.OWNER_IS_NOT_MINE
 
     def _resettle(self) -> Event:
         lane = self.require_lane()
         try:
-            self._resolving(lambda d: self._committer._pool.resettle(lane, d))
+            self._resolving(lambda d: self._tools.pool.resettle(lane, d))
         except FencedError:
             return Event.LANE_FENCED
         return Event.LANE_READY
 
     def _read_head(self) -> HeadRead:
-        return HeadRead(
-            self._resolving(lambda d: self._committer._ledger.read_head(DRIVER_SLOT, d))
-        )
+        return HeadRead(self._resolving(lambda d: self._tools.ledger.read_head(DRIVER_SLOT, d)))
 
     def _try(self, *calls: Callable[[], None]) -> Event:
         try:
@@ -304,7 +290,7 @@ class _Attempt:
     def _resolving(self, read: Callable[[Deadline], _T]) -> _T:
         """Read the truth behind a lost answer, within its own budget."""
         try:
-            return read(self._deadline(self._committer._timeouts.resolve_s))
+            return read(self._deadline(self._tools.timeouts.resolve_s))
         except (DeadlineError, RetriableError) as error:
             raise OutcomeUnknownError(
                 "cannot find out what became of a transaction",
@@ -314,4 +300,4 @@ class _Attempt:
             ) from error
 
     def _deadline(self, seconds: float) -> Deadline:
-        return Deadline.after(self._committer._clock, seconds)
+        return Deadline.after(self._tools.clock, seconds)

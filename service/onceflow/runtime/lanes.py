@@ -152,10 +152,11 @@ class LanePool:
                 return
             try:
                 self._settle(lane, self._deadline())
-                return
             except OnceflowError as error:
                 self._last_error = error
                 self._is_closed.wait(RENEWAL_PAUSE_S)
+            else:
+                return
 
     def _settle(self, lane: Lane, deadline: Deadline) -> None:
         """Drive the lane's machine from STALE until it is READY or FENCED."""
@@ -194,9 +195,7 @@ class LanePool:
             raise
         mine = is_mine(owner, self._settings.run_id)
         with self._changed:
-            self._move(
-                lane, LaneEvent.OWNER_IS_MINE if mine else LaneEvent.OWNER_IS_NOT_MINE
-            )
+            self._move(lane, LaneEvent.OWNER_IS_MINE if mine else LaneEvent.OWNER_IS_NOT_MINE)
 
     def _move(self, lane: Lane, event: LaneEvent) -> tuple[LaneAction, ...]:
         lane.phase, actions = step(lane.phase, event)

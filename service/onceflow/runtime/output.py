@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
 
 from onceflow.runtime.rows import KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _VALUE_STRUCT = "__row"
 
@@ -35,8 +35,6 @@ class OutputFormat:
 
 def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
     """Add the expressions that Spark itself can encode; Avro rows stay a struct until collected."""
-    from pyspark.sql import functions as F  # noqa: N812  Spark's own name for it
-    from pyspark.sql.types import BinaryType
 
     def binary(name: str) -> Column:
         if isinstance(result.schema[name].dataType, BinaryType):
@@ -60,8 +58,6 @@ def encode_collected(table: pa.Table, output: OutputFormat) -> pa.Table:
 
 
 def _value(result: DataFrame, format_name: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812  Spark's own name for it
-
     row = F.struct(*(result[name] for name in result.columns))
     if format_name == "avro":
         return row.alias(_VALUE_STRUCT)

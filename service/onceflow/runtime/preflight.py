@@ -77,9 +77,7 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
             )
         )
     if faults:
-        raise ConfigError(
-            f"pipeline {needs.pipeline} cannot start", faults=tuple(faults)
-        )
+        raise ConfigError(f"pipeline {needs.pipeline} cannot start", faults=tuple(faults))
     warnings = tuple(_durability_warnings(output, alive)) if output else ()
     create = None if output else TopicSpec(needs.output, partitions)
     return PreflightReport(partitions, create, warnings)
@@ -89,23 +87,17 @@ def _transaction_faults(
     broker: Broker, alive: int, needs: TopicNeeds, deadline: Deadline
 ) -> list[Fault]:
     config = broker.broker_config(deadline)
-    faults = []
-    for name in (
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
-    ):
-        if int(config.get(name, "1")) > alive:
-            faults.append(
-                Fault(
-                    f"{config[name]} with {alive} broker(s): no transaction can ever begin",
-                    where=name,
-                    expected=f"at most {alive}",
-                    suggestion="Change the broker's setting, or start more brokers.",
-                )
-            )
-    longest_ms = int(
-        config.get("transaction.max.timeout.ms", needs.transaction_timeout_ms)
-    )
+    faults = [
+        Fault(
+            f"{config[name]} with {alive} broker(s): no transaction can ever begin",
+            where=name,
+            expected=f"at most {alive}",
+            suggestion="Change the broker's setting, or start more brokers.",
+        )
+        for name in ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
+        if int(config.get(name, "1")) > alive
+    ]
+    longest_ms = int(config.get("transaction.max.timeout.ms", needs.transaction_timeout_ms))
     if needs.transaction_timeout_ms > longest_ms:
         faults.append(
             Fault(
@@ -128,11 +120,7 @@ def _input_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list
         if broker.topic(name, deadline) is None
     ]
     if needs.output in needs.inputs:
-        faults.append(
-            Fault(
-                "a pipeline cannot write to a topic that it reads", where=needs.output
-            )
-        )
+        faults.append(Fault("a pipeline cannot write to a topic that it reads", where=needs.output))
     return faults
 
 
@@ -186,9 +174,7 @@ def _durability_warnings(output: TopicInfo, alive: int) -> list[Fault]:
         return warnings
     if output.replication < MIN_DURABLE_REPLICATION:
         warnings.append(
-            Fault(
-                "one replica: a lost disk loses acknowledged output", where=output.name
-            )
+            Fault("one replica: a lost disk loses acknowledged output", where=output.name)
         )
     elif int(output.config.get("min.insync.replicas", "1")) < MIN_DURABLE_REPLICATION:
         warnings.append(
@@ -200,8 +186,6 @@ def _durability_warnings(output: TopicInfo, alive: int) -> list[Fault]:
         )
     if output.config.get("unclean.leader.election.enable") == "true":
         warnings.append(
-            Fault(
-                "unclean leader election may lose committed output", where=output.name
-            )
+            Fault("unclean leader election may lose committed output", where=output.name)
         )
     return warnings

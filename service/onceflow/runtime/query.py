@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.clock import Clock, Deadline
 from onceflow.crashpoints import CrashPoint, reach
@@ -18,10 +22,6 @@ from onceflow.runtime.batch import (
 )
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.spark_errors import from_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 WATCH_INTERVAL_S = 0.2
 """How often a running query is looked at: quick enough for a drain and for a display."""
@@ -72,16 +72,12 @@ class QueryPlan:
     is_until_caught_up: bool
 
 
-def start_query(
-    plan: QueryPlan, runner: BatchRunner, handle: QueryHandle
-) -> StreamingQuery:
+def start_query(plan: QueryPlan, runner: BatchRunner, handle: QueryHandle) -> StreamingQuery:
     """Start the query with `runner` as its sink.
 
     Raises:
         ConfigError: Spark refuses the query.
     """
-    from pyspark.errors import PySparkException
-
     writer = (
         plan.frame.writeStream.queryName(f"onceflow.{plan.name}")
         .foreachBatch(runner)
@@ -128,9 +124,7 @@ class RunningQuery:
         self._clock = clock
         self._seen_batch = -1
 
-    def watch(
-        self, is_drain_requested: Callable[[], bool], on_tick: Callable[[Any], None]
-    ) -> None:
+    def watch(self, is_drain_requested: Callable[[], bool], on_tick: Callable[[Any], None]) -> None:
         """Wait until the query ends by itself or a drain is requested.
 
         Args:
@@ -140,8 +134,6 @@ class RunningQuery:
         Raises:
             OnceflowError: what ended the query, if it failed.
         """
-        from pyspark.errors import StreamingQueryException
-
         while not is_drain_requested():
             try:
                 # Spark takes fractions, although its annotation says int.

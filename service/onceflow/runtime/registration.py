@@ -80,9 +80,7 @@ def settle(
 def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEntry:
     """A head without a batch. Sequences go on where the output stands; they never start again."""
     before = takeover.head.sink.sequence if takeover.head else {}
-    sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before).advanced(
-        {}
-    )
+    sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before).advanced({})
     return HeadEntry(
         pipeline=wanted.pipeline,
         generation=generation,

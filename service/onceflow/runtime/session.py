@@ -9,12 +9,11 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError, Fault
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
@@ -107,9 +106,6 @@ def open_session(name: str, settings: SessionSettings, checkpoint: str) -> Spark
     """
     check_conf(settings.conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
     for key, value in _conf(settings, checkpoint).items():
         builder = builder.config(key, value)

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from onceflow import errors
 from onceflow.errors import ConfigError, CorruptionError, LineageError, OnceflowError
 
@@ -41,9 +44,6 @@ def translated_errors() -> Iterator[None]:
     Raises:
         OnceflowError: the text names one of our errors, or a failure that we know by its text.
     """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except Py4JJavaError as error:
@@ -74,9 +74,7 @@ def from_text(text: str) -> OnceflowError | None:
     if found_size := _RESULT_TOO_LARGE.search(text):
         return over_budget(found_size["budget"], found_size["found"])
     if _RESULT_DROPPED in text:
-        return over_budget(
-            "spark.driver.maxResultSize", "a task whose rows alone are larger"
-        )
+        return over_budget("spark.driver.maxResultSize", "a task whose rows alone are larger")
     if any(mark in text for mark in _CONCURRENT):
         return LineageError(
             "another driver wrote to this checkpoint",

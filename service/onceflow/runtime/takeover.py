@@ -140,9 +140,7 @@ class _Attempt:
     def _execute(self, action: Action, state: TakeoverState) -> Event | OwnerRead:
         calls: Mapping[Action, Callable[[], Event | OwnerRead]] = {
             Action.INITIALISE_OWNER: self._initialise_owner,
-            Action.READ_OWNER: lambda: OwnerRead(
-                self.plan.ledger.read_owner(self.deadline)
-            ),
+            Action.READ_OWNER: lambda: OwnerRead(self.plan.ledger.read_owner(self.deadline)),
             Action.WRITE_CLAIM: lambda: self._write_claim(state.claim),
             Action.READ_HEAD: self._read_head,
             Action.COMPARE: self._compare,
@@ -200,9 +198,7 @@ class _Attempt:
         return state, actions
 
     def _initialise_lane(self, lane: LaneId) -> Incarnation:
-        incarnation = self.plan.open_incarnation(
-            lane_transactional_id(self.plan.pipeline, lane)
-        )
+        incarnation = self.plan.open_incarnation(lane_transactional_id(self.plan.pipeline, lane))
         try:
             incarnation.initialise(self.deadline)
         except OnceflowError:
@@ -221,11 +217,7 @@ class _Attempt:
 
     def _conclude(self, state: TakeoverState) -> Takeover:
         pipeline = self.plan.pipeline
-        if (
-            state.phase is Phase.OWNED
-            and state.claim is not None
-            and self.comparison is not None
-        ):
+        if state.phase is Phase.OWNED and state.claim is not None and self.comparison is not None:
             return Takeover(state.claim, self.head, self._own_lanes(), self.comparison)
         if state.phase is Phase.HALTED and self.comparison and self.comparison.error:
             raise self.comparison.error

@@ -31,7 +31,7 @@ from onceflow.devkit.demo.stage import (
     run_service,
 )
 from onceflow.errors import CorruptionError, require
-from onceflow_connectors.consumer import Consumer
+from onceflow_connectors.consumer import Consumer, Counters
 
 RECORDS = 240_000
 EVENT_SECONDS = 1_200
@@ -83,9 +83,7 @@ def _play(
     console.print(f"[bold]2[/] {produced:,} page views are in the topic [cyan]clicks[/]")
 
     pipeline = folder / "pipeline.yaml"
-    text = PIPELINE_FILE.format(
-        max_records=MAX_RECORDS_PER_BATCH, checkpoint=folder / "checkpoint"
-    )
+    text = PIPELINE_FILE.format(max_records=MAX_RECORDS_PER_BATCH, checkpoint=folder / "checkpoint")
     pipeline.write_text(text)
     proof_file = folder / "crashed"
     with console.status("  onceflow run: Spark computes views per page and minute ..."):
@@ -113,9 +111,64 @@ def _play(
         lost=(wanted - plain).total(),
         repeated=(plain - wanted).total(),
         batches_skipped=len([b for b in finished.of_kind("batch") if b["is_skipped"]]),
-        sequence_holes=counters["gaps"],
-        repeats_seen_by_consumer=counters["discarded"],
+        sequence_holes=counters.gaps,
+        repeats_seen_by_consumer=counters.discarded,
         seconds_to_recover=_recovery_s(finished, killed_at_ms),
     )
     console.print(render(proof))
     return proof
+
+
+def _require_kill(run: RunResult, proof_file: Path) -> None:
+    fired = proof_file.is_file() and proof_file.read_text() == CRASH[0].value
+    if run.exit_code != SIGKILLED or not fired:
+        raise CorruptionError(
+            "the driver was not killed where it should have been",
+            expected=f"death at {CRASH[0].value}",
+            found=f"exit code {run.exit_code}: {run.errors[-2_000:]}",
+        )
+
+
+def _recovery_s(run: RunResult, killed_at_ms: int) -> float:
+    """From the kill to the first batch that was committed anew."""
+    new = [batch for batch in run.of_kind("batch") if not batch["is_skipped"]]
+    require(bool(new), "the second run commits something")
+    return (int(str(new[0]["ts"])) - killed_at_ms) / 1000
+
+
+def _read_filtered(
+    bootstrap_servers: str, count: int, clock: Clock
+) -> tuple[Counter[tuple[tuple[str, str], tuple[int, int]]], Counters]:
+    """Read `count` records through our own consumer, which would notice holes and repeats."""
+    deadline = Deadline.after(clock, READ_TIMEOUT_S)
+    rows: Counter[tuple[tuple[str, str], tuple[int, int]]] = Counter()
+    with Consumer(bootstrap_servers, group="demo-reader", topics=["page-views"]) as records:
+        while rows.total() < count:
+            deadline.check("our consumer did not see every record", subject="page-views")
+            record = records.poll(1.0)
+            if record is not None:
+                rows[answer_row(record.value or b"")] += 1
+        records.commit()
+        return rows, records.counters
+
+
+def render(proof: Proof) -> Table:
+    """The proof as a table; green where it is as promised."""
+    table = Table(title="recomputed in plain Python, compared record by record")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for label, value, is_right in _lines(proof):
+        table.add_row(label, f"[{'green' if is_right else 'bold red'}]{value}[/]")
+    return table
+
+
+def _lines(proof: Proof) -> Iterator[tuple[str, str, bool]]:
+    yield "expected windows", f"{proof.expected:,}", True
+    yield "found", f"{proof.found:,}", proof.found == proof.expected
+    yield "lost", str(proof.lost), proof.lost == 0
+    yield "repeated", str(proof.repeated), proof.repeated == 0
+    yield "batches skipped on replay", str(proof.batches_skipped), proof.batches_skipped == 1
+    yield "sequence holes", str(proof.sequence_holes), proof.sequence_holes == 0
+    discarded = proof.repeats_seen_by_consumer
+    yield "repeats discarded by the consumer", str(discarded), discarded == 0
+    yield "seconds to recover", f"{proof.seconds_to_recover:.1f}", True

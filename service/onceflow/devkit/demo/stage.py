@@ -137,7 +137,7 @@ def read_plainly(bootstrap_servers: str, topic: str, clock: Clock) -> list[bytes
                 error = message.error()
                 if error is None:
                     values.append(message.value() or b"")
-                elif error.code() == KafkaError._PARTITION_EOF:
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  public name
                     unfinished.discard(message.partition())
         return values
     finally:
