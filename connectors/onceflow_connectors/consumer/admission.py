@@ -1,0 +1,223 @@
+"""Decides for each record whether the user sees it. Pure: no client, no clock.
+
+The verdict is the filter's; what follows from it is the user's choice (`Rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from onceflow.errors import CorruptionError, RecordError
+from onceflow.protocol.record import RecordHeader
+from onceflow_connectors.consumer.filter import PartitionFilter, Track, Verdict
+from onceflow_connectors.consumer.records import Partition, Position, Record
+
+
+class OnFault(Enum):
+    """What to do when the history of a pipeline is not whole."""
+
+    RAISE = "raise"
+    REPORT = "report"
+    """Count it, call the hook, deliver the record."""
+
+
+class OnForeign(Enum):
+    """What to do with a record that Onceflow did not write. No promise covers such records."""
+
+    RAISE = "raise"
+    DELIVER = "deliver"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How strict a consumer is.
+
+    Args:
+        gap: sequences are missing: loss, retention or compaction. `REPORT` on a compacted topic.
+        divergence: a batch was written twice with different content. Under `REPORT` the other
+            version is delivered as well, and the filter goes on from the first one.
+        foreign: a record without our header.
+        bare_offset: the group has an offset without our state, so that what was delivered is not
+            known. Under `REPORT` whatever comes first at that offset counts as the next.
+    """
+
+    gap: OnFault = OnFault.RAISE
+    divergence: OnFault = OnFault.RAISE
+    foreign: OnForeign = OnForeign.RAISE
+    bare_offset: OnFault = OnFault.RAISE
+
+
+STRICT = Rules()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Missing sequences. Both bounds are included; `record` is the first one after them."""
+
+    record: Record
+    first_missing: int
+    last_missing: int
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A record that contradicts what was delivered; `high_water` is of its pipeline."""
+
+    record: Record
+    high_water: int
+
+
+@dataclass(frozen=True)
+class GenerationChange:
+    """An operator started the pipeline on a new checkpoint; sequences go on."""
+
+    record: Record
+    previous: int
+    current: int
+
+
+LoadPosition: TypeAlias = Callable[[str, int], Position | None]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions of the user. All run in the thread that polls, and what they raise is passed on.
+
+    Args:
+        on_generation: before the first record of a later generation is delivered.
+        on_gap: under `OnFault.REPORT`, before the record after the gap is delivered.
+        on_divergence: under `OnFault.REPORT`, before the divergent record is delivered.
+        on_revoked: partitions went to another member, or this one must read them again from the
+            stored position. Whatever was delivered of them and not committed comes again: undo or
+            forget it. They cannot be committed any more.
+        load_position: topic and partition to the position that the user stored along with the
+            effects, or None to begin at the start of the partition. Given, it is used instead of
+            the group's committed offsets.
+    """
+
+    on_generation: Callable[[GenerationChange], None] | None = None
+    on_gap: Callable[[Gap], None] | None = None
+    on_divergence: Callable[[Divergence], None] | None = None
+    on_revoked: Callable[[Sequence[Partition]], None] | None = None
+    load_position: LoadPosition | None = None
+
+
+NO_HOOKS = Hooks()
+
+
+@dataclass
+class Counters:
+    """Records since the consumer was made.
+
+    Args:
+        delivered: handed to the user.
+        discarded: repeats.
+        gaps: how often sequences were missing.
+        divergences: records that contradicted what was delivered.
+        foreign: records without our header, whether delivered, dropped or refused.
+    """
+
+    delivered: int = 0
+    discarded: int = 0
+    gaps: int = 0
+    divergences: int = 0
+    foreign: int = 0
+
+
+class Admission:
+    """Applies the rules to one record after another.
+
+    Args:
+        rules: how strict to be.
+        hooks: whom to tell.
+        counters: where to count.
+    """
+
+    def __init__(self, rules: Rules, hooks: Hooks, counters: Counters) -> None:
+        self._rules = rules
+        self._hooks = hooks
+        self._counters = counters
+
+    def admit(self, record: Record, partition_filter: PartitionFilter) -> bool:
+        """Whether the user sees the record. If so, the filter has taken it.
+
+        Raises:
+            CorruptionError: a gap, a divergence, or an unreadable header; the filter is unchanged.
+            RecordError: a foreign record, where the rules refuse it.
+        """
+        header = self._header_of(record)
+        if header is None:
+            return self._admit_foreign(record)
+        track = partition_filter.track(header.pipeline_tag)
+        verdict = track.judge(header)
+        if verdict is Verdict.REPEAT:
+            self._counters.discarded += 1
+            return False
+        if verdict is Verdict.DIVERGENCE:
+            self._report_divergence(record, header, track)
+        else:
+            if verdict is Verdict.GAP:
+                self._report_gap(record, header, track)
+            self._announce_generation(record, header, track)
+            track.take(header)
+        self._counters.delivered += 1
+        return True
+
+    def _header_of(self, record: Record) -> RecordHeader | None:
+        try:
+            return record.header
+        except CorruptionError as error:
+            error.subject = str(record)
+            raise
+
+    def _admit_foreign(self, record: Record) -> bool:
+        self._counters.foreign += 1
+        if self._rules.foreign is OnForeign.RAISE:
+            raise RecordError(
+                "record without the header of Onceflow",
+                subject=str(record),
+                expected="a topic that only pipelines write to",
+                then="set Rules(foreign=...) to deliver or to drop such records",
+            )
+        if self._rules.foreign is OnForeign.DROP:
+            return False
+        self._counters.delivered += 1
+        return True
+
+    def _announce_generation(self, record: Record, header: RecordHeader, track: Track) -> None:
+        previous = track.generation
+        if previous is None or previous == header.generation or not self._hooks.on_generation:
+            return
+        self._hooks.on_generation(GenerationChange(record, previous, header.generation))
+
+    def _report_gap(self, record: Record, header: RecordHeader, track: Track) -> None:
+        self._counters.gaps += 1
+        gap = Gap(record, track.high_water + 1, header.sequence - 1)
+        if self._rules.gap is OnFault.RAISE:
+            raise CorruptionError(
+                "records are missing",
+                subject=f"{record}, pipeline tag {header.pipeline_tag:08x}",
+                expected=f"sequence {gap.first_missing}",
+                found=f"sequence {header.sequence}",
+                then="retention or compaction removed them, or they were lost; not delivering on",
+            )
+        if self._hooks.on_gap:
+            self._hooks.on_gap(gap)
+
+    def _report_divergence(self, record: Record, header: RecordHeader, track: Track) -> None:
+        self._counters.divergences += 1
+        if self._rules.divergence is OnFault.RAISE:
+            raise CorruptionError(
+                "a batch was written twice with different content",
+                subject=f"{record}, pipeline tag {header.pipeline_tag:08x}",
+                expected=f"what was delivered up to sequence {track.high_water}",
+                found=f"sequence {header.sequence} of batch {header.batch_id}, "
+                f"generation {header.generation}, plan tag {header.plan_tag:08x}",
+                then="not delivering on; `onceflow ledger verify` shows which one is committed",
+            )
+        if self._hooks.on_divergence:
+            self._hooks.on_divergence(Divergence(record, track.high_water))

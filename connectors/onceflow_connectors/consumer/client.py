@@ -1,0 +1,166 @@
+"""What the consumer needs of a Kafka client library, so that both flavours share all else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from onceflow.errors import ConfigError, Fault
+from onceflow.protocol.identity import consumer_group
+from onceflow_connectors.consumer.records import Partition, Position, Record
+
+CONNECT_TIMEOUT_S = 10.0
+"""For the first answer of a broker; a wrong address should be told while somebody looks."""
+ANSWER_TIMEOUT_S = 30.0
+"""For one look-up or commit. Kafka elects a new coordinator within a few seconds; what takes longer
+needs a person."""
+
+NO_PROPERTIES: Mapping[str, Any] = {}
+
+
+class Reassignment(Protocol):
+    """Told by the client, inside its `poll`, which partitions this member holds."""
+
+    def revoked(self) -> None:
+        """A rebalance began: nothing may be committed until it ends."""
+
+    def lost(self) -> None:
+        """This member was expelled: others may have had the partitions since."""
+
+    def assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int | None]:
+        """A rebalance ended; these are all that this member holds now.
+
+        Returns:
+            Where to read each of them from; None is the start of the partition.
+        """
+
+
+class Client(Protocol):
+    """One membership of a consumer group, read_committed, without auto commit.
+
+    Guaranteed of every implementation: records of a partition come in offset order from where
+    `assigned` or `seek` put it, none of an aborted transaction; where that offset no longer exists,
+    from the start of the partition.
+    """
+
+    def start(self, reassignment: Reassignment) -> None:
+        """Connect, check that topics and group fit together, and subscribe.
+
+        Raises:
+            ConfigError: nobody answers at the address; a topic does not exist; the group belongs
+                to another topic; a property would break the guarantee.
+        """
+
+    def poll(self, timeout_s: float) -> Iterable[Record]:
+        """Records that are here or arrive in time; call again only when they are used up."""
+
+    def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """The group's committed offsets with their metadata; without those that have none."""
+
+    def log_start(self, partition: Partition) -> int:
+        """First offset that still exists."""
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Commit offsets with their metadata and wait for the answer.
+
+        Raises:
+            AbortableError: the partitions belong to another member now.
+            RetriableError: a rebalance is under way, or the coordinator is moving.
+        """
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on reading an assigned partition at `offset`."""
+
+    def stop(self) -> None:
+        """Leave the group and let go of connections. Commits nothing. Safe at any point."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which topics a member of which group reads, and what can be wrong with that.
+
+    Args:
+        bootstrap_servers: `host:port`, comma separated.
+        group: of the consumer; offsets and filter state are stored under it.
+        topics: to read.
+        properties: further settings, by the names of the client library; may hold secrets.
+    """
+
+    bootstrap_servers: str
+    group: str
+    topics: Sequence[str]
+    properties: Mapping[str, Any] = field(repr=False)
+
+    def checked_properties(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The user's properties together with `own`, on which the guarantee rests.
+
+        Raises:
+            ConfigError: the user set one of `own` otherwise; topics or group cannot be used.
+        """
+        faults = [
+            Fault(
+                f"{name} = {self.properties[name]!r} would break the guarantee",
+                where="properties",
+                expected=repr(value),
+                suggestion="Leave it out.",
+            )
+            for name, value in own.items()
+            if name in self.properties and not _equal(self.properties[name], value)
+        ]
+        if isinstance(self.topics, str) or not self.topics:
+            faults.append(Fault(f"{self.topics!r} is no list of topics", where="topics"))
+        if self.group.startswith(consumer_group("")):
+            faults.append(
+                Fault(
+                    f"{self.group!r} is reserved for the position of a pipeline",
+                    where="group",
+                    suggestion="Choose another name.",
+                )
+            )
+        if faults:
+            raise ConfigError("this consumer cannot start", faults=tuple(faults))
+        return {**self.properties, **own}
+
+    def unreachable(self, found: str) -> ConfigError:
+        """The error for an address at which no broker answers."""
+        return ConfigError(
+            "no broker answers",
+            subject=self.bootstrap_servers,
+            expected=f"an answer within {CONNECT_TIMEOUT_S:g} s",
+            found=found,
+            then="check the address and that Kafka is running",
+        )
+
+    def refuse_missing(self, missing: Sequence[str]) -> None:
+        """Raise ConfigError if any of our topics is in `missing`."""
+        if missing:
+            raise ConfigError(
+                "topics cannot be read",
+                subject=", ".join(missing),
+                expected="topics that exist",
+                then="check the names, or start the pipeline that creates them",
+            )
+
+    def check_group(self, committed_topics: Iterable[str]) -> None:
+        """Refuse a group that has read other topics only.
+
+        Args:
+            committed_topics: topics that the group has committed offsets of.
+
+        Raises:
+            ConfigError: there are some, and none of them is ours.
+        """
+        found = sorted({*committed_topics})
+        if found and not {*found} & {*self.topics}:
+            raise ConfigError(
+                "this consumer group belongs to another topic",
+                subject=self.group,
+                expected=f"a new group, or one that has read {', '.join(self.topics)}",
+                found=f"offsets of {', '.join(found)}",
+                then="choose another group",
+            )
+
+
+def _equal(given: object, own: object) -> bool:
+    return str(given).lower() == str(own).lower()

@@ -1,0 +1,202 @@
+"""The de-duplicating filter of one topic partition. Pure: headers in, verdicts out.
+
+A writer numbers its records 1, 2, 3 ... per (pipeline, output partition), across restarts and
+generations. So whoever remembers the highest number that was delivered, and stores it together with
+the position, can tell a repeat from news and news from a gap, however often records are read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from onceflow.errors import ConfigError, CorruptionError
+from onceflow.protocol.ledger import canonical_json
+from onceflow.protocol.record import RecordHeader
+
+STATE_KEY = "onceflow"
+"""Marks the JSON as ours; its value is the version."""
+STATE_VERSION = 1
+REMEMBERED_BATCHES = 8
+"""Batches per pipeline whose plan tags are kept. Only the last batch can be written again, and two
+drivers that race are at most a few batches apart; older repeats are discarded unchecked."""
+STATE_BYTES_MAX = 4096
+"""Kafka's default limit for the metadata of an offset commit (`offset.metadata.max.bytes`)."""
+
+
+class Verdict(Enum):
+    """What a record is, seen from the records that were delivered before it."""
+
+    NEXT = auto()
+    """The next of its pipeline, or the first ever seen of it."""
+    REPEAT = auto()
+    """Its sequence was delivered before, from the same batch as far as that is remembered."""
+    GAP = auto()
+    """Records before it are missing: lost, or removed by retention or compaction."""
+    DIVERGENCE = auto()
+    """The batch or the sequence was delivered before with other content: two truths exist."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What was delivered of one batch; `first` and `last` are sequences, both included."""
+
+    first: int
+    last: int
+    generation: int
+    batch_id: int
+    plan_tag: int
+
+    def contradicts(self, header: RecordHeader) -> bool:
+        """Whether this batch and the record cannot both be true."""
+        if header.batch_id == self.batch_id and header.generation == self.generation:
+            return header.plan_tag != self.plan_tag
+        return self.first <= header.sequence <= self.last
+
+    def is_after(self, header: RecordHeader) -> bool:
+        """Whether the record's batch came before this one."""
+        return (header.generation, header.batch_id) < (self.generation, self.batch_id)
+
+
+class Track:
+    """What was delivered of one pipeline in one partition.
+
+    Args:
+        batches: the newest, oldest first, at most `REMEMBERED_BATCHES`; empty if none was seen.
+    """
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def high_water(self) -> int:
+        """Highest sequence delivered; 0 if none was."""
+        return self._batches[-1].last if self._batches else 0
+
+    @property
+    def generation(self) -> int | None:
+        """Generation of the newest batch delivered, or None."""
+        return self._batches[-1].generation if self._batches else None
+
+    def judge(self, header: RecordHeader) -> Verdict:
+        """Say what the record is. Changes nothing."""
+        if not self._batches:
+            return Verdict.NEXT
+        newest = self._batches[-1]
+        if header.sequence <= newest.last:
+            is_contradicted = any(batch.contradicts(header) for batch in self._batches)
+            return Verdict.DIVERGENCE if is_contradicted else Verdict.REPEAT
+        if newest.contradicts(header) or newest.is_after(header):
+            return Verdict.DIVERGENCE
+        return Verdict.NEXT if header.sequence == newest.last + 1 else Verdict.GAP
+
+    def take(self, header: RecordHeader) -> None:
+        """Remember a delivered record. Only for `NEXT`, or for a `GAP` that is tolerated."""
+        batch = self._batches[-1] if self._batches else None
+        if batch and (batch.generation, batch.batch_id) == (header.generation, header.batch_id):
+            batch.last = header.sequence
+            return
+        sequence = header.sequence
+        self._batches.append(
+            Batch(sequence, sequence, header.generation, header.batch_id, header.plan_tag)
+        )
+        del self._batches[:-REMEMBERED_BATCHES]
+
+    def newest(self, count: int) -> Iterator[list[int]]:
+        """The newest `count` batches as JSON values, oldest first."""
+        for b in self._batches[-count:]:
+            yield [b.first, b.last, b.generation, b.batch_id, b.plan_tag]
+
+
+class PartitionFilter:
+    """The tracks of every pipeline that writes to one topic partition.
+
+    Its state is one line of JSON that fits into the metadata of an offset commit, so that position
+    and filter move together:
+    `{"onceflow":1,"pipelines":{"<pipeline tag>":[[first,last,generation,batch_id,plan_tag],...]}}`.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, Track] = {}
+
+    def track(self, pipeline_tag: int) -> Track:
+        """The track of one pipeline, made empty if it was never seen."""
+        track = self._tracks.get(pipeline_tag)
+        if track is None:
+            track = self._tracks[pipeline_tag] = Track([])
+        return track
+
+    def to_json(self) -> str:
+        """Encode within `STATE_BYTES_MAX`.
+
+        Guaranteed: every high-water. Not guaranteed: all remembered batches; where many pipelines
+        share a partition the oldest are left out, and their repeats are then discarded unchecked.
+
+        Raises:
+            ConfigError: more pipelines write to this partition than their high-waters have room.
+        """
+        tracks = {str(tag): track for tag, track in self._tracks.items() if track}
+        for count in range(REMEMBERED_BATCHES, 0, -1):
+            pipelines = {tag: list(track.newest(count)) for tag, track in tracks.items()}
+            text = canonical_json({STATE_KEY: STATE_VERSION, "pipelines": pipelines})
+            if len(text) <= STATE_BYTES_MAX:
+                return text
+        raise ConfigError(
+            "too many pipelines write to one partition",
+            subject=f"{len(tracks)} pipelines",
+            expected=f"positions that fit into {STATE_BYTES_MAX} bytes",
+            found=f"{len(text)} bytes",
+            then="give the pipelines topics of their own",
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> PartitionFilter:
+        """Decode what `to_json` wrote.
+
+        Raises:
+            ConfigError: the text is not ours: another program committed it.
+            CorruptionError: it is ours but of an unknown version, or damaged.
+        """
+        fields = _json_or_none(text)
+        if not isinstance(fields, dict) or STATE_KEY not in fields:
+            raise ConfigError(
+                "this offset was committed by another program",
+                expected="the state of an Onceflow consumer in the commit's metadata",
+                found=repr(text[:80]),
+                then="use a consumer group of your own",
+            )
+        if fields[STATE_KEY] != STATE_VERSION:
+            raise CorruptionError(
+                "unknown version of the consumer's state",
+                expected=f"version {STATE_VERSION}",
+                found=repr(fields[STATE_KEY]),
+                then="upgrade this consumer before it joins the group",
+            )
+        loaded = cls()
+        try:
+            for tag, rows in fields["pipelines"].items():
+                loaded._tracks[int(tag)] = Track([_batch(row) for row in rows])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptionError(
+                "damaged state of a consumer", expected="what it wrote", found=repr(text[:80])
+            ) from error
+        return loaded
+
+
+def _json_or_none(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _batch(row: list[int]) -> Batch:
+    if not all(type(number) is int for number in row):
+        raise TypeError(row)
+    return Batch(*row)

@@ -1,0 +1,169 @@
+"""Which partitions this member holds, and where each of them stands.
+
+For each partition the position and the filter's state are one value that is stored and loaded as a
+whole. What a rebalance may do to it is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onceflow.errors import ConfigError, CorruptionError, InvariantError, RetriableError
+from onceflow_connectors.consumer.admission import Hooks, OnFault, Rules
+from onceflow_connectors.consumer.client import Client
+from onceflow_connectors.consumer.filter import PartitionFilter
+from onceflow_connectors.consumer.records import Partition, Position, name_of
+
+
+@dataclass
+class Progress:
+    """Where one partition stands.
+
+    Args:
+        partition: which one.
+        offset: next offset to read; None until the first record of a partition read from its start.
+        filter: what was delivered before that offset.
+        stored: what the group has committed as far as we know, if anything.
+        is_moved: whether `offset` changed since it was stored.
+    """
+
+    partition: Partition
+    offset: int | None
+    filter: PartitionFilter
+    stored: Position | None
+    is_moved: bool = False
+
+    def position(self) -> Position:
+        """The value to store.
+
+        Raises:
+            InvariantError: nothing was read yet.
+        """
+        if self.offset is None:
+            raise InvariantError("nothing was read yet", subject=name_of(self.partition))
+        return Position(*self.partition, self.offset, self.filter.to_json())
+
+
+class Holdings:
+    """The partitions of one member; implements `client.Reassignment`.
+
+    Args:
+        client: where committed offsets are found.
+        rules: what to do with an offset that has no state.
+        hooks: whom to tell, and where the user's own positions are found.
+    """
+
+    def __init__(self, client: Client, rules: Rules, hooks: Hooks) -> None:
+        self._client = client
+        self._rules = rules
+        self._hooks = hooks
+        self._held: dict[Partition, Progress] = {}
+        self._parked: dict[Partition, Progress] = {}
+
+    def partitions(self) -> Sequence[Partition]:
+        """All that are held at the moment."""
+        return sorted(self._held)
+
+    def progress(self, partition: Partition) -> Progress:
+        """Of a partition that this member holds.
+
+        Raises:
+            InvariantError: it does not hold it, or not yet.
+        """
+        try:
+            return self._held[partition]
+        except KeyError:
+            raise InvariantError(
+                "this consumer does not hold the partition",
+                subject=name_of(partition),
+                expected="one of assignment(), which is filled by the first polls",
+            ) from None
+
+    def moved(self) -> Sequence[Progress]:
+        """Everything that is not stored yet.
+
+        Raises:
+            RetriableError: a rebalance is under way. Kafka would accept a commit although the
+                partition may be somebody else's by now.
+        """
+        if any(progress.is_moved for progress in self._parked.values()):
+            raise RetriableError(
+                "offsets cannot be committed during a rebalance", then="poll, then commit again"
+            )
+        return [progress for progress in self._held.values() if progress.is_moved]
+
+    def revoked(self) -> None:
+        """A rebalance began."""
+        self._parked.update(self._held)
+        self._held.clear()
+
+    def lost(self) -> None:
+        """This member was expelled."""
+        self.revoked()
+        self._give_up()
+
+    def assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int | None]:
+        """A rebalance ended.
+
+        A partition that stayed here goes on where it was: reading it again from the stored position
+        would repeat what this process has delivered. It did not stay if the stored position is
+        another than ours: a generation of the group went by in which another member had it.
+
+        Raises:
+            ConfigError: an offset was committed by another program.
+            CorruptionError: the stored state is damaged.
+        """
+        self.revoked()
+        for found in self._load(partitions):
+            ours = self._parked.get(found.partition)
+            stayed = ours is not None and self._stayed(ours, found)
+            self._held[found.partition] = self._parked.pop(found.partition) if stayed else found
+        self._give_up()
+        return {partition: progress.offset for partition, progress in self._held.items()}
+
+    def _stayed(self, ours: Progress, found: Progress) -> bool:
+        if self._hooks.load_position is None:
+            return ours.stored == found.stored
+        return (found.offset or 0) <= (ours.offset or 0)
+
+    def _give_up(self) -> None:
+        gone = sorted(self._parked)
+        self._parked.clear()
+        if gone and self._hooks.on_revoked:
+            self._hooks.on_revoked(gone)
+
+    def _load(self, partitions: Sequence[Partition]) -> Iterable[Progress]:
+        if load := self._hooks.load_position:
+            found = {partition: load(*partition) for partition in partitions}
+            return [self._resume(partition, found[partition], None) for partition in partitions]
+        stored = self._client.stored(partitions)
+        return [self._resume(p, stored.get(p), stored.get(p)) for p in partitions]
+
+    def _resume(
+        self, partition: Partition, position: Position | None, stored: Position | None
+    ) -> Progress:
+        if position is None:
+            return Progress(partition, None, PartitionFilter(), stored)
+        if not position.state:
+            self._check_bare(position)
+            return Progress(partition, position.offset, PartitionFilter(), stored)
+        try:
+            state = PartitionFilter.from_json(position.state)
+        except (ConfigError, CorruptionError) as error:
+            error.subject = name_of(partition)
+            raise
+        return Progress(partition, position.offset, state, stored)
+
+    def _check_bare(self, position: Position) -> None:
+        if self._rules.bare_offset is OnFault.REPORT:
+            return
+        start = self._client.log_start((position.topic, position.partition))
+        if position.offset > start:
+            raise ConfigError(
+                "the group's offset has no state of an Onceflow consumer",
+                subject=name_of((position.topic, position.partition)),
+                expected=f"our own commit, or an offset of {start}, the partition's start",
+                found=f"offset {position.offset}, committed by another program",
+                then="use another group, or set Rules(bare_offset=OnFault.REPORT)",
+            )

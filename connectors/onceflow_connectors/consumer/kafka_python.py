@@ -1,0 +1,285 @@
+"""The consumer on kafka-python: no compiled client, at a twentieth of the speed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Any
+
+import kafka
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer
+from kafka import errors as kafka_errors
+from kafka.structs import OffsetAndMetadata
+
+from onceflow.errors import (
+    AbortableError,
+    ConfigError,
+    CorruptionError,
+    InvariantError,
+    OnceflowError,
+    RetriableError,
+)
+from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT, Hooks, Rules
+from onceflow_connectors.consumer.broker_errors import BROKER_ERRORS
+from onceflow_connectors.consumer.client import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    NO_PROPERTIES,
+    Reassignment,
+    Subscription,
+)
+from onceflow_connectors.consumer.reader import FilteringConsumer
+from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
+
+_DEFAULTS: Mapping[str, Any] = {
+    "client_id": "onceflow-consumer",
+    "bootstrap_timeout_ms": int(CONNECT_TIMEOUT_S * 1000),
+    "allow_auto_create_topics": False,
+}
+
+_OWN: Mapping[str, Any] = {
+    # kafka-python's own default is read_uncommitted.
+    "isolation_level": "read_committed",
+    "enable_auto_commit": False,
+    # Never "latest", which skips. A position that no longer exists is noticed by its offset.
+    "auto_offset_reset": "earliest",
+    "key_deserializer": None,
+    "value_deserializer": None,
+}
+
+LOCAL_ERRORS: Mapping[type[kafka_errors.KafkaError], type[OnceflowError]] = {
+    kafka_errors.RetriableError: RetriableError,
+    kafka_errors.QuotaViolationError: RetriableError,
+    kafka_errors.CommitFailedError: AbortableError,
+    kafka_errors.LogTruncationError: CorruptionError,
+    kafka_errors.KafkaConfigurationError: ConfigError,
+    kafka_errors.UnrecognizedBrokerVersion: ConfigError,
+    kafka_errors.UnsupportedCodecError: ConfigError,
+    # Of producers, or ruled out by the order of our calls.
+    kafka_errors.IllegalArgumentError: InvariantError,
+    kafka_errors.IllegalStateError: InvariantError,
+    kafka_errors.KafkaProtocolError: InvariantError,
+    kafka_errors.NoOffsetForPartitionError: InvariantError,
+    kafka_errors.UnknownBrokerIdError: InvariantError,
+    kafka_errors.TransactionAbortedError: InvariantError,
+}
+"""kafka-python's own errors, subclasses included -> our class; for the broker's `BROKER_ERRORS`."""
+
+
+class _Event(Enum):
+    REVOKED = auto()
+    LOST = auto()
+    ASSIGNED = auto()
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+    """Notes what happened. It runs in the client's own thread, which must not wait for answers.
+
+    At most three events per rebalance, and every poll empties the queue.
+    """
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[_Event, list[Partition]]] = deque()
+
+    def on_partitions_revoked(self, revoked: Iterable[Partition]) -> None:
+        self.events.append((_Event.REVOKED, []))
+
+    def on_partitions_lost(self, lost: Iterable[Partition]) -> None:
+        self.events.append((_Event.LOST, []))
+
+    def on_partitions_assigned(self, assigned: Iterable[Partition]) -> None:
+        self.events.append((_Event.ASSIGNED, [(p[0], p[1]) for p in assigned]))
+
+
+class KafkaPythonClient:
+    """Implements `client.Client` with kafka-python.
+
+    Args:
+        subscription: what to read.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._consumer: KafkaConsumer | None = None
+        self._listener = _Listener()
+        self._reassignment: Reassignment | None = None
+
+    def start(self, reassignment: Reassignment) -> None:
+        """See `client.Client`."""
+        wanted = self._subscription
+        connection = {
+            **_DEFAULTS,
+            **wanted.checked_properties(_OWN),
+            "bootstrap_servers": wanted.bootstrap_servers.split(","),
+        }
+        self._reassignment = reassignment
+        try:
+            self._consumer = KafkaConsumer(**connection, group_id=wanted.group)
+        except kafka_errors.KafkaTimeoutError as error:
+            raise wanted.unreachable(str(error)) from error
+        except (kafka_errors.KafkaError, ValueError) as error:
+            raise ConfigError("the consumer's settings were refused", found=str(error)) from error
+        with _mapping("start", wanted.group):
+            partitions = {t: self._consumer.partitions_for_topic(t) for t in wanted.topics}
+            wanted.refuse_missing([topic for topic, known in partitions.items() if not known])
+            wanted.check_group(self._committed_topics(connection))
+            self._consumer.subscribe(list(wanted.topics), listener=self._listener)
+
+    def poll(self, timeout_s: float) -> Iterable[Record]:
+        """See `client.Client`. At most `max_poll_records` (500)."""
+        polled = {}
+        try:
+            with _mapping("reading", self._subscription.group):
+                polled = self._running().poll(timeout_ms=int(timeout_s * 1000))
+        except (RetriableError, AbortableError):
+            pass  # the client goes on by itself
+        if self._settle():
+            return ()  # every partition was put to its place just now and is read from there
+        return (_record(raw) for records in polled.values() for raw in records)
+
+    def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """See `client.Client`."""
+        found = {}
+        with _mapping("reading the group's offsets", self._subscription.group):
+            for topic, number in partitions:
+                entry = self._running().committed(
+                    kafka.TopicPartition(topic, number),
+                    metadata=True,
+                    timeout_ms=int(ANSWER_TIMEOUT_S * 1000),
+                )
+                if entry is not None:
+                    state = entry.metadata or ""
+                    found[topic, number] = Position(topic, number, entry.offset, state)
+        return found
+
+    def log_start(self, partition: Partition) -> int:
+        """See `client.Client`."""
+        wanted = kafka.TopicPartition(*partition)
+        with _mapping("reading the partition's start", name_of(partition)):
+            return int(self._running().beginning_offsets([wanted])[wanted])
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """See `client.Client`."""
+        if self._listener.events:  # an interrupted poll: who holds what is not settled
+            raise RetriableError("offsets cannot be committed now", then="poll, then commit again")
+        offsets = {
+            kafka.TopicPartition(p.topic, p.partition): OffsetAndMetadata(p.offset, p.state, -1)
+            for p in positions
+        }
+        with _mapping("committing offsets", self._subscription.group):
+            self._running().commit(offsets, timeout_ms=int(ANSWER_TIMEOUT_S * 1000))
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """See `client.Client`."""
+        self._running().seek(kafka.TopicPartition(*partition), offset)
+
+    def stop(self) -> None:
+        """See `client.Client`."""
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False)
+            self._consumer = None
+
+    def _running(self) -> KafkaConsumer:
+        if self._consumer is None:
+            raise InvariantError("the client was not started")
+        return self._consumer
+
+    def _committed_topics(self, connection: Mapping[str, Any]) -> set[str]:
+        group = self._subscription.group
+        known = KafkaAdminClient.DEFAULT_CONFIG
+        admin = KafkaAdminClient(**{k: v for k, v in connection.items() if k in known})
+        try:
+            return {partition.topic for partition in admin.list_group_offsets([group])[group]}
+        finally:
+            admin.close()
+
+    def _settle(self) -> bool:
+        """Pass on what the listener noted. Returns whether there was anything."""
+        events = self._listener.events
+        reassignment = self._reassignment
+        if reassignment is None:
+            raise InvariantError("the client was not started")
+        had_events = bool(events)
+        while events:
+            event, partitions = events[0]
+            if event is _Event.REVOKED:
+                reassignment.revoked()
+            elif event is _Event.LOST:
+                reassignment.lost()
+            else:
+                self._place(reassignment.assigned(partitions))
+            events.popleft()  # only now: what failed is met again
+        return had_events
+
+    def _place(self, starts: Mapping[Partition, int | None]) -> None:
+        consumer = self._running()
+        for partition in consumer.assignment():
+            start = starts.get((partition.topic, partition.partition))
+            if start is None:
+                consumer.seek_to_beginning(partition)
+            else:
+                consumer.seek(partition, start)
+
+
+class Consumer(FilteringConsumer):
+    """Reads Onceflow's output once; see `FilteringConsumer` for what that means.
+
+    Guarantee: exactly once with `position()` in the user's own transaction; with `commit()` at
+    least once across crashes and rebalances, repeating only what was not committed.
+
+    Args:
+        bootstrap_servers: `host:port`, comma separated.
+        group: consumer group; position and filter are stored in its offsets. Members of both
+            flavours may share one.
+        topics: to read.
+        rules: what to do about gaps, divergences and foreign records.
+        hooks: functions to call.
+        properties: further settings of kafka-python, e.g. for security.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        group: str,
+        topics: Sequence[str],
+        rules: Rules = STRICT,
+        hooks: Hooks = NO_HOOKS,
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> None:
+        subscription = Subscription(bootstrap_servers, group, topics, properties)
+        super().__init__(KafkaPythonClient(subscription), rules, hooks)
+
+
+def _record(raw: Any) -> Record:
+    return Record(
+        raw.topic,
+        raw.partition,
+        raw.offset,
+        raw.timestamp,
+        raw.key,
+        raw.value,
+        tuple(raw.headers),
+    )
+
+
+def _consequence(error: kafka_errors.KafkaError) -> type[OnceflowError]:
+    if isinstance(error, kafka_errors.CommitFailedError) and error.args:
+        reason = error.args[0]
+        if isinstance(reason, kafka_errors.BrokerResponseError):
+            return _consequence(reason)
+    if isinstance(error, kafka_errors.BrokerResponseError):
+        return BROKER_ERRORS.get(error.errno, InvariantError)
+    known = (LOCAL_ERRORS[kind] for kind in type(error).__mro__ if kind in LOCAL_ERRORS)
+    return next(known, InvariantError)
+
+
+@contextmanager
+def _mapping(what: str, subject: str) -> Iterator[None]:
+    try:
+        yield
+    except kafka_errors.KafkaError as error:
+        found = f"{type(error).__name__}: {error}"
+        raise _consequence(error)(f"{what} failed", subject=subject, found=found) from error

@@ -1,0 +1,174 @@
+"""The consumer without its client library: what users iterate, commit and seek."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from onceflow.clock import Deadline, SystemClock
+from onceflow.crashpoints import CrashPoint, reach
+from onceflow.errors import CorruptionError, require
+from onceflow_connectors.consumer.admission import Admission, Counters, Hooks, Rules
+from onceflow_connectors.consumer.client import Client
+from onceflow_connectors.consumer.holdings import Holdings, Progress
+from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
+
+POLL_SLICE_S = 1.0
+"""How long an iteration waits inside the client before it looks at signals again."""
+
+
+class FilteringConsumer:
+    """Delivers each record of Onceflow's output once. Not thread-safe.
+
+    Guaranteed under the default `Rules`: within one process every sequence of a pipeline is
+    delivered once and in order per partition, whatever is written or read again. After a crash or
+    a rebalance, what was delivered and not committed is delivered again, and nothing else. Who
+    stores `position()` in one database transaction with the effect, and refuses to move it back,
+    gets each effect exactly once.
+
+    Not guaranteed: any order between partitions.
+
+    Args:
+        client: a membership that was not started yet.
+        rules: how strict to be.
+        hooks: functions to call.
+    """
+
+    def __init__(self, client: Client, rules: Rules, hooks: Hooks) -> None:
+        self.counters = Counters()
+        self._client = client
+        self._admission = Admission(rules, hooks, self.counters)
+        self._holdings = Holdings(client, rules, hooks)
+        self._buffer: deque[Record] = deque()
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        """Join the group.
+
+        Raises:
+            ConfigError: see `Client.start`.
+        """
+        with ExitStack() as undo:
+            undo.callback(self._client.stop)
+            self._client.start(self._holdings)
+            undo.pop_all()
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the group. Commits nothing: only the user knows which effects are done."""
+        self._is_open = False
+        self._client.stop()
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records for as long as the consumer is open; waits when there are none."""
+        while self._is_open:
+            record = self.poll(POLL_SLICE_S)
+            if record is not None:
+                yield record
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """The next record to work on, or None if none came in time.
+
+        An error leaves the consumer where it is: the next call meets the same record again.
+
+        Raises:
+            CorruptionError: a gap, a divergence, an unreadable header, or a log that is shorter
+                than it was.
+            RecordError: a foreign record, where the rules refuse it.
+            ConfigError: the group's offsets were committed by another program.
+        """
+        require(self._is_open, "a consumer is used inside its `with` block only")
+        deadline = Deadline.after(SystemClock(), timeout_s)
+        record = self._next_admitted()
+        while record is None:
+            self._buffer.extend(self._client.poll(deadline.remaining_s()))
+            record = self._next_admitted()
+            if deadline.is_over:
+                break
+        return record
+
+    def commit(self) -> None:
+        """Store position and filter of every partition that moved, in the group's offsets.
+
+        Covers every record that was handed out: call it when their effects are done.
+
+        Raises:
+            AbortableError: partitions went to another member, which will deliver again what was
+                not committed; undo these effects if possible, and go on polling.
+            RetriableError: a rebalance or a move of the coordinator is under way; poll, then call
+                again.
+        """
+        reach(CrashPoint.AFTER_EFFECT)
+        moved = self._holdings.moved()
+        positions = [progress.position() for progress in moved]
+        reach(CrashPoint.BEFORE_OFFSET_COMMIT)
+        if positions:
+            self._client.commit(positions)
+        for progress, position in zip(moved, positions, strict=True):
+            progress.stored = position
+            progress.is_moved = False
+
+    def position(self, topic: str, partition: int) -> Position:
+        """Where one partition stands after the record that was handed out last.
+
+        To be stored with the effects, in one transaction that also checks that the position it
+        replaces is not ahead: a member that lost the partition may still be writing.
+
+        Raises:
+            InvariantError: nothing was read of that partition, or this member does not hold it.
+        """
+        return self._holdings.progress((topic, partition)).position()
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Read a partition again from `offset`, or skip to it.
+
+        What was delivered stays delivered: going back yields only what is new, and skipping records
+        is a gap. To have records delivered again, use another group.
+
+        Raises:
+            InvariantError: this member does not hold the partition.
+        """
+        progress = self._holdings.progress((topic, partition))
+        self._client.seek(progress.partition, offset)
+        kept = (r for r in self._buffer if (r.topic, r.partition) != progress.partition)
+        self._buffer = deque(kept)
+        progress.offset = offset
+        progress.is_moved = True
+
+    def assignment(self) -> Sequence[Partition]:
+        """Topic and number of the partitions that this member holds at the moment."""
+        return self._holdings.partitions()
+
+    def _next_admitted(self) -> Record | None:
+        while self._buffer:
+            record = self._buffer[0]
+            progress = self._holdings.progress((record.topic, record.partition))
+            _check_order(record, progress)
+            is_delivered = self._admission.admit(record, progress.filter)
+            progress.offset = record.offset + 1
+            progress.is_moved = True
+            self._buffer.popleft()
+            if is_delivered:
+                return record
+        return None
+
+
+def _check_order(record: Record, progress: Progress) -> None:
+    """A client goes back by itself only when the offset that it wanted no longer exists."""
+    if progress.offset is not None and record.offset < progress.offset:
+        raise CorruptionError(
+            "the partition is shorter than it was",
+            subject=name_of(progress.partition),
+            expected=f"offset {progress.offset} or later",
+            found=f"offset {record.offset}",
+            then="it was truncated or created again; not delivering on",
+        )
