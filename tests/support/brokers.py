@@ -66,6 +66,7 @@ def _embedded() -> Iterator[RunningBroker]:
 
 @contextmanager
 def _container() -> Iterator[RunningBroker]:
+    kafka_container.remove_containers()
     try:
         with kafka_container.KafkaContainer() as container:
             yield RunningBroker(container.bootstrap_servers)

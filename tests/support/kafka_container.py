@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Self
@@ -132,11 +133,17 @@ class KafkaContainer(DockerContainer):
 
 
 def remove_containers() -> None:
-    """Remove what this process has started and not stopped, e.g. because its start failed."""
+    """Remove the containers of this process, and those of earlier runs that were killed."""
     try:
         engine = DockerClient(timeout=PING_TIMEOUT_S).client
     except DockerException:
         return
-    for container in engine.containers.list(filters={"label": f"{LABEL}={os.getpid()}"}, all=True):
-        container.remove(force=True, v=True)
+    for container in engine.containers.list(filters={"label": LABEL}, all=True):
+        owner = int(container.labels[LABEL])
+        if owner == os.getpid() or not Path(f"/proc/{owner}").exists():
+            container.remove(force=True, v=True)
     engine.close()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{provide_image()}\n")
