@@ -1,0 +1,178 @@
+"""From a file to a `Pipeline`, or to every fault in it at once, each with its line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.formats import Avro
+from onceflow.pipeline.keys import KeyIndex
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.values import FAULT_TYPE
+from onceflow.pipeline.yaml_text import Document, parse_yaml
+
+_EXPECTED: Mapping[str, str] = {
+    "string_type": "text (put it in quotes if it looks like a number or true/false)",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list, such as [clicks]",
+    "string_too_short": "some text",
+    "too_short": "at least one entry",
+}
+"""Error types of pydantic whose wording does not depend on the place; others are built below."""
+
+
+@dataclass(frozen=True)
+class PipelineFile:
+    """A pipeline and the text it came from, so that later faults can name a line, too.
+
+    Args:
+        path: of the file.
+        pipeline: what it says.
+        document: its text with places.
+    """
+
+    path: Path
+    pipeline: Pipeline
+    document: Document
+
+    def fault_at(self, fault: Fault, path: Sequence[str | int], line_of_text: int = 1) -> Fault:
+        """Put a fault in its place.
+
+        Args:
+            fault: without a place.
+            path: of the value at fault.
+            line_of_text: which line of that value, if it is a longer text; from 1.
+        """
+        line = self.document.place(path).text_line + line_of_text - 1
+        return Fault(fault.what, _dotted(path), line, fault.expected, fault.suggestion)
+
+
+def load_pipeline(path: Path) -> PipelineFile:
+    """Read and check a pipeline file, without Spark and without Kafka.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
+    document = parse_yaml(_read(path))
+    if document.data is None:
+        raise _refused(path, document.faults)
+    if not isinstance(document.data, dict):
+        found = Fault("not a pipeline", line=1, expected="a mapping that begins with `apiVersion:`")
+        raise _refused(path, (*document.faults, found))
+    faults = [*document.faults]
+    try:
+        pipeline = Pipeline.model_validate(document.data).located_in(path.resolve().parent)
+    except ValidationError as error:
+        keys = KeyIndex.of_model(Pipeline)
+        faults += validation_faults(error, document, keys)
+        raise _refused(path, faults) from None
+    faults += _avro_faults(pipeline, document)
+    if faults:
+        raise _refused(path, faults)
+    return PipelineFile(path, pipeline, document)
+
+
+def validation_faults(
+    error: ValidationError, document: Document, keys: KeyIndex
+) -> Iterator[Fault]:
+    """The errors of a model as faults with lines; a missing value that is a fault already is left.
+
+    Args:
+        error: of a model whose data came from `document`.
+        document: to find lines in.
+        keys: every key the model knows, for suggestions.
+    """
+    already_told = {fault.where for fault in document.faults}
+    for details in error.errors(include_url=False, include_input=False):
+        loc = tuple(part for part in details["loc"] if part != "[key]")
+        if _dotted(loc) not in already_told:
+            yield _as_fault(details, loc, document, keys)
+
+
+def _as_fault(
+    details: ErrorDetails, loc: tuple[str | int, ...], document: Document, keys: KeyIndex
+) -> Fault:
+    kind, context = details["type"], details.get("ctx", {})
+    where, line = _dotted(loc), document.place(loc).line
+    if kind == FAULT_TYPE:
+        return Fault(details["msg"], where, line, context["expected"], context["suggestion"])
+    if kind == "missing":
+        return Fault(f"`{loc[-1]}` is missing", where, line, suggestion=keys.purpose(loc))
+    if kind == "extra_forbidden":
+        suggestion = keys.suggestion(loc)
+        expected = "" if suggestion else f"one of {', '.join(keys.siblings(loc))}"
+        return Fault(f"unknown key `{loc[-1]}`", where, line, expected, suggestion)
+    if kind == "literal_error":
+        return _choice_fault(details, loc, document)
+    expected = f"at least {context['ge']}" if "ge" in context else _EXPECTED.get(kind, "")
+    return Fault("a wrong kind of value" if expected else details["msg"], where, line, expected)
+
+
+def _choice_fault(details: ErrorDetails, loc: tuple[str | int, ...], document: Document) -> Fault:
+    choices = details["ctx"]["expected"].replace("'", "`")
+    names = [part.strip() for part in choices.replace(" or ", ",").replace("`", "").split(",")]
+    written = _value_at(document.data, loc)
+    near = difflib.get_close_matches(str(written).lower(), names, n=1)
+    suggestion = f"Did you mean `{near[0]}`?" if near else ""
+    line = document.place(loc).line
+    return Fault(f"unknown value `{written}`", _dotted(loc), line, choices, suggestion)
+
+
+def _avro_faults(pipeline: Pipeline, document: Document) -> Iterator[Fault]:
+    blocks: dict[tuple[str, ...], Avro | None] = {
+        ("sources", name, "avro"): source.avro for name, source in pipeline.sources.items()
+    }
+    blocks["sink", "avro"] = pipeline.sink.avro
+    for path, avro in blocks.items():
+        if avro is None:
+            continue
+        try:
+            avro.read(pipeline.folder)
+        except ConfigError as error:
+            where = (*path, "schema_file")
+            yield Fault(str(error), _dotted(where), document.place(where).line)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            "cannot read the pipeline file",
+            subject=str(path),
+            expected="a file that exists and may be read",
+            found=error.strerror or type(error).__name__,
+            then="`onceflow init NAME` writes a first one",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            "the pipeline file is not UTF-8",
+            subject=str(path),
+            found=f"a byte that is none at position {error.start}",
+            then="save it as UTF-8",
+        ) from error
+
+
+def _refused(path: Path, faults: Sequence[Fault]) -> ConfigError:
+    in_order = sorted(faults, key=lambda fault: (fault.line or 0, fault.where))
+    return ConfigError("pipeline file refused", subject=str(path), faults=tuple(in_order))
+
+
+def _value_at(data: Any, path: Sequence[str | int]) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    return ".".join(map(str, path))

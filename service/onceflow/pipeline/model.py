@@ -1,0 +1,148 @@
+"""The pipeline file as frozen models. No Spark, no Kafka: only what may be written where.
+
+Field descriptions become `docs/pipeline.schema.json` and the tables of `docs/pipeline.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
+
+from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.sink import Sink
+from onceflow.pipeline.source import KafkaSource, Source
+from onceflow.pipeline.values import (
+    DurationMs,
+    Location,
+    NotYet,
+    PipelineName,
+    TransformName,
+    ViewName,
+    fault,
+    not_yet,
+)
+
+
+class Pipeline(Block):
+    """A job: sources, one transformation, one sink."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "oneOf": [{"required": ["query"]}, {"required": ["transform"]}],
+        }
+    )
+
+    api_version: Literal["onceflow/v1"] = Field(
+        alias="apiVersion", description="Version of this file's language."
+    )
+    name: PipelineName = Field(
+        description="Name of the pipeline. It names the ledger and the transactional ids, so a"
+        " renamed pipeline is another pipeline."
+    )
+    delivery: Annotated[Literal["exactly_once"], not_yet("at_least_once", "at_most_once")] = Field(
+        "exactly_once", description="What is promised about each input record."
+    )
+    sources: dict[ViewName, Source] = Field(
+        min_length=1, description="The inputs, each under the name of its view in the query."
+    )
+    query: str | None = Field(
+        None, min_length=1, description="The transformation: one Spark SQL query over the views."
+    )
+    transform: TransformName | None = Field(
+        None,
+        description="Instead of `query`: a Python function `module:function` that takes each"
+        " source's DataFrame as the parameter of the view's name and returns one DataFrame.",
+    )
+    sink: Sink = Field(description="The output.")
+    trigger_ms: DurationMs = Field(
+        0,
+        alias="trigger",
+        description="Shortest time from the start of one batch to the next. Left out: as soon as"
+        " possible.",
+    )
+    checkpoint: Location | None = Field(
+        None,
+        description="Where Spark keeps positions and state: a directory, relative to the pipeline"
+        " file, or a URL (s3a, hdfs, abfs, abfss, gs). Left out: `.onceflow/<name>`.",
+    )
+    dead_letter: NotYet = None
+    late: NotYet = None
+
+    _folder: Path = PrivateAttr(default=Path())
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """One transformation."""
+        if "query" in given and "transform" in given:
+            yield (
+                ("transform",),
+                fault(
+                    "`query` and `transform` both say what to compute",
+                    suggestion="Keep one of them.",
+                ),
+            )
+        if "query" not in given and "transform" not in given:
+            yield (), fault("nothing says what to compute", expected="`query` or `transform`")
+        yield from _loops(given)
+
+    def located_in(self, folder: Path) -> Self:
+        """The same pipeline, whose relative names are relative to `folder`."""
+        located = self.model_copy()
+        located._folder = folder  # noqa: SLF001  it is a copy of ourselves
+        return located
+
+    @property
+    def folder(self) -> Path:
+        """What relative names are relative to: the folder of the pipeline file."""
+        return self._folder
+
+    @property
+    def checkpoint_location(self) -> str:
+        """An absolute directory, or a URL."""
+        written = self.checkpoint or f".onceflow/{self.name}"
+        return written if "://" in written else str((self._folder / written).resolve())
+
+    def result_settings(self) -> Mapping[str, JsonValue]:
+        """Whatever in the file changes which rows are computed, for the plan hash.
+
+        Left out is what changes only when and where: trigger, checkpoint, `starting` and
+        `max_records_per_batch`.
+        """
+        settings: dict[str, JsonValue] = self.model_dump(
+            mode="json",
+            by_alias=True,
+            # So that options which a later version adds leave the hash as it is.
+            exclude_none=True,
+            exclude={
+                "trigger_ms": True,
+                "checkpoint": True,
+                "sources": {"__all__": {"kafka": {"starting", "max_records_per_batch"}}},
+            },
+        )
+        return settings
+
+
+def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
+    """Sources that would read what the pipeline writes; parts that are faulty themselves don't."""
+    try:
+        output = given["sink"]["kafka"]["topic"]
+        sources = {name: source["kafka"] for name, source in given["sources"].items()}
+    except (KeyError, TypeError, AttributeError):
+        return
+    for name, block in sources.items():
+        try:
+            is_loop = KafkaSource.model_validate(block).reads(output)
+        except (ValidationError, TypeError):
+            continue
+        if is_loop:
+            yield (
+                ("sources", name, "kafka"),
+                fault(
+                    "a pipeline cannot read the topic that it writes",
+                    suggestion="Write to another topic.",
+                ),
+            )

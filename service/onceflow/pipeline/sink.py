@@ -1,0 +1,85 @@
+"""The block of the sink: where rows go, how they are encoded, and when they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
+from onceflow.pipeline.values import TopicName, fault
+
+
+class KafkaSink(Block):
+    """Where rows are written, and to which partition."""
+
+    topic: TopicName = Field(description="Output topic. Created if it does not exist.")
+    partitions: int | None = Field(
+        None,
+        ge=1,
+        description="Partitions of the output topic. Left out: as it is, or 4 if it is created."
+        " Recorded at the first start and fixed from then on.",
+    )
+    key: str | None = Field(
+        None,
+        min_length=1,
+        description="Column that becomes the record's key, as text unless it is BINARY.",
+    )
+    partitioner: Literal["crc32", "murmur2"] = Field(
+        "crc32",
+        description="How the key chooses the partition: `crc32` as librdkafka's `consistent`,"
+        " `murmur2` as Java's default.",
+    )
+    partition: str | None = Field(
+        None,
+        min_length=1,
+        description="Instead of a partitioner: the integer column that holds the partition.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """A partition from one place."""
+        if "partition" in given and "partitioner" in given:
+            yield (
+                ("partition",),
+                fault(
+                    "`partition` and `partitioner` both choose the partition",
+                    suggestion="Keep one of them.",
+                ),
+            )
+
+
+class Sink(Block):
+    """The output."""
+
+    kafka: KafkaSink = Field(description="The topic, and how rows are spread over it.")
+    format: Format = Field("json", description="How a row becomes the payload of a record.")
+    avro: Avro | None = Field(None, description="The schema of Avro payloads.")
+    emit: Literal["final", "updates"] = Field(
+        "final",
+        description="`final`: each result once, when its window is closed. `updates`: each result"
+        " again at every change.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """An Avro schema exactly if the format is Avro."""
+        yield from wrong_avro(given)
+
+    @property
+    def output_mode(self) -> Literal["append", "update"]:
+        """What Spark calls `emit`."""
+        return "append" if self.emit == "final" else "update"
+
+    def payload_columns(self, columns: Sequence[str]) -> Sequence[str]:
+        """Which columns of the result make up the payload.
+
+        All of them, except where the format holds a single value: there, key and partition columns
+        are left out if others remain.
+        """
+        if self.format not in SINGLE_COLUMN_SCHEMAS:
+            return columns
+        routing = {self.kafka.key, self.kafka.partition}
+        return [name for name in columns if name not in routing] or columns

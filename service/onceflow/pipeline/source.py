@@ -1,0 +1,146 @@
+"""The block of a source: what is read, how it is decoded, and when a record happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
+from onceflow.pipeline.values import (
+    DurationMs,
+    NotYet,
+    StartingPoint,
+    TopicName,
+    TopicPattern,
+    fault,
+)
+
+DEFAULT_MAX_RECORDS_PER_BATCH = 500_000
+"""Where throughput stops growing (measured), far below what a 2 GB driver can hold."""
+
+
+class KafkaSource(Block):
+    """Which records are read."""
+
+    topics: tuple[TopicName, ...] | None = Field(
+        None, strict=False, min_length=1, description="Topics to read."
+    )
+    pattern: TopicPattern | None = Field(
+        None,
+        description="Instead of `topics`: a regular expression that matches whole topic names."
+        " Topics that appear later are read from their beginning.",
+    )
+    starting: StartingPoint = Field(
+        "earliest",
+        description="Where the very first start begins: `earliest`, `latest`, or"
+        " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards the checkpoint decides.",
+    )
+    max_records_per_batch: int = Field(
+        DEFAULT_MAX_RECORDS_PER_BATCH,
+        ge=1,
+        description="Bound on the records of one batch, shared so that all partitions advance"
+        " together in time.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Topics by name or by pattern; each topic once."""
+        if ("topics" in given) == ("pattern" in given):
+            yield (), fault("what to read is needed exactly once", expected="`topics` or `pattern`")
+        topics = given.get("topics")
+        if isinstance(topics, str):
+            return
+        if isinstance(topics, Sequence) and len({*map(str, topics)}) < len(topics):
+            yield ("topics",), fault("a topic is named twice", suggestion="Name it once.")
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this name would be read."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in (self.topics or ())
+
+
+class Source(Block):
+    """One input: a view of the query."""
+
+    kafka: KafkaSource = Field(description="The topics, and how they are read.")
+    format: Format = Field("json", description="How the payload of a record is decoded.")
+    avro: Avro | None = Field(None, description="The schema of Avro payloads.")
+    ddl: str | None = Field(
+        None,
+        alias="schema",
+        description="Columns of the view and their types, as Spark DDL. `_key BINARY`,"
+        " `_topic STRING`, `_partition INT`, `_offset BIGINT` and `_timestamp TIMESTAMP` come from"
+        " the record itself, all others from its payload. Left out, text has `value STRING` and"
+        " binary `value BINARY`.",
+    )
+    event_time: str | None = Field(
+        None,
+        min_length=1,
+        description="When a record happened: a TIMESTAMP column, or an SQL expression, which"
+        " becomes the column `_event_time`.",
+    )
+    lateness_ms: DurationMs | None = Field(
+        None,
+        alias="lateness",
+        description="How far behind the newest event time a record may be. Later ones are counted"
+        " and dropped.",
+    )
+    idle_after: NotYet = None
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Event time with lateness; a schema where the payload needs one."""
+        if "event_time" in given and "lateness" not in given:
+            yield (
+                ("event_time",),
+                fault(
+                    "`event_time` without `lateness`",
+                    suggestion="Say how late a record may be, such as `lateness: 10 seconds`.",
+                ),
+            )
+        if "lateness" in given and "event_time" not in given:
+            yield (
+                ("lateness",),
+                fault(
+                    "`lateness` without `event_time`",
+                    suggestion="Name the column that says when a record happened.",
+                ),
+            )
+        yield from wrong_avro(given)
+        if "schema" not in given and given.get("format", "json") not in SINGLE_COLUMN_SCHEMAS:
+            yield (
+                (),
+                fault(
+                    "`schema` is missing", expected='Spark DDL, such as "user STRING, at TIMESTAMP"'
+                ),
+            )
+
+    @property
+    def columns_ddl(self) -> str:
+        """The view's columns as DDL."""
+        return self.ddl or SINGLE_COLUMN_SCHEMAS[self.format]
+
+    def options(self) -> Mapping[str, Any]:
+        """The connector's block as plain values, the form of `SourceSpec.options`."""
+        starting = self.kafka.starting
+        if not isinstance(starting, str):
+            return {
+                **self.kafka.model_dump(exclude={"starting"}, exclude_none=True),
+                "starting": {"timestamp": starting.astimezone(UTC).isoformat()},
+            }
+        return self.kafka.model_dump(exclude_none=True)
+
+    def format_options(self, folder: Path) -> Mapping[str, str]:
+        """The format's own settings, the form of `SourceSpec.format_options`.
+
+        Raises:
+            ConfigError: as `Avro.read`.
+        """
+        return {"schema": self.avro.read(folder)} if self.avro else {}

@@ -1,0 +1,222 @@
+"""The small languages inside a pipeline file: durations, sizes, names, instants.
+
+Each type knows how it is written in the file, and keeps a plain Python value whose unit is in the
+name of the field that holds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+
+from onceflow.errors import ConfigError
+from onceflow.protocol.identity import check_pipeline_name
+
+FAULT_TYPE = "onceflow"
+"""Type of every validation error that is worded here; the loader takes it as it is."""
+
+_DURATION = re.compile(r"(\d+)\s*([a-z]+)")
+_MS_PER_UNIT: Mapping[str, int] = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1000),
+    **dict.fromkeys(("min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+_DURATION_PATTERN = r"^\d+\s*(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|d|days?)$"
+
+_SIZE = re.compile(r"(\d+)\s*([KMG]i?B|B)")
+_BYTES_PER_UNIT: Mapping[str, int] = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+
+_TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
+_VIEW_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
+_TRANSFORM_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+_REMOTE_SCHEMES = ("s3a", "hdfs", "abfs", "abfss", "gs")
+
+
+def fault(what: str, *, expected: str = "", suggestion: str = "") -> PydanticCustomError:
+    """A validation error in our own words; `what` never repeats a value, which may be a secret."""
+    # Braces would be taken for placeholders.
+    text = what.replace("{", "(").replace("}", ")")
+    return PydanticCustomError(FAULT_TYPE, text, {"expected": expected, "suggestion": suggestion})
+
+
+def parse_duration_ms(value: object) -> int:
+    """Milliseconds of a duration such as `500 ms`, `10 seconds` or `1 minute`."""
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or found[2] not in _MS_PER_UNIT:
+        raise fault("not a duration", expected="a number and its unit, such as `10 seconds`")
+    return int(found[1]) * _MS_PER_UNIT[found[2]]
+
+
+def parse_size_bytes(value: object) -> int:
+    """Bytes of a size such as `256 MiB`; a bare number is bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise fault("not a size", expected="a number and its unit, such as `256 MiB`")
+    return int(found[1]) * _BYTES_PER_UNIT[found[2]]
+
+
+def _checked_pipeline_name(name: str) -> str:
+    try:
+        return check_pipeline_name(name)
+    except ConfigError as error:
+        raise fault(error.what, expected=error.expected) from error
+
+
+def _checked_view_name(name: str) -> str:
+    if not re.fullmatch(_VIEW_PATTERN, name):
+        raise fault(
+            "not a view name",
+            expected="1 to 63 of [a-z0-9_], beginning with a letter, as SQL would write it",
+        )
+    return name
+
+
+def _checked_topic(name: str) -> str:
+    if not re.fullmatch(_TOPIC_PATTERN, name) or name in {".", ".."}:
+        raise fault("not a topic name", expected="1 to 249 of [a-zA-Z0-9._-]")
+    return name
+
+
+def _checked_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise fault(
+            f"not a regular expression: {error.msg}",
+            expected="an expression that matches whole topic names",
+        ) from error
+    return text
+
+
+def _checked_transform(text: str) -> str:
+    if not re.fullmatch(_TRANSFORM_PATTERN, text):
+        raise fault("not the name of a function", expected="module:function")
+    return text
+
+
+def _checked_location(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        if not text.strip():
+            raise fault("no location", expected="a directory, or a URL")
+        return text
+    if scheme not in _REMOTE_SCHEMES or not rest:
+        raise fault(
+            f"unknown storage {scheme}://",
+            expected="a directory, or " + ", ".join(f"{s}://" for s in _REMOTE_SCHEMES),
+            suggestion="Did you mean `s3a://`?" if scheme == "s3" else "",
+        )
+    return text
+
+
+Starting: TypeAlias = Literal["earliest", "latest"] | datetime
+"""Where a pipeline begins that has never run: an end of the topic, or an instant."""
+
+
+def _parse_starting(value: object) -> Starting:
+    if value == "earliest":
+        return "earliest"
+    if value == "latest":
+        return "latest"
+    if isinstance(value, Mapping) and set(value) == {"timestamp"}:
+        return _parse_instant(value["timestamp"])
+    raise fault(
+        "not a starting point",
+        expected="`earliest`, `latest`, or {timestamp: 2026-11-01T00:00:00Z}",
+    )
+
+
+def _parse_instant(value: object) -> datetime:
+    expected = "a date, a time and a zone, such as 2026-11-01T00:00:00Z"
+    try:
+        instant = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise fault("not an instant", expected=expected) from error
+    if instant.tzinfo is None:
+        raise fault("an instant without a time zone", expected=expected)
+    return instant
+
+
+def _not_yet(_: object) -> NoReturn:
+    raise fault("not yet supported by this version", suggestion="Remove it.")
+
+
+def not_yet(*refused: str) -> BeforeValidator:
+    """Refuse values that are designed but not built, by name."""
+
+    def check(value: object) -> object:
+        if value in refused:
+            raise fault(f"`{value}` is not yet supported by this version")
+        return value
+
+    return BeforeValidator(check)
+
+
+DurationMs = Annotated[
+    int,
+    BeforeValidator(parse_duration_ms),
+    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN}),
+]
+SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
+PipelineName = Annotated[
+    str,
+    AfterValidator(_checked_pipeline_name),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"}),
+]
+ViewName = Annotated[
+    str,
+    AfterValidator(_checked_view_name),
+    WithJsonSchema({"type": "string", "pattern": _VIEW_PATTERN}),
+]
+TopicName = Annotated[
+    str,
+    AfterValidator(_checked_topic),
+    WithJsonSchema({"type": "string", "pattern": _TOPIC_PATTERN}),
+]
+TopicPattern = Annotated[
+    str,
+    AfterValidator(_checked_pattern),
+    WithJsonSchema({"type": "string", "format": "regex"}),
+]
+TransformName = Annotated[
+    str,
+    AfterValidator(_checked_transform),
+    WithJsonSchema({"type": "string", "pattern": _TRANSFORM_PATTERN}),
+]
+Location = Annotated[str, AfterValidator(_checked_location)]
+StartingPoint = Annotated[
+    Starting,
+    PlainValidator(_parse_starting),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"enum": ["earliest", "latest"]},
+                {
+                    "type": "object",
+                    "properties": {"timestamp": {"type": "string", "format": "date-time"}},
+                    "required": ["timestamp"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+NotYet = SkipJsonSchema[Annotated[Any, BeforeValidator(_not_yet)]]
