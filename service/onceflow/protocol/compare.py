@@ -37,6 +37,8 @@ class Decision(Enum):
     """Write `offsets/<head's batch>` from `head`, then start the query."""
     NEW_GENERATION = auto()
     """Write a `head` of the next generation for this query."""
+    REBUILD = auto()
+    """Write the `head` that the output and the checkpoint tell, and do not start."""
     HALT = auto()
 
 
@@ -89,8 +91,7 @@ def compare(
             LineageError(
                 "this remedy does not apply",
                 subject=remedy.value,
-                expected=", ".join(r.value for r in found.remedies)
-                or "a start without a remedy",
+                expected=", ".join(r.value for r in found.remedies) or "a start without a remedy",
                 found=_facts(checkpoint, head),
                 then=str(found.error) if found.error else "start without it",
             )
@@ -101,15 +102,12 @@ def compare(
 _CURES = {
     Remedy.ADOPT: Decision.REPAIR_PLAN,
     Remedy.NEW_GENERATION: Decision.NEW_GENERATION,
-    Remedy.REBUILD: Decision.REGISTER,
+    Remedy.REBUILD: Decision.REBUILD,
 }
 
 
 def _compare(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
-    if (
-        checkpoint.query_id is None
-        or checkpoint.planned == NOTHING_COMMITTED == checkpoint.done
-    ):
+    if checkpoint.query_id is None or checkpoint.planned == NOTHING_COMMITTED == checkpoint.done:
         return _compare_unplanned(checkpoint, head)
     if head is None:
         return _halt(
@@ -133,9 +131,7 @@ def _compare(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
     return _compare_lineage(checkpoint, head)
 
 
-def _compare_unplanned(
-    checkpoint: CheckpointFacts, head: HeadEntry | None
-) -> Comparison:
+def _compare_unplanned(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
     if head is None:
         return Comparison(Decision.REGISTER)
     is_ours = head.batch.query_id == checkpoint.query_id
@@ -211,13 +207,9 @@ def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
         expected=f"offsets/{head.batch.batch_id} in the checkpoint",
         found=_facts(checkpoint, head),
         then="halting; "
-        + (
-            "`adopt` writes it from the ledger" if is_next else "start a new generation"
-        ),
+        + ("`adopt` writes it from the ledger" if is_next else "start a new generation"),
     )
-    remedies = (
-        (Remedy.ADOPT, Remedy.NEW_GENERATION) if is_next else (Remedy.NEW_GENERATION,)
-    )
+    remedies = (Remedy.ADOPT, Remedy.NEW_GENERATION) if is_next else (Remedy.NEW_GENERATION,)
     return _halt(error, *remedies)
 
 

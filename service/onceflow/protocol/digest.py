@@ -18,6 +18,24 @@ def _length(data: bytes | None) -> int:
     return _NULL_LENGTH if data is None else len(data)
 
 
+class RunningDigest:
+    """The digest of a batch whose rows arrive one by one, in sorted order."""
+
+    def __init__(self) -> None:
+        self._content = hashlib.sha256()
+
+    def add(self, row: Row) -> None:
+        """Take in the next row."""
+        partition, key, value = row
+        self._content.update(_PREFIX.pack(partition, _length(key), _length(value)))
+        self._content.update(key or b"")
+        self._content.update(value or b"")
+
+    def hexdigest(self) -> str:
+        """The digest of the rows so far, in hexadecimal."""
+        return self._content.hexdigest()
+
+
 def digest_of(sorted_rows: Iterable[Row]) -> str:
     """SHA-256 over length-prefixed rows, in hexadecimal.
 
@@ -25,9 +43,7 @@ def digest_of(sorted_rows: Iterable[Row]) -> str:
     then key and value. Guaranteed: two sequences have equal digests only if they are equal row by
     row. Not guaranteed: independence of order; sort by (partition, key, value) first.
     """
-    content = hashlib.sha256()
-    for partition, key, value in sorted_rows:
-        content.update(_PREFIX.pack(partition, _length(key), _length(value)))
-        content.update(key or b"")
-        content.update(value or b"")
-    return content.hexdigest()
+    digest = RunningDigest()
+    for row in sorted_rows:
+        digest.add(row)
+    return digest.hexdigest()

@@ -1,0 +1,226 @@
+"""The life of one pipeline: preflight, take over, run, drain. Wires; decides nothing.
+
+Where what is decided: whether to start in `protocol.compare`, whether a batch is written in
+`protocol.proposal`, what follows an error in `protocol.commit`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker, Connection, Connector
+from onceflow.contracts.sink import Ledger
+from onceflow.contracts.source import Source, SourceSpec
+from onceflow.errors import CorruptionError, OnceflowError
+from onceflow.pipeline.model import Pipeline
+from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
+from onceflow.protocol.identity import DRIVER_SLOT, Layout
+from onceflow.protocol.ledger import HeadEntry
+from onceflow.protocol.takeover import Claimant
+from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
+from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.committer import Committer, CommitTimeouts
+from onceflow.runtime.lanes import LanePool, LaneSettings
+from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
+from onceflow.runtime.registration import Registration, settle
+from onceflow.runtime.session import SessionSettings, open_session
+from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOTS = 1
+MAX_LOOKS = 5
+"""Looks before a claim. A healthy predecessor moves `head` between two reads of one look."""
+LEDGER_PARTITIONS = 1 + SLOTS
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What an operator says at a start.
+
+    Args:
+        is_until_caught_up: end when everything that existed at the start is processed.
+        remedy: what to do about a start that would be refused.
+        reason: why; recorded in the ledger.
+        lanes: transactional ids used in turn.
+        transaction_timeout_s: budget of one batch's transaction, and Kafka's own for it.
+        takeover_timeout_s: budget to claim and fence.
+        drain_timeout_s: how long a drain waits for the running batch.
+    """
+
+    is_until_caught_up: bool = False
+    remedy: Remedy | None = None
+    reason: str = ""
+    lanes: int = 3
+    transaction_timeout_s: float = 60.0
+    takeover_timeout_s: float = 90.0
+    drain_timeout_s: float = 120.0
+
+
+class Report(Protocol):
+    """Where a run tells what happens: a live panel, or JSON lines."""
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """One thing that happened. `event` is one of `docs/pipeline.md`'s run events."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run is given by the process it runs in.
+
+    Args:
+        connector: of the pipeline.
+        connection: to the brokers.
+        session: Spark settings.
+        clock: the process's clock.
+        report: told what happens.
+    """
+
+    connector: Connector
+    connection: Connection
+    session: SessionSettings
+    clock: Clock
+    report: Report
+
+
+class Application:
+    """One run of one pipeline. Not reusable: a further run is a further take-over."""
+
+    def __init__(self, pipeline: Pipeline, options: RunOptions, around: Surroundings) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        self._around = around
+        self._drain_requested = threading.Event()
+        self._layout = Layout(SLOTS, options.lanes)
+        self._replays_skipped = 0
+
+    def request_drain(self) -> None:
+        """End after the running batch. Safe in a signal handler; a second call changes nothing."""
+        self._drain_requested.set()
+
+    def run(self) -> None:
+        """Run until caught up, drained, or failed.
+
+        Raises:
+            ConfigError: refused; nothing was written.
+            FencedError: a newer instance took over.
+            OnceflowError: as its class says.
+        """
+        with ExitStack() as stack:
+            self._run(stack)
+
+    def _run(self, stack: ExitStack) -> None:
+        tools = self._open_tools(stack)
+        # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
+        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_session, stack)
+        head = self._look(tools)
+        found = self._preflight(tools, head)
+        frame = self._assemble(starting.result())
+        takeover = self._take_over(tools, found)
+        committer = self._open_committer(takeover, tools, stack)
+        head = settle(takeover, self._registration(tools, found), tools.checkpoint, committer)
+        self._run_query(frame, head, tools, committer, takeover)
+
+    def _open_tools(self, stack: ExitStack) -> _Tools:
+        around, name = self._around, self._pipeline.name
+        broker = around.connector.broker(around.connection)
+        stack.callback(broker.close)
+        ledger = around.connector.ledger(name, around.connection)
+        stack.callback(ledger.close)
+        sources = {}
+        for source_name in self._pipeline.sources:
+            source = around.connector.source(self._spec(source_name, _NO_COLUMNS), around.connection)
+            stack.callback(source.close)
+            sources[source_name] = SourceArithmetic(source.ranges, source.position)
+        return _Tools(broker, ledger, Checkpoint(self._pipeline.checkpoint_location, name, sources))
+
+    def _look(self, tools: _Tools) -> HeadEntry | None:
+        """Compare before a claim, so that a start that must be refused stops nobody.
+
+        A running predecessor may move `head` between our two reads and make them contradict each
+        other; then the comparison behind the fence decides. Another lineage never becomes ours.
+        """
+        head = tools.ledger.read_head(DRIVER_SLOT, self._deadline())
+        for _ in range(MAX_LOOKS):
+            error = self._compare(tools, head).error
+            if error is None:
+                return head
+            newer = tools.ledger.read_head(DRIVER_SLOT, self._deadline())
+            if newer == head or not isinstance(error, CorruptionError):
+                raise error
+            head = newer
+        return head
+
+    def _compare(self, tools: _Tools, head: HeadEntry | None) -> Comparison:
+        return compare(tools.checkpoint.facts(), head, self._options.remedy)
+
+    def _preflight(self, tools: _Tools, head: HeadEntry | None) -> PreflightReport:
+        pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
+        is_new_lineage = self._options.remedy is Remedy.NEW_GENERATION
+        needs = TopicNeeds(
+            pipeline=pipeline.name,
+            inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
+            output=kafka.topic,
+            partitions=kafka.partitions,
+            recorded_partitions=head.sink.partitions if head and not is_new_lineage else None,
+            transaction_timeout_ms=int(self._options.transaction_timeout_s * 1000),
+        )
+        found = preflight(tools.broker, needs, self._deadline())
+        for warning in found.warnings:
+            self._around.report("warning", text=str(warning))
+        return found
+
+    def _take_over(self, tools: _Tools, found: PreflightReport) -> Takeover:
+        """Create what is missing, then claim and fence."""
+        if found.create is not None:
+            tools.broker.create_topic(found.create, self._deadline())
+        tools.ledger.create(LEDGER_PARTITIONS, self._deadline())
+        claimant = Claimant(
+            run_id=str(uuid.uuid4()),
+            host=socket.gethostname(),
+            started_at_ms=self._around.clock.unix_ms(),
+            layout=self._layout,
+        )
+        takeover = take_over(
+            TakeoverPlan(
+                pipeline=self._pipeline.name,
+                claimant=claimant,
+                open_incarnation=self._open_incarnation,
+                ledger=tools.ledger,
+                compare=lambda head: self._compare(tools, head),
+                clock=self._around.clock,
+                timeout_s=self._options.takeover_timeout_s,
+            )
+        )
+        self._around.report("owner", token=takeover.owner.token, run_id=takeover.owner.run_id)
+        return takeover
+
+    def _open_session(self, stack: ExitStack) -> SparkSession:
+        pipeline = self._pipeline
+        session = open_session(
+            pipeline.name, self._around.session, pipeline.checkpoint_location
+        )
+        stack.callback(session.stop)
+        return session
+
+    def _assemble(self, session: SparkSession) -> DataFrame:
+        """Analyse the query; everything that is wrong with it is found before the claim."""
+        around, pipeline = self._around, self._pipeline
+
+        def load(name: str, schema: StructType) -> DataFrame:
+            spec = self._spec(name, to_arrow_schema(schema))
+            return load_source(session, spec, around.connection)
+
+        return to_record_columns(assemble(session, pipeline, load), output_of(pipeline, around))

@@ -1,0 +1,101 @@
+"""What a run shows: a live panel on a terminal, JSON lines everywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from onceflow.app import Report
+from onceflow.clock import Clock
+
+REFRESH_PER_SECOND = 4
+MAX_MESSAGES = 5
+"""Warnings and news that the panel keeps below its figures."""
+
+
+@dataclass
+class JsonLines:
+    """One JSON object per line: `event`, `ts` (unix milliseconds) and the event's facts."""
+
+    clock: Clock
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """Write a line and flush it: a reader may be waiting for it."""
+        line = {"ts": self.clock.unix_ms(), "event": event, **facts}
+        self.stream.write(json.dumps(line, default=str) + "\n")
+        self.stream.flush()
+
+
+@dataclass
+class LivePanel:
+    """The newest facts of each kind, redrawn a few times a second."""
+
+    clock: Clock
+    facts: dict[str, Any] = field(default_factory=dict)
+    messages: list[Text] = field(default_factory=list)
+    live: Live | None = None
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """Take in what happened and redraw."""
+        self.facts |= facts
+        if event == "batch":
+            self.facts["last_commit_ms"] = self.clock.unix_ms()
+        elif event == "warning":
+            self._tell(Text(f"warning: {facts.get('text')}", style="yellow"))
+        elif event != "progress":
+            self._tell(Text(event.replace("_", " "), style="dim"))
+        if self.live is not None:
+            self.live.update(self.render())
+
+    def render(self) -> Panel:
+        """The panel as it stands."""
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", justify="right")
+        table.add_column()
+        for label, value in self._lines():
+            table.add_row(label, value)
+        title = f"onceflow · {self.facts.get('pipeline', '')}"
+        return Panel(Group(table, *self.messages), title=title, title_align="left")
+
+    def _tell(self, message: Text) -> None:
+        self.messages = [*self.messages, message][-MAX_MESSAGES:]
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        facts = self.facts
+        yield "batch", _number(facts.get("batch_id"))
+        yield "records/s", _number(facts.get("records_per_second"))
+        yield "lag", f"{_number(facts.get('lag'))} records"
+        yield "event watermark", str(facts.get("event_watermark", "-"))
+        yield "last commit", self._age(facts.get("last_commit_ms"))
+        yield "state rows", _number(facts.get("state_rows"))
+        yield "replays skipped", _number(facts.get("replays_skipped", 0))
+
+    def _age(self, since_ms: int | None) -> str:
+        return "-" if since_ms is None else f"{(self.clock.unix_ms() - since_ms) / 1000:.1f} s ago"
+
+
+@contextmanager
+def open_report(clock: Clock) -> Iterator[Report]:
+    """The report that suits standard output."""
+    if not sys.stdout.isatty():
+        yield JsonLines(clock)
+        return
+    panel = LivePanel(clock)
+    with Live(panel.render(), console=Console(), refresh_per_second=REFRESH_PER_SECOND) as live:
+        panel.live = live
+        yield panel
+
+
+def _number(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else "-"

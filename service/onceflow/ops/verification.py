@@ -1,0 +1,150 @@
+"""Does the output hold exactly what the ledger says? Reads both, writes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.errors import CorruptionError
+from onceflow.protocol.digest import RunningDigest
+from onceflow.protocol.identity import pipeline_tag
+from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
+from onceflow.protocol.record import HEADER_NAME, RecordHeader
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where output and ledger disagree."""
+
+    where: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: expected {self.expected}, found {self.found}"
+
+
+@dataclass
+class Verification:
+    """What was compared, and what disagreed.
+
+    Args:
+        records: records of the pipeline that were read.
+        foreign: records of others in the same topic.
+        batches: batches whose content was compared with their digest.
+        findings: every disagreement.
+    """
+
+    records: int = 0
+    foreign: int = 0
+    batches: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> Verification:
+    """Compare the whole output topic with the ledger.
+
+    Checked: sequences run without hole or repeat from the first record that still exists; each
+    partition ends where the newest `head` says; every batch that is whole in both has the records
+    and the digest that its `head` says.
+
+    Args:
+        broker: to read the output with.
+        history: every readable `head`, oldest first; at least one.
+        deadline: for reading everything.
+    """
+    head = history[-1]
+    result = Verification()
+    digests: dict[tuple[int, int], RunningDigest] = {}
+    counts: Counter[tuple[int, int]] = Counter()
+    offsets = broker.offsets(head.sink.topic, deadline)
+    is_whole = all(start == 0 for start, _, _ in offsets.values())
+    for partition, (start, _, high_watermark) in sorted(offsets.items()):
+        records = broker.read(head.sink.topic, {partition: (start, high_watermark)}, deadline)
+        last = 0
+        for record, header in _ours(records, head, result):
+            _check_sequence(result, record, header, last, is_first_whole=start == 0)
+            last = header.sequence
+            key = header.generation, header.batch_id
+            counts[key] += 1
+            digests.setdefault(key, RunningDigest()).add((partition, record.key, record.value))
+        _check_tail(result, head, partition, last)
+    if is_whole:
+        _check_batches(result, history, counts, digests)
+    return result
+
+
+def _ours(
+    records: Iterator[ReadRecord], head: HeadEntry, result: Verification
+) -> Iterator[tuple[ReadRecord, RecordHeader]]:
+    tag = pipeline_tag(head.pipeline)
+    for record in records:
+        packed = record.headers.get(HEADER_NAME)
+        header = _unpacked(packed, record, result) if packed is not None else None
+        if header is None or header.pipeline_tag != tag:
+            result.foreign += 1
+            continue
+        result.records += 1
+        yield record, header
+
+
+def _unpacked(packed: bytes, record: ReadRecord, result: Verification) -> RecordHeader | None:
+    try:
+        return RecordHeader.unpack(packed)
+    except CorruptionError as error:
+        place = f"{record.topic}-{record.partition} offset {record.offset}"
+        result.findings.append(Finding(place, error.expected, error.found))
+        return None
+
+
+def _check_sequence(
+    result: Verification,
+    record: ReadRecord,
+    header: RecordHeader,
+    last: int,
+    *,
+    is_first_whole: bool,
+) -> None:
+    if last == 0 and not is_first_whole:
+        return
+    if header.sequence != last + 1:
+        place = f"{record.topic}-{record.partition} offset {record.offset}"
+        result.findings.append(
+            Finding(place, f"sequence {last + 1}", f"sequence {header.sequence}")
+        )
+
+
+def _check_tail(result: Verification, head: HeadEntry, partition: int, last: int) -> None:
+    recorded = head.sink.next_sequence(partition) - 1
+    if last != recorded:
+        result.findings.append(
+            Finding(
+                f"{head.sink.topic}-{partition}",
+                f"{recorded} as the last sequence, as in the ledger",
+                f"{last}",
+            )
+        )
+
+
+def _check_batches(
+    result: Verification,
+    history: Sequence[HeadEntry],
+    counts: Counter[tuple[int, int]],
+    digests: dict[tuple[int, int], RunningDigest],
+) -> None:
+    for entry in history:
+        if entry.batch.batch_id == NOTHING_COMMITTED or entry.note:
+            continue
+        result.batches += 1
+        key = entry.generation, entry.batch.batch_id
+        place = f"batch {entry.batch.batch_id} of generation {entry.generation}"
+        if counts[key] != entry.records.written:
+            wanted, found = f"{entry.records.written} records", f"{counts[key]}"
+            result.findings.append(Finding(place, wanted, found))
+            continue
+        digest = digests.get(key, RunningDigest()).hexdigest()
+        if digest != entry.digest:
+            result.findings.append(Finding(place, f"digest {entry.digest}", digest))
