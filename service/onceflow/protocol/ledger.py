@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -68,15 +68,15 @@ class OwnerEntry:
 
     @classmethod
     def from_json(cls, data: bytes) -> OwnerEntry:
-        """Decode. Raises CorruptionError for anything that `to_json` does not write."""
+        """Decode. Raises CorruptionError if a field is missing or of another type."""
         fields = _fields(OWNER_KEY, data)
         try:
-            layout = Layout(fields["max_slots"], fields["max_lanes"])
+            layout = Layout(_int(fields["max_slots"]), _int(fields["max_lanes"]))
             return cls(
-                FencingToken(fields["token"]),
-                fields["run_id"],
-                fields["host"],
-                fields["started_at_ms"],
+                FencingToken(_int(fields["token"])),
+                _str(fields["run_id"]),
+                _str(fields["host"]),
+                _int(fields["started_at_ms"]),
                 layout,
             )
         except (KeyError, TypeError) as error:
@@ -203,54 +203,53 @@ class HeadEntry:
 
     @classmethod
     def from_json(cls, data: bytes) -> HeadEntry:
-        """Decode. Raises CorruptionError for anything that `to_json` does not write."""
+        """Decode. Raises CorruptionError if a field is missing or of another type."""
         fields = _fields(HEAD_KEY, data)
         try:
             sink = fields["sink"]
+            counts = fields["records"]
             return cls(
-                pipeline=fields["pipeline"],
-                generation=fields["generation"],
-                batch=BatchKey(fields["query_id"], fields["batch_id"]),
-                token=FencingToken(fields["token"]),
-                run_id=fields["run_id"],
+                pipeline=_str(fields["pipeline"]),
+                generation=_int(fields["generation"]),
+                batch=BatchKey(_str(fields["query_id"]), _int(fields["batch_id"])),
+                token=FencingToken(_int(fields["token"])),
+                run_id=_str(fields["run_id"]),
                 plan=BatchPlan(
                     sources_from_json(fields["sources"]),
-                    fields["event_watermark_ms"],
-                    fields["batch_timestamp_ms"],
+                    _int(fields["event_watermark_ms"]),
+                    _int(fields["batch_timestamp_ms"]),
                 ),
                 sink=SinkState(
-                    sink["topic"],
-                    sink["partitions"],
-                    Layout(sink["slots"], sink["lanes"]),
-                    {int(p): (r[0], r[1]) for p, r in sink["sequence"].items()},
+                    _str(sink["topic"]),
+                    _int(sink["partitions"]),
+                    Layout(_int(sink["slots"]), _int(sink["lanes"])),
+                    {int(p): _range(r) for p, r in sink["sequence"].items()},
                 ),
-                records=RecordCounts(**fields["records"]),
-                digest=fields["digest"],
-                plan_hash=fields["plan"],
-                note=fields["note"],
+                records=RecordCounts(**{name: _int(count) for name, count in counts.items()}),
+                digest=_str(fields["digest"]),
+                plan_hash=_str(fields["plan"]),
+                note=_str(fields["note"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
 
 
 def sources_to_json(sources: SourceRanges) -> dict[str, Any]:
     """Ranges as JSON values: partitions become text, ranges become lists."""
     return {
-        name: {
-            t: {str(p): list(r) for p, r in ranges.items()}
-            for t, ranges in topics.items()
-        }
+        name: {t: {str(p): list(r) for p, r in ranges.items()} for t, ranges in topics.items()}
         for name, topics in sources.items()
     }
 
 
 def sources_from_json(value: Mapping[str, Any]) -> SourceRanges:
-    """Inverse of `sources_to_json`."""
+    """Inverse of `sources_to_json`.
+
+    Raises:
+        TypeError, ValueError, AttributeError: something is not where it should be.
+    """
     return {
-        name: {
-            t: {int(p): (int(r[0]), int(r[1])) for p, r in ranges.items()}
-            for t, ranges in topics.items()
-        }
+        name: {t: {int(p): _range(r) for p, r in ranges.items()} for t, ranges in topics.items()}
         for name, topics in value.items()
     }
 
@@ -276,6 +275,23 @@ def _fields(key: bytes, data: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict) or fields.get("v") != VERSION:
         raise _unreadable(key, data)
     return fields
+
+
+def _int(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _range(value: Sequence[object]) -> Range:
+    first, second = value
+    return _int(first), _int(second)
 
 
 def _unreadable(key: bytes, data: bytes) -> CorruptionError:

@@ -1,0 +1,209 @@
+"""Owner and head entries: equal entries are equal bytes, and damage is never read as an entry."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceflow.errors import CorruptionError
+from onceflow.protocol.identity import BatchKey, FencingToken, Layout
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    BatchPlan,
+    HeadEntry,
+    OwnerEntry,
+    RecordCounts,
+    SinkState,
+    canonical_json,
+    plan_hash,
+    sources_from_json,
+    sources_to_json,
+)
+
+Damage: TypeAlias = Callable[[dict[str, Any]], object]
+
+naturals = st.integers(0, 2**63 - 1)
+names = st.text(max_size=8)
+layouts = st.builds(Layout, st.integers(1, 4), st.integers(1, 5))
+ranges = st.dictionaries(st.integers(0, 99), st.tuples(naturals, naturals), max_size=3)
+sources = st.dictionaries(names, st.dictionaries(names, ranges, max_size=2), max_size=2)
+plans = st.builds(BatchPlan, sources, st.integers(-(2**63), 2**63 - 1), naturals)
+sinks = st.builds(SinkState, names, st.integers(1, 99), layouts, ranges)
+counts = st.builds(RecordCounts, naturals, naturals, naturals, naturals)
+owners = st.builds(OwnerEntry, naturals.map(FencingToken), names, names, naturals, layouts)
+heads = st.builds(
+    HeadEntry,
+    pipeline=names,
+    generation=naturals,
+    batch=st.builds(BatchKey, names, st.integers(NOTHING_COMMITTED, 2**40)),
+    token=naturals.map(FencingToken),
+    run_id=names,
+    plan=plans,
+    sink=sinks,
+    records=counts,
+    digest=names,
+    plan_hash=names,
+    note=names,
+)
+
+OWNER = OwnerEntry(FencingToken(3), "run-3", "host", 1_700_000_000_000, Layout(1, 3))
+HEAD = HeadEntry(
+    pipeline="page-views",
+    generation=1,
+    batch=BatchKey("query", 4),
+    token=FencingToken(3),
+    run_id="run-3",
+    plan=BatchPlan({"clicks": {"clicks": {10: (5, 9), 2: (0, 0)}}}, 90_000, 100_000),
+    sink=SinkState("out", 4, Layout(1, 3), {0: (6, 7), 1: (3, 2)}),
+    records=RecordCounts(read=4, late=1, rejected=0, written=2),
+    digest="d1",
+    plan_hash="p1",
+)
+
+
+def test_an_owner_is_written_as_published() -> None:
+    assert OWNER.to_json() == (
+        b'{"host":"host","max_lanes":3,"max_slots":1,"run_id":"run-3",'
+        b'"started_at_ms":1700000000000,"token":3,"v":1}'
+    )
+
+
+def test_a_head_is_written_as_published() -> None:
+    assert HEAD.to_json() == (
+        b'{"batch_id":4,"batch_timestamp_ms":100000,"digest":"d1","event_watermark_ms":90000,'
+        b'"generation":1,"note":"","pipeline":"page-views","plan":"p1","query_id":"query",'
+        b'"records":{"late":1,"read":4,"rejected":0,"written":2},"run_id":"run-3",'
+        b'"sink":{"lanes":3,"partitions":4,"sequence":{"0":[6,7],"1":[3,2]},"slots":1,'
+        b'"topic":"out"},"sources":{"clicks":{"clicks":{"10":[5,9],"2":[0,0]}}},"token":3,"v":1}'
+    )
+
+
+@given(owners)
+def test_every_owner_survives_the_ledger(owner: OwnerEntry) -> None:
+    assert OwnerEntry.from_json(owner.to_json()) == owner
+
+
+@given(heads)
+def test_every_head_survives_the_ledger(head: HeadEntry) -> None:
+    assert HeadEntry.from_json(head.to_json()) == head
+
+
+@given(sources)
+def test_ranges_survive_json(value: Any) -> None:
+    assert sources_from_json(json.loads(canonical_json(sources_to_json(value)))) == value
+
+
+def test_equal_entries_are_equal_bytes_whatever_order_they_were_built_in() -> None:
+    turned = replace(HEAD.sink, sequence={1: (3, 2), 0: (6, 7)})
+    assert replace(HEAD, sink=turned).to_json() == HEAD.to_json()
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"{", b"[]", b"null", b"{}", b'{"v":2}'])
+def test_what_is_no_entry_of_this_version_is_refused(data: bytes) -> None:
+    for entry in (OwnerEntry, HeadEntry):
+        with pytest.raises(CorruptionError, match="expected an entry of version 1"):
+            entry.from_json(data)
+
+
+@pytest.mark.parametrize("field", sorted(json.loads(OWNER.to_json())))
+@pytest.mark.parametrize("value", [None, [], {}, 1.5, False])
+def test_an_owner_with_a_field_of_another_type_is_refused(field: str, value: object) -> None:
+    fields = {**json.loads(OWNER.to_json()), field: value}
+    with pytest.raises(CorruptionError, match="unreadable ledger entry: owner"):
+        OwnerEntry.from_json(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("field", sorted(json.loads(HEAD.to_json())))
+def test_a_head_without_one_of_its_fields_is_refused(field: str) -> None:
+    fields = json.loads(HEAD.to_json())
+    del fields[field]
+    with pytest.raises(CorruptionError, match="unreadable ledger entry: head"):
+        HeadEntry.from_json(json.dumps(fields).encode())
+
+
+DAMAGES: dict[str, Damage] = {
+    "text for a batch id": lambda f: f.update(batch_id="4"),
+    "number for a query id": lambda f: f.update(query_id=4),
+    "no sink": lambda f: f.update(sink=[]),
+    "fraction for a partition count": lambda f: f["sink"].update(partitions=4.0),
+    "word for a partition": lambda f: f["sink"].update(sequence={"x": [1, 2]}),
+    "range of one": lambda f: f["sink"].update(sequence={"0": [1]}),
+    "range of three": lambda f: f["sources"]["clicks"].update(clicks={"0": [1, 2, 3]}),
+    "range of text": lambda f: f["sources"]["clicks"].update(clicks={"0": "12"}),
+    "range of nothing": lambda f: f["sources"]["clicks"].update(clicks={"0": None}),
+    "list of sources": lambda f: f.update(sources=[]),
+    "unknown count": lambda f: f["records"].update(lost=1),
+    "text for a count": lambda f: f["records"].update(read="4"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_head_is_refused(damage: Damage) -> None:
+    fields = json.loads(HEAD.to_json())
+    damage(fields)
+    with pytest.raises(CorruptionError, match="ledger rebuild"):
+        HeadEntry.from_json(json.dumps(fields).encode())
+
+
+@given(heads, st.data())
+def test_a_head_that_was_cut_is_refused(head: HeadEntry, data: st.DataObject) -> None:
+    whole = head.to_json()
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(CorruptionError):
+        HeadEntry.from_json(whole[:cut])
+
+
+def test_a_message_shows_only_the_beginning_of_the_entry() -> None:
+    with pytest.raises(CorruptionError) as caught:
+        OwnerEntry.from_json(b"x" * 10_000)
+    assert len(str(caught.value)) < 400
+
+
+@given(sinks, st.dictionaries(st.integers(0, 99), st.integers(0, 1000), max_size=4))
+def test_sequences_go_on_without_hole_or_repeat(sink: SinkState, added: dict[int, int]) -> None:
+    after = sink.advanced(added)
+    for partition in {*sink.sequence, *added}:
+        first, last = after.sequence[partition]
+        assert first == sink.next_sequence(partition)
+        assert last - first + 1 == added.get(partition, 0)
+        assert after.next_sequence(partition) == last + 1
+    assert set(after.sequence) == {*sink.sequence, *added}
+
+
+def test_sequences_begin_at_one() -> None:
+    fresh = SinkState("out", 2, Layout(1, 3))
+    assert fresh.next_sequence(0) == 1
+    assert fresh.advanced({0: 2}).sequence == {0: (1, 2)}
+
+
+def test_the_plan_tag_is_the_crc32_of_ranges_watermark_and_clock() -> None:
+    text = (
+        b'{"batch_timestamp_ms":100000,"event_watermark_ms":90000,'
+        b'"sources":{"clicks":{"clicks":{"10":[5,9],"2":[0,0]}}}}'
+    )
+    assert HEAD.plan.tag() == zlib.crc32(text)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(HEAD.plan, sources={"clicks": {"clicks": {10: (5, 8), 2: (0, 0)}}}),
+        replace(HEAD.plan, event_watermark_ms=90_001),
+        replace(HEAD.plan, batch_timestamp_ms=100_001),
+    ],
+    ids=["ranges", "watermark", "clock"],
+)
+def test_another_plan_has_another_tag(other: BatchPlan) -> None:
+    assert other.tag() != HEAD.plan.tag()
+
+
+def test_the_plan_hash_does_not_depend_on_the_order_of_its_parts() -> None:
+    assert plan_hash({"query": "q", "schema": "s"}) == plan_hash({"schema": "s", "query": "q"})
+    assert plan_hash({"query": "q", "schema": "s"}) != plan_hash({"query": "q", "schema": "t"})
