@@ -1,4 +1,4 @@
-"""Reconstructs a lost `head` from what is left: headers at the tail of the output, and the checkpoint.
+"""Reconstructs a lost `head` from headers at the tail of the output, and the checkpoint.
 
 The checkpoint tells what the last committed batch read; the output tells where the sequences stand
 and, by the plan tag, that both speak of the same batch.

@@ -5,6 +5,7 @@ Every `head` is written in a lane transaction behind the fence, by the machine t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from onceflow.errors import InvariantError
@@ -18,7 +19,6 @@ from onceflow.protocol.ledger import (
     SinkState,
 )
 from onceflow.protocol.proposal import HeadProposal
-from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.takeover import Takeover
 
@@ -49,11 +49,21 @@ class Registration:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Repairs:
+    """The two ways of writing what a crash or a person destroyed.
+
+    Args:
+        write_plan: makes the checkpoint's plan follow a `head`.
+        rebuild_head: makes a `head` from output and checkpoint, given a blank one.
+    """
+
+    write_plan: Callable[[HeadEntry], None]
+    rebuild_head: Callable[[HeadEntry], HeadEntry]
+
+
 def settle(
-    takeover: Takeover,
-    wanted: Registration,
-    checkpoint: Checkpoint,
-    committer: Committer,
+    takeover: Takeover, wanted: Registration, repairs: Repairs, committer: Committer
 ) -> HeadEntry:
     """Carry out the decision of the comparison.
 
@@ -62,18 +72,21 @@ def settle(
 
     Raises:
         FencedError, OutcomeUnknownError: as `Committer.commit`.
+        CorruptionError: a rebuild found that output and checkpoint do not fit.
     """
     decision, head = takeover.comparison.decision, takeover.head
+    generation = head.generation if head else FIRST_GENERATION
     if decision is Decision.REGISTER:
-        generation = head.generation if head else FIRST_GENERATION
         return _write(_entry(takeover, wanted, generation), head, committer)
+    if decision is Decision.REBUILD:
+        rebuilt = repairs.rebuild_head(_entry(takeover, wanted, generation))
+        return _write(rebuilt, head, committer)
     if head is None:
         raise InvariantError("only a registration begins without a head")
-    if decision is Decision.REPAIR_PLAN:
-        checkpoint.write_plan(head)
-        return head
     if decision is Decision.NEW_GENERATION:
-        return _write(_entry(takeover, wanted, head.generation + 1), head, committer)
+        return _write(_entry(takeover, wanted, generation + 1), head, committer)
+    if decision is Decision.REPAIR_PLAN:
+        repairs.write_plan(head)
     return head
 
 

@@ -1,0 +1,124 @@
+"""Runs `onceflow run` as users do: a process of its own, killed like one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+CRASH_POINT = "ONCEFLOW_CRASH_POINT"
+CRASH_PROOF = "ONCEFLOW_CRASH_PROOF"
+END_TIMEOUT_S = 150.0
+"""Starting Spark takes seconds on an idle machine and half a minute on a loaded one."""
+
+
+@dataclass
+class Service:
+    """One process of the service."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    arguments: Sequence[str] = field(default_factory=list)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "stdout").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def of_kind(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events if line["event"] == event]
+
+    def wait(self) -> int:
+        """Exit code; negative for a signal."""
+        return self.process.wait(END_TIMEOUT_S)
+
+    def send(self, number: signal.Signals) -> None:
+        """To the driver alone, as an operator or Kubernetes would."""
+        self.process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Stop the driver and all it started, as a paused machine would."""
+        for process in self._family():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self._family():
+            process.resume()
+
+    def _family(self) -> list[psutil.Process]:
+        root = psutil.Process(self.process.pid)
+        return [root, *root.children(recursive=True)]
+
+
+@contextmanager
+def started(
+    folder: Path,
+    pipeline_file: Path,
+    bootstrap_servers: str,
+    *arguments: str,
+    crash: str | None = None,
+) -> Iterator[Service]:
+    """Start a service; whatever it left is ended with the block.
+
+    Args:
+        folder: for its output and the proof of its crash; made if need be.
+        pipeline_file: what to run.
+        bootstrap_servers: where.
+        arguments: further arguments of `onceflow run`.
+        crash: `POINT:kill|stop:ARRIVALS`, or None.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {k: v for k, v in os.environ.items() if k not in {CRASH_POINT, CRASH_PROOF}}
+    if crash is not None:
+        environment |= {CRASH_POINT: crash, CRASH_PROOF: str(folder / "crashed")}
+    command = [sys.executable, "-m", "onceflow.cli.main", "run", str(pipeline_file)]
+    command += ["--bootstrap-servers", bootstrap_servers, *arguments]
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        process = subprocess.Popen(
+            command, env=environment, stdout=out, stderr=err, start_new_session=True
+        )
+    try:
+        yield Service(process, folder, arguments)
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait(END_TIMEOUT_S)
+
+
+def run_to_end(
+    folder: Path, pipeline_file: Path, bootstrap_servers: str, *arguments: str
+) -> Service:
+    """Run until caught up; fails with what the service printed unless it ends with 0."""
+    with started(
+        folder, pipeline_file, bootstrap_servers, "--until", "caught-up", *arguments
+    ) as service:
+        code = service.wait()
+    assert code == 0, f"exit code {code}\n{service.errors[-4000:]}"
+    return service
+
+
+def run_to_crash(folder: Path, pipeline_file: Path, bootstrap_servers: str, crash: str) -> Service:
+    """Run until the armed crash point kills the process; fails if it did not fire."""
+    with started(
+        folder, pipeline_file, bootstrap_servers, "--until", "caught-up", crash=crash
+    ) as service:
+        code = service.wait()
+    proof = folder / "crashed"
+    assert proof.is_file(), f"{crash} did not fire; exit code {code}\n{service.errors[-4000:]}"
+    assert code == -signal.SIGKILL
+    return service
