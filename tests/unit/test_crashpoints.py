@@ -1,0 +1,118 @@
+"""An armed crash point stops the process there, once, and leaves a proof that it did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint, reach
+from tests.support.eventually import eventually
+
+PASS_THREE_TIMES = """
+from onceflow.crashpoints import CrashPoint, reach
+for arrival in range(3):
+    reach(CrashPoint.BEFORE_COMMIT)
+    reach(CrashPoint.AFTER_COMMIT)
+    print(arrival, flush=True)
+"""
+
+
+def start(arming: str | None, proof: Path) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
+    environment[PROOF_VARIABLE] = str(proof)
+    if arming is not None:
+        environment[ENVIRONMENT_VARIABLE] = arming
+    return subprocess.Popen(
+        [sys.executable, "-c", PASS_THREE_TIMES],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def proof(tmp_path: Path) -> Path:
+    return tmp_path / "proof"
+
+
+@pytest.mark.parametrize(
+    ("arming", "printed"),
+    [
+        ("after_commit", ""),
+        ("after_commit:kill", ""),
+        ("after_commit:kill:1", ""),
+        ("before_commit:kill:3", "0\n1\n"),
+    ],
+)
+def test_the_process_is_killed_at_the_arrival_that_was_asked_for(
+    arming: str, printed: str, proof: Path
+) -> None:
+    process = start(arming, proof)
+    output, _ = process.communicate()
+
+    assert process.returncode == -signal.SIGKILL
+    assert output == printed
+    assert proof.read_text() == arming.partition(":")[0]
+
+
+def test_the_process_is_frozen_and_goes_on_from_there(proof: Path) -> None:
+    process = start("after_commit:stop:2", proof)
+    eventually(lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT))
+    assert proof.read_text() == "after_commit"
+
+    process.send_signal(signal.SIGCONT)
+    output, _ = process.communicate()
+
+    assert (process.returncode, output) == (0, "0\n1\n2\n")
+
+
+@pytest.mark.parametrize("arming", [None, "", "after_claim", "after_commit:kill:4"])
+def test_nothing_happens_at_a_point_that_is_not_reached(arming: str | None, proof: Path) -> None:
+    process = start(arming, proof)
+    output, _ = process.communicate()
+
+    assert (process.returncode, output) == (0, "0\n1\n2\n")
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize("arming", ["nowhere", "after_commit:explode", "after_commit:kill:soon"])
+def test_an_unreadable_arming_is_refused_rather_than_ignored(arming: str, proof: Path) -> None:
+    process = start(arming, proof)
+    _, complaint = process.communicate()
+
+    assert process.returncode != 0
+    assert "ConfigError" in complaint
+    assert arming in complaint
+
+
+def test_points_that_are_not_armed_can_be_passed_in_this_very_process() -> None:
+    for point in CrashPoint:
+        reach(point)
+
+
+def test_every_crash_point_of_the_protocol_exists() -> None:
+    assert {point.value for point in CrashPoint} == {
+        "after_offset_log",
+        "before_claim",
+        "after_claim",
+        "mid_fence",
+        "after_fence",
+        "after_head_read",
+        "before_begin",
+        "mid_produce",
+        "before_head",
+        "before_commit",
+        "commit_unknown",
+        "after_commit",
+        "after_spark_commit",
+        "mid_state_snapshot",
+        "lane_reinit",
+        "after_effect",
+        "before_offset_commit",
+    }

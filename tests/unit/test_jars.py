@@ -1,0 +1,210 @@
+"""No jar is used unless it is the locked one; a full cache needs no network."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet, jar_set, lock_text
+from onceflow.devkit.java import find_java
+from onceflow.errors import ConfigError
+
+CONTENT = {"one-1.0.jar": b"first", "two-2.0.jar": b"second"}
+JARS = JarSet(
+    "pair",
+    DEFINITIONS / "none.xml",
+    {file: hashlib.sha256(content).hexdigest() for file, content in CONTENT.items()},
+)
+
+
+class Origin:
+    """Where jars come from: hands out `content`, or is out of reach if there is none."""
+
+    def __init__(self, content: Mapping[str, bytes] | None) -> None:
+        self.content = content
+        self.asked = 0
+
+    def __call__(self, jars: JarSet, folder: Path) -> None:
+        self.asked += 1
+        if self.content is None:
+            raise ConfigError("no network")
+        for file, content in self.content.items():
+            (folder / file).write_bytes(content)
+
+
+def contents(jars: tuple[Path, ...]) -> dict[str, bytes]:
+    return {jar.name: jar.read_bytes() for jar in jars}
+
+
+@pytest.fixture
+def full_cache(tmp_path: Path) -> Path:
+    JarCache(tmp_path, Origin(CONTENT)).ensure(JARS)
+    return tmp_path
+
+
+def test_an_empty_cache_is_filled_once(tmp_path: Path) -> None:
+    origin = Origin(CONTENT)
+    cache = JarCache(tmp_path, origin)
+
+    assert contents(cache.ensure(JARS)) == CONTENT
+    assert contents(cache.ensure(JARS)) == CONTENT
+    assert origin.asked == 1
+
+
+def test_a_full_cache_needs_no_network(full_cache: Path) -> None:
+    origin = Origin(None)
+
+    assert contents(JarCache(full_cache, origin).ensure(JARS)) == CONTENT
+    assert origin.asked == 0
+
+
+def test_a_corrupt_jar_is_fetched_again(full_cache: Path) -> None:
+    (full_cache / "pair" / "two-2.0.jar").write_bytes(b"bit rot")
+
+    assert contents(JarCache(full_cache, Origin(CONTENT)).ensure(JARS)) == CONTENT
+
+
+def test_a_corrupt_jar_without_a_network_is_named_and_not_used(full_cache: Path) -> None:
+    jar = full_cache / "pair" / "two-2.0.jar"
+    jar.write_bytes(b"bit rot")
+
+    with pytest.raises(ConfigError) as refused:
+        JarCache(full_cache, Origin(None)).ensure(JARS)
+
+    (fault,) = refused.value.faults
+    assert fault.where == str(jar)
+    assert "corrupt" in fault.what
+    assert JARS.sha256[jar.name] in fault.expected
+    assert "ONCEFLOW_CACHE" in refused.value.then
+
+
+def test_a_missing_jar_without_a_network_is_named(full_cache: Path) -> None:
+    jar = full_cache / "pair" / "one-1.0.jar"
+    jar.unlink()
+
+    with pytest.raises(ConfigError) as refused:
+        JarCache(full_cache, Origin(None)).ensure(JARS)
+
+    assert [(f.where, f.what) for f in refused.value.faults] == [(str(jar), "missing jar")]
+
+
+def test_fetched_jars_that_are_not_the_locked_ones_are_thrown_away(tmp_path: Path) -> None:
+    forged = {**CONTENT, "two-2.0.jar": b"forged"}
+
+    with pytest.raises(ConfigError, match="not the locked ones") as refused:
+        JarCache(tmp_path, Origin(forged)).ensure(JARS)
+
+    assert len(refused.value.faults) == 1
+    assert list(tmp_path.rglob("*.jar")) == []
+
+
+def test_a_jar_that_the_lock_does_not_name_is_never_handed_out(tmp_path: Path) -> None:
+    jars = JarCache(tmp_path, Origin({**CONTENT, "extra.jar": b"?"})).ensure(JARS)
+
+    assert contents(jars) == CONTENT
+
+
+def test_what_a_killed_fetch_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    abandoned = tmp_path / ".fetch-abandoned"
+    abandoned.mkdir()
+
+    JarCache(tmp_path, Origin(CONTENT)).ensure(JARS)
+
+    assert not abandoned.exists()
+
+
+def test_faults_are_told_without_repairing_them(full_cache: Path) -> None:
+    jar = full_cache / "pair" / "one-1.0.jar"
+    jar.write_bytes(b"bit rot")
+
+    assert len(JarCache(full_cache, Origin(CONTENT)).faults(JARS)) == 1
+    assert jar.read_bytes() == b"bit rot"
+
+
+def test_a_lock_is_what_sha256sum_prints(full_cache: Path) -> None:
+    lines = lock_text(full_cache / "pair").splitlines()
+
+    assert lines == [f"{JARS.sha256[file]}  {file}" for file in sorted(CONTENT)]
+
+
+@pytest.mark.parametrize(
+    ("name", "jar", "count"),
+    [("broker", "kafka_2.13-4.3.1.jar", 46), ("bench", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 4)],
+)
+def test_the_published_sets_are_locked_completely(name: str, jar: str, count: int) -> None:
+    jars = jar_set(name)
+
+    assert jar in jars.sha256
+    assert len(jars.sha256) == count
+    assert all(len(digest) == 64 for digest in jars.sha256.values())
+    assert jars.definition.is_file()
+
+
+def fake_java(folder: Path, answer: str) -> Path:
+    """A `java` that says what it is told to say, as the real one does: on standard error."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{answer}\nEND\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('openjdk version "21" 2023-09-19', 21)],
+    ids=["17", "21"],
+)
+def test_java_is_found_at_java_home(tmp_path: Path, answer: str, version: int) -> None:
+    program = fake_java(tmp_path, answer)
+
+    java = find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
+
+    assert (java.executable, java.version) == (program, version)
+
+
+def test_java_is_found_on_the_path(tmp_path: Path) -> None:
+    program = fake_java(tmp_path, 'openjdk version "17.0.1"')
+
+    assert find_java({"PATH": str(program.parent)}).executable == program
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [('java version "1.8.0_392"', "Java 8"), ('openjdk version "11.0.21"', "Java 11")],
+    ids=["8", "11"],
+)
+def test_java_that_is_too_old_is_refused_by_its_version(
+    tmp_path: Path, answer: str, found: str
+) -> None:
+    program = fake_java(tmp_path, answer)
+
+    with pytest.raises(ConfigError, match="too old") as refused:
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+    assert (refused.value.subject, refused.value.found) == (str(program), found)
+
+
+def test_missing_java_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Java is missing"):
+        find_java({"PATH": str(tmp_path)})
+
+
+def test_java_home_without_java_is_refused_rather_than_passed_over(tmp_path: Path) -> None:
+    program = fake_java(tmp_path / "good", 'openjdk version "17.0.1"')
+
+    with pytest.raises(ConfigError, match="JAVA_HOME") as refused:
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": str(program.parent)})
+
+    assert refused.value.subject == str(tmp_path)
+
+
+def test_a_program_that_is_not_java_is_refused_with_its_answer(tmp_path: Path) -> None:
+    fake_java(tmp_path, "command not understood")
+
+    with pytest.raises(ConfigError, match="does not tell its version") as refused:
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+    assert "command not understood" in refused.value.found
