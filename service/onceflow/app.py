@@ -121,17 +121,28 @@ class Application:
         with ExitStack() as stack:
             self._run(stack)
 
+    def repair(self) -> HeadEntry:
+        """Take over, carry out the remedy, and end without running the query.
+
+        Returns:
+            The `head` that the next run starts from.
+        """
+        with ExitStack() as stack:
+            tools = self._open_tools(stack)
+            found = self._preflight(tools, self._look(tools))
+            takeover = self._take_over(tools, found)
+            return self._settle(takeover, tools, found, self._committer(takeover, tools, stack))
+
     def _run(self, stack: ExitStack) -> None:
         tools = self._open_tools(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_session, stack)
-        head = self._look(tools)
-        found = self._preflight(tools, head)
+        found = self._preflight(tools, self._look(tools))
         frame = self._assemble(starting.result())
         takeover = self._take_over(tools, found)
-        committer = self._open_committer(takeover, tools, stack)
-        head = settle(takeover, self._registration(tools, found), tools.checkpoint, committer)
-        self._run_query(frame, head, tools, committer, takeover)
+        committer = self._committer(takeover, tools, stack)
+        head = self._settle(takeover, tools, found, committer)
+        self._run_query(frame, head, tools, takeover, committer)
 
     def _open_tools(self, stack: ExitStack) -> _Tools:
         around, name = self._around, self._pipeline.name
@@ -141,7 +152,9 @@ class Application:
         stack.callback(ledger.close)
         sources = {}
         for source_name in self._pipeline.sources:
-            source = around.connector.source(self._spec(source_name, _NO_COLUMNS), around.connection)
+            source = around.connector.source(
+                self._spec(source_name, _NO_COLUMNS), around.connection
+            )
             stack.callback(source.close)
             sources[source_name] = SourceArithmetic(source.ranges, source.position)
         return _Tools(broker, ledger, Checkpoint(self._pipeline.checkpoint_location, name, sources))
@@ -207,11 +220,108 @@ class Application:
         self._around.report("owner", token=takeover.owner.token, run_id=takeover.owner.run_id)
         return takeover
 
+    def _committer(self, takeover: Takeover, tools: _Tools, stack: ExitStack) -> Committer:
+        around, options, name = self._around, self._options, self._pipeline.name
+        # The pool reads `owner` from its own threads, the committer from Spark's.
+        pool_ledger = around.connector.ledger(name, around.connection)
+        stack.callback(pool_ledger.close)
+        settings = LaneSettings(
+            pipeline=name,
+            layout=self._layout,
+            run_id=takeover.owner.run_id,
+            open_incarnation=self._open_incarnation,
+            ledger=pool_ledger,
+            clock=around.clock,
+            settle_timeout_s=options.transaction_timeout_s,
+        )
+        pool = LanePool(settings)
+        stack.callback(pool.close)
+        pool.start(takeover.lanes)
+        timeouts = CommitTimeouts(options.transaction_timeout_s, options.takeover_timeout_s)
+        return Committer(
+            CommitTools(name, takeover.owner.run_id, pool, tools.ledger, around.clock, timeouts)
+        )
+
+    def _settle(
+        self, takeover: Takeover, tools: _Tools, found: PreflightReport, committer: Committer
+    ) -> HeadEntry:
+        query_id = tools.checkpoint.query_id()
+        if query_id is None:
+            query_id = str(uuid.uuid4())
+            tools.checkpoint.create(query_id)
+        wanted = Registration(
+            pipeline=self._pipeline.name,
+            query_id=query_id,
+            topic=self._pipeline.sink.kafka.topic,
+            partitions=found.partitions,
+            layout=self._layout,
+            plan_hash=self._plan_hash(),
+            reason=self._options.reason,
+        )
+        repairs = Repairs(
+            tools.checkpoint.write_plan,
+            lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, self._deadline()),
+        )
+        return settle(takeover, wanted, repairs, committer)
+
+    def _run_query(
+        self,
+        frame: DataFrame,
+        head: HeadEntry,
+        tools: _Tools,
+        takeover: Takeover,
+        committer: Committer,
+    ) -> None:
+        pipeline, options = self._pipeline, self._options
+        handle = QueryHandle([*pipeline.sources])
+        settings = BatchSettings(
+            pipeline=pipeline.name,
+            query_id=head.batch.query_id,
+            token=takeover.owner.token,
+            run_id=takeover.owner.run_id,
+            plan_hash=self._plan_hash(),
+            output=self._output,
+            max_result_bytes=self._around.session.max_result_bytes,
+            partition_of=self._partition_of(head.sink.partitions),
+            observe=handle.observe,
+        )
+        runner = BatchRunner(settings, tools.checkpoint, committer, head, self._on_batch)
+        plan = QueryPlan(
+            name=pipeline.name,
+            frame=frame,
+            output_mode=pipeline.sink.output_mode,
+            checkpoint=pipeline.checkpoint_location,
+            trigger_ms=pipeline.trigger_ms,
+            is_until_caught_up=options.is_until_caught_up,
+        )
+        query = RunningQuery(
+            start_query(plan, runner, handle), runner, tools.checkpoint, self._around.clock
+        )
+        self._around.report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
+        progress = ProgressReporter(self._around.report, tools.broker, runner, self._around.clock)
+        query.watch(self._drain_requested.is_set, progress)
+        if self._drain_requested.is_set():
+            self._around.report("draining")
+            is_whole = query.drain(options.drain_timeout_s)
+            self._around.report("drained" if is_whole else "cut_off")
+        else:
+            self._around.report("caught_up")
+
+    def _on_batch(self, outcome: BatchOutcome) -> None:
+        head = outcome.head
+        self._replays_skipped += outcome.is_skipped
+        self._around.report(
+            "batch",
+            batch_id=head.batch.batch_id,
+            is_skipped=outcome.is_skipped,
+            replays_skipped=self._replays_skipped,
+            records=asdict(head.records),
+            event_watermark_ms=head.plan.event_watermark_ms,
+        )
+
     def _open_session(self, stack: ExitStack) -> SparkSession:
         pipeline = self._pipeline
-        session = open_session(
-            pipeline.name, self._around.session, pipeline.checkpoint_location
-        )
+        session = open_session(pipeline.name, self._around.session, pipeline.checkpoint_location)
         stack.callback(session.stop)
         return session
 
@@ -224,3 +334,40 @@ class Application:
             return load_source(session, spec, around.connection)
 
         return to_record_columns(assemble(session, pipeline, load), output_of(pipeline, around))
+
+    def _spec(self, name: str, schema: pa.Schema) -> SourceSpec:
+        source = self._pipeline.sources[name]
+        return SourceSpec(
+            name=name,
+            options=source.options(),
+            format=source.format,
+            schema=schema,
+            format_options=source.format_options(),
+            lateness_ms=source.lateness_ms,
+        )
+
+    def _open_incarnation(self, transactional_id: str) -> Incarnation:
+        return self._around.connector.incarnation(transactional_id, self._around.connection)
+
+    def _partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
+        partitioner = self._pipeline.sink.kafka.partitioner
+        return lambda keys: self._around.connector.partitions_of(partitioner, keys, partitions)
+
+    def _plan_hash(self) -> str:
+        return plan_hash(
+            {
+                **self._pipeline.result_settings(),
+                "spark": pyspark_version,
+                "shuffle_partitions": self._around.session.resolved_shuffle_partitions(),
+            }
+        )
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._around.clock, LOOK_UP_TIMEOUT_S)
+
+
+@dataclass(frozen=True)
+class _Tools:
+    broker: Broker
+    ledger: Ledger
+    checkpoint: Checkpoint

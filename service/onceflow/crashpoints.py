@@ -57,7 +57,11 @@ def _parse(text: str | None) -> _Armed | None:
         return None
     parts = text.split(":")
     try:
-        name, action, arrivals = parts[0], *(parts[1:2] or ["kill"]), *(parts[2:3] or ["1"])
+        name, action, arrivals = (
+            parts[0],
+            *(parts[1:2] or ["kill"]),
+            *(parts[2:3] or ["1"]),
+        )
         return _Armed(CrashPoint(name), _SIGNALS[action], int(arrivals))
     except (ValueError, KeyError) as error:
         raise ConfigError(

@@ -64,7 +64,13 @@ class OnceflowError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(
-        self, what: str, *, subject: str = "", expected: str = "", found: str = "", then: str = ""
+        self,
+        what: str,
+        *,
+        subject: str = "",
+        expected: str = "",
+        found: str = "",
+        then: str = "",
     ) -> None:
         self.what = what
         self.subject = subject
@@ -181,5 +187,8 @@ def require(condition: bool, what: str, *, subject: str = "", found: str = "") -
     """
     if not condition:
         raise InvariantError(
-            what, subject=subject, found=found, then="this is a bug in Onceflow; stopping"
+            what,
+            subject=subject,
+            found=found,
+            then="this is a bug in Onceflow; stopping",
         )

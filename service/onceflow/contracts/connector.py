@@ -107,7 +107,10 @@ class Broker(Protocol):
         """Committed records of partition -> [start, end), partition by partition, in order."""
 
     def publish(
-        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], deadline: Deadline
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes | None, bytes]],
+        deadline: Deadline,
     ) -> int:
         """Write (key, value) pairs as any ordinary producer would; returns how many were acked."""
 
@@ -133,8 +136,10 @@ class Connector(Protocol):
     def broker(self, connection: Connection) -> Broker:
         """Make a look-up client. Only stores."""
 
-    def partition_of(self, partitioner: str, key: bytes | None, partitions: int) -> int:
-        """Partition of a key. `partitioner` is crc32 or murmur2; a null key goes to 0."""
+    def partitions_of(
+        self, partitioner: str, keys: Sequence[bytes | None], partitions: int
+    ) -> list[int]:
+        """Partition of each key. `partitioner` is crc32 or murmur2; a null key goes to 0."""
 
     def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
         """Encode rows as plain Avro datums (no container, no registry prefix)."""
@@ -149,7 +154,9 @@ def find_connector(name: str) -> Connector:
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         raise ConfigError(
-            "unknown connector", subject=name, expected=f"one of {', '.join(sorted(found))}"
+            "unknown connector",
+            subject=name,
+            expected=f"one of {', '.join(sorted(found))}",
         )
     connector: Connector = found[name].load()
     return connector

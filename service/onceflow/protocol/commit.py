@@ -87,9 +87,7 @@ class Phase(Enum):
         return self in _FINAL
 
 
-_FINAL = frozenset(
-    {Phase.COMMITTED, Phase.SKIPPED, Phase.HALTED, Phase.STOPPED, Phase.FAILED}
-)
+_FINAL = frozenset({Phase.COMMITTED, Phase.SKIPPED, Phase.HALTED, Phase.STOPPED, Phase.FAILED})
 
 
 class Action(Enum):
@@ -182,9 +180,7 @@ def step(state: CommitState, event: Event | HeadRead) -> Step:
 
 
 def _impossible(state: CommitState, event: str) -> InvariantError:
-    return InvariantError(
-        "impossible event for a commit", subject=state.phase.name, found=event
-    )
+    return InvariantError("impossible event for a commit", subject=state.phase.name, found=event)
 
 
 def _judge(state: CommitState, head: HeadEntry | None) -> Step:
@@ -205,15 +201,11 @@ def _next_attempt(state: CommitState) -> Step:
 
 
 def _begin(state: CommitState) -> Step:
-    return replace(state, phase=Phase.BEGINNING, attempts=state.attempts + 1), (
-        Action.BEGIN,
-    )
+    return replace(state, phase=Phase.BEGINNING, attempts=state.attempts + 1), (Action.BEGIN,)
 
 
 def _abort_for_good(state: CommitState) -> Step:
-    return replace(state, phase=Phase.ABORTING, is_refused_for_good=True), (
-        Action.ABORT,
-    )
+    return replace(state, phase=Phase.ABORTING, is_refused_for_good=True), (Action.ABORT,)
 
 
 def _to(phase: Phase, *actions: Action) -> Callable[[CommitState], Step]:

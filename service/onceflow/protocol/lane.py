@@ -82,7 +82,5 @@ def step(phase: LanePhase, event: LaneEvent) -> LaneStep:
         InvariantError: `event` cannot happen in `phase`.
     """
     if (phase, event) not in TRANSITIONS:
-        raise InvariantError(
-            "impossible event for a lane", subject=phase.name, found=event.name
-        )
+        raise InvariantError("impossible event for a lane", subject=phase.name, found=event.name)
     return TRANSITIONS[phase, event]

@@ -35,9 +35,7 @@ class BatchProposal:
         if head.batch.query_id != batch.query_id:
             return _halt(f"query {head.batch.query_id}", f"query {batch.query_id}")
         if head.generation != self.entry.generation:
-            return _halt(
-                f"generation {head.generation}", f"generation {self.entry.generation}"
-            )
+            return _halt(f"generation {head.generation}", f"generation {self.entry.generation}")
         if head.batch.batch_id == batch.batch_id:
             return self._judge_replay(head)
         if head.batch.batch_id == batch.batch_id - 1:

@@ -77,9 +77,7 @@ class RecordHeader:
                 expected=f"{HEADER_BYTES} bytes",
                 found=f"{len(data)} bytes",
             )
-        version, flags, _, tag, generation, plan_tag, batch_id, sequence = (
-            _LAYOUT.unpack(data)
-        )
+        version, flags, _, tag, generation, plan_tag, batch_id, sequence = _LAYOUT.unpack(data)
         if version != VERSION:
             raise CorruptionError(
                 "unknown version of the record header",
@@ -94,9 +92,7 @@ class RecordHeader:
 class HeaderPacker:
     """Packs the headers of one batch; all but flags and sequence are the same for its records."""
 
-    def __init__(
-        self, *, pipeline_tag: int, generation: int, plan_tag: int, batch_id: int
-    ) -> None:
+    def __init__(self, *, pipeline_tag: int, generation: int, plan_tag: int, batch_id: int) -> None:
         self._common = (0, pipeline_tag, generation, plan_tag, batch_id)
 
     def pack(self, flags: int, sequence: int) -> bytes:

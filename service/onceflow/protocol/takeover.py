@@ -187,9 +187,7 @@ def _fenced_one(state: TakeoverState, lane: LaneId) -> Step:
     return replace(state, phase=Phase.CONFIRMING_OWNER), (Action.READ_OWNER,)
 
 
-def _confirm(
-    mine: Phase, *actions: Action
-) -> Callable[[TakeoverState, OwnerEntry | None], Step]:
+def _confirm(mine: Phase, *actions: Action) -> Callable[[TakeoverState, OwnerEntry | None], Step]:
     def confirmed(state: TakeoverState, owner: OwnerEntry | None) -> Step:
         if is_mine(owner, state.claimant.run_id):
             return replace(state, phase=mine), actions
@@ -216,8 +214,6 @@ TRANSITIONS: Mapping[tuple[Phase, Event], tuple[Phase, tuple[Action, ...]]] = {
     (_P.READING_HEAD, _E.DONE): (_P.COMPARING, (_A.COMPARE,)),
     (_P.COMPARING, _E.GO_ON): (_P.OWNED, ()),
     (_P.COMPARING, _E.HALT): (_P.CONFIRMING_HALT, (_A.READ_OWNER,)),
-    **{
-        (phase, _E.TIMED_OUT): (_P.GAVE_UP, ()) for phase in Phase if not phase.is_final
-    },
+    **{(phase, _E.TIMED_OUT): (_P.GAVE_UP, ()) for phase in Phase if not phase.is_final},
 }
 """Every possible pair of phase and plain event; `OwnerRead` and `LaneFenced` have their own."""

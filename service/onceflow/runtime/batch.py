@@ -18,6 +18,7 @@ from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.committer import Committer, Payload
+from onceflow.runtime.output import OutputFormat, encode_collected
 from onceflow.runtime.rows import KEY_COLUMN, number_records, sort_batch
 from onceflow.runtime.spark_errors import over_budget, translated_errors
 
@@ -62,9 +63,9 @@ class BatchSettings:
         token: of our claim.
         run_id: of our claim.
         plan_hash: of the query as it is now.
-        is_keyed: whether the sink names a key column, which then may not be null.
+        output: how rows become records; a key column, if there is one, may not be null.
         max_result_bytes: rows of one batch that the driver will hold.
-        partition_of: partitions of a column of keys (or of values, if there is no key).
+        partition_of: partitions of a column of keys, or of values if there is no key.
         observe: reads Spark's counts of the batch that has just run.
     """
 
@@ -73,7 +74,7 @@ class BatchSettings:
     token: FencingToken
     run_id: str
     plan_hash: str
-    is_keyed: bool
+    output: OutputFormat
     max_result_bytes: int
     partition_of: Callable[[Sequence[bytes | None]], list[int]]
     observe: Callable[[], Observation]
@@ -186,7 +187,7 @@ class BatchRunner:
             table = frame.toArrow()
         if table.nbytes > budget:
             raise over_budget(f"{budget} bytes", f"{table.nbytes} bytes")
-        if self._settings.is_keyed and (nulls := table.column(KEY_COLUMN).null_count):
+        if self._settings.output.key and (nulls := table.column(KEY_COLUMN).null_count):
             raise RecordError(
                 "the key column is null",
                 subject=f"output topic {self.head.sink.topic}",
@@ -194,7 +195,7 @@ class BatchRunner:
                 found=f"{nulls} rows without one",
                 then="stopping; nothing of this batch was written; filter them, or use coalesce()",
             )
-        return table
+        return encode_collected(table, self._settings.output)
 
 
 def _end_offsets(plan: BatchPlan) -> Mapping[tuple[str, int], int]:

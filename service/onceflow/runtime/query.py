@@ -60,7 +60,7 @@ class QueryPlan:
         frame: key, value and partition columns of the result.
         output_mode: append or update.
         checkpoint: location of Spark's checkpoint.
-        trigger: pause between batches, e.g. `500 ms`; None for as soon as possible.
+        trigger_ms: shortest time from one batch to the next; 0 for as soon as possible.
         is_until_caught_up: end when everything that existed at the start is processed.
     """
 
@@ -68,7 +68,7 @@ class QueryPlan:
     frame: DataFrame
     output_mode: str
     checkpoint: str
-    trigger: str | None
+    trigger_ms: int
     is_until_caught_up: bool
 
 
@@ -87,7 +87,7 @@ def start_query(plan: QueryPlan, runner: BatchRunner, handle: QueryHandle) -> St
     if plan.is_until_caught_up:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=plan.trigger or "0 seconds")
+        writer = writer.trigger(processingTime=f"{plan.trigger_ms} milliseconds")
     try:
         query = writer.start()
     except PySparkException as error:

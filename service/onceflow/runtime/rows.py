@@ -46,7 +46,8 @@ def sort_batch(
     Args:
         table: columns KEY and VALUE (binary), and PARTITION (int) if the query chooses it.
         partitions: how many the output topic has.
-        partition_of: partitions of a column of keys.
+        partition_of: partitions of a column of keys; without any key, of the column of values,
+            which spreads them evenly and the same way on every replay.
 
     Raises:
         RecordError: the query chose a partition that does not exist.
@@ -57,7 +58,7 @@ def sort_batch(
         chosen = table.column(PARTITION_COLUMN).to_pylist()
         _check_partitions(chosen, partitions)
     else:
-        chosen = partition_of(keys)
+        chosen = partition_of(keys if any(k is not None for k in keys) else values)
     rows = sorted(zip(chosen, keys, values, strict=True), key=_order)
     return SortedBatch(rows, Counter(chosen), digest_of(rows))
 

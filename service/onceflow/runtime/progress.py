@@ -1,0 +1,97 @@
+"""What a running query tells about itself while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker
+from onceflow.errors import OnceflowError
+from onceflow.protocol.ledger import HeadEntry
+
+LAG_INTERVAL_S = 2.0
+"""Between two looks at the brokers: a display need not be newer, and look-ups are not free."""
+LAG_TIMEOUT_S = 1.0
+
+
+class Report(Protocol):
+    """Where a run tells what happens: a live panel, or JSON lines."""
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """One thing that happened; `event` is its kind."""
+
+
+@dataclass
+class ProgressReporter:
+    """Turns Spark's progress and the brokers' offsets into `progress` events.
+
+    Args:
+        report: told whenever a batch has ended, and the lag every LAG_INTERVAL_S.
+        broker: for the lag.
+        position: the newest `head`.
+        clock: measures the interval.
+    """
+
+    report: Report
+    broker: Broker
+    position: Callable[[], HeadEntry]
+    clock: Clock
+    _seen_batch: int = -1
+    _next_lag_s: float = 0.0
+
+    def __call__(self, progress: Any) -> None:
+        """Take in Spark's newest progress; None before the first batch."""
+        facts: dict[str, object] = {}
+        if progress is not None and progress.batchId != self._seen_batch:
+            self._seen_batch = progress.batchId
+            facts |= _facts(progress)
+        if self.clock.monotonic_s() >= self._next_lag_s:
+            self._next_lag_s = self.clock.monotonic_s() + LAG_INTERVAL_S
+            facts |= self._lag()
+        if facts:
+            self.report("progress", **facts)
+
+    def _lag(self) -> dict[str, object]:
+        try:
+            return {"lag": lag_of(self.position(), self.broker, self._deadline())}
+        except OnceflowError:
+            # A display without its lag is better than a query that ends for want of one.
+            return {"lag": None}
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.clock, LAG_TIMEOUT_S)
+
+
+def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> int:
+    """Offsets between the pipeline's position and the last stable offset of its input.
+
+    Raises:
+        OnceflowError: the brokers did not tell.
+    """
+    lag = 0
+    for topics in head.plan.sources.values():
+        for topic, ranges in topics.items():
+            offsets = broker.offsets(topic, deadline)
+            for partition, (_, last_stable_offset, _) in offsets.items():
+                _, end = ranges.get(partition, (0, 0))
+                lag += max(0, last_stable_offset - end)
+    return lag
+
+
+def event_time_text(event_watermark_ms: int) -> str:
+    """An event watermark for people; Spark's 0 means that there is none yet."""
+    if event_watermark_ms == 0:
+        return "-"
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=event_watermark_ms)
+    return at.isoformat(timespec="seconds")
+
+
+def _facts(progress: Any) -> dict[str, object]:
+    return {
+        "records_per_second": progress.processedRowsPerSecond,
+        "state_rows": sum(operator.numRowsTotal for operator in progress.stateOperators),
+        "duration_ms": dict(progress.durationMs),
+    }

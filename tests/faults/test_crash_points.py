@@ -1,0 +1,55 @@
+"""SIGKILL at every crash point of a driver, one after the other, on one pipeline.
+
+Each start but the last is killed somewhere else; the survivor has to end with exactly the oracle's
+rows. A chain is harder than single crashes: each one meets what the one before left behind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.brokers import RunningBroker
+from tests.support.service import run_to_crash, run_to_end
+from tests.support.views_job import ViewsJob
+
+TAKE_OVER = ["before_claim", "after_claim", "mid_fence", "after_fence", "after_head_read"]
+COMMIT = [
+    "after_offset_log",
+    "before_begin",
+    "mid_produce",
+    "before_head",
+    "before_commit",
+    "after_commit",
+    "after_spark_commit",
+    "lane_reinit",
+]
+MAX_ARRIVALS = 2
+"""Crash at the first or second batch, so that a chain of all points finds input left."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("chain_seed", [1, 2, 3])
+def test_no_crash_point_loses_or_repeats_a_record(
+    broker: RunningBroker, tmp_path: Path, chain_seed: int
+) -> None:
+    dice = Random(chain_seed)
+    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    pipeline = job.write_file()
+    points = [*TAKE_OVER, *COMMIT]
+    dice.shuffle(points)
+    for number, point in enumerate(points):
+        job.produce(dice, records=1_500, seconds=150)
+        arrivals = 1 if point in TAKE_OVER else dice.randint(1, MAX_ARRIVALS)
+        run_to_crash(
+            tmp_path / f"{number}-{point}",
+            pipeline,
+            job.bootstrap_servers,
+            f"{point}:kill:{arrivals}",
+        )
+    job.close_windows()
+    run_to_end(tmp_path / "last", pipeline, job.bootstrap_servers)
+    job.check()

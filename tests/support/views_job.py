@@ -1,0 +1,144 @@
+"""A small job for tests of faults, its input and its oracle. Shares no code with the product."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support import checkers
+from tests.support.history import read_ledger, read_topic
+
+FIRST = datetime(2026, 3, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+INPUT_PARTITIONS = 2
+RECORDS = 6_000
+SECONDS = 600
+BATCH = 600
+"""About ten batches, so that every crash point is reached several times."""
+
+
+@dataclass(frozen=True)
+class View:
+    page: str
+    ms: int
+    at: datetime
+
+    def to_json(self) -> bytes:
+        return json.dumps({"page": self.page, "ms": self.ms, "at": self.at.isoformat()}).encode()
+
+
+@dataclass
+class ViewsJob:
+    """Views per page and minute, from a topic of its own to a topic of its own."""
+
+    bootstrap_servers: str
+    folder: Path
+    name: str = field(default_factory=lambda: f"views-{uuid.uuid4().hex[:8]}")
+    produced: list[View] = field(default_factory=list)
+
+    @property
+    def input_topic(self) -> str:
+        return f"{self.name}-in"
+
+    @property
+    def output_topic(self) -> str:
+        return f"{self.name}-out"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def write_file(self, batch: int = BATCH, extra: str = "") -> Path:
+        path = self.folder / "pipeline.yaml"
+        path.write_text(
+            f"""\
+apiVersion: onceflow/v1
+name: {self.name}
+sources:
+  clicks:
+    kafka: {{topics: [{self.input_topic}], max_records_per_batch: {batch}}}
+    format: json
+    schema: "page STRING, ms BIGINT, at TIMESTAMP"
+    event_time: at
+    lateness: 5 seconds
+query: |
+  SELECT page, window.start AS start, count(*) AS views, sum(ms) AS total_ms
+  FROM clicks GROUP BY page, window(at, '1 minute')
+sink:
+  kafka: {{topic: {self.output_topic}, partitions: 3, key: page}}
+checkpoint: {self.checkpoint}
+{extra}"""
+        )
+        return path
+
+    def create_input(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        topic = NewTopic(self.input_topic, INPUT_PARTITIONS, 1)
+        admin.create_topics([topic])[self.input_topic].result(30)
+
+    def produce(self, dice: Random, records: int = RECORDS, seconds: int = SECONDS) -> None:
+        """Add views after those that are there, in time order up to the lateness."""
+        start = max((v.at for v in self.produced), default=FIRST)
+        views = [
+            View(
+                f"/{dice.randrange(7)}",
+                dice.randrange(1000),
+                start + timedelta(seconds=i * seconds / records + dice.random() * 4),
+            )
+            for i in range(records)
+        ]
+        self._send(views)
+
+    def close_windows(self) -> None:
+        """One view an hour later: every window before it is over."""
+        last = max(v.at for v in self.produced)
+        self._send([View("/end", 0, last + timedelta(hours=1))])
+
+    def _send(self, views: Sequence[View]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        for i, view in enumerate(views):
+            producer.produce(self.input_topic, view.to_json(), partition=i % INPUT_PARTITIONS)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        self.produced += views
+
+    def expected(self) -> list[dict[str, Any]]:
+        """Every window that is over once `close_windows` was read."""
+        views: Counter[tuple[str, datetime]] = Counter()
+        total: Counter[tuple[str, datetime]] = Counter()
+        for view in self.produced:
+            window = FIRST + (view.at - FIRST) // MINUTE * MINUTE
+            views[view.page, window] += 1
+            total[view.page, window] += view.ms
+        newest = max(view.at for view in self.produced)
+        return [
+            {
+                "page": page,
+                "start": window.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+                "views": views[page, window],
+                "total_ms": total[page, window],
+            }
+            for page, window in views
+            if window + MINUTE <= newest - timedelta(seconds=5)
+        ]
+
+    def check(self) -> None:
+        """The independent check that every fault ends in."""
+        written = read_topic(self.bootstrap_servers, self.output_topic)
+        rows = [w.row for w in written]
+        heads = read_ledger(self.bootstrap_servers, self.name)
+        assert checkers.lost_writes(self.expected(), rows) == []
+        assert checkers.duplicates(self.expected(), rows) == []
+        assert checkers.sequence_faults(written) == []
+        assert checkers.ledger_faults(heads, written) == []
+        assert checkers.torn_batches(heads, written) == []
