@@ -29,6 +29,9 @@ META_COLUMNS: Mapping[str, pa.DataType] = {
 }
 """Columns every source offers beside those of the payload; `_timestamp` is the record's own."""
 
+MAX_RECORDS_OPTION = "max_records_per_batch"
+"""Option that every source offers: bound on the records of one batch."""
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -56,8 +59,8 @@ class SourceSpec:
         format_options: the format's own settings, e.g. an Avro schema.
         schema: the columns that the query uses, in the order that `read` must yield them; names in
             `META_COLUMNS` are filled from the record itself, all others from its payload.
-        lateness_ms: how far behind the newest event a record may be; guides the planning of a
-            backlog. None if the source has no event time.
+        lateness_ms: how far behind the newest event a record may be. None if the source has no
+            event time; its partitions then need not advance together in time.
     """
 
     name: str
@@ -77,12 +80,15 @@ class Split:
         partition: of the topic.
         start: first offset to read.
         end: next offset to read after this split; `start < end`.
+        topic_id: of the topic that the split was planned for, so that a topic of the same name that
+            replaced it is not read; empty if the origin has no such thing.
     """
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str = ""
 
 
 class Source(Protocol):
@@ -107,9 +113,10 @@ class Source(Protocol):
         """How far the next batch, which begins at `start`, may read.
 
         Guaranteed: every record before it is decided (committed or aborted); `start` itself,
-        unchanged, if there is nothing new; never a partition behind `start`. May wait a bounded
-        time for something new. If `start` came from `initial_position`, the result holds the start
-        of every partition, so that `splits` no longer depends on `start`.
+        unchanged, if there is nothing new; never a partition behind `start`; the start of every
+        partition that enters. If `start` came from `initial_position`, all of them enter, so that
+        `splits` no longer depends on `start`. Does not wait for something new: the caller asks
+        again.
 
         Args:
             start: where the batch begins.
@@ -117,6 +124,12 @@ class Source(Protocol):
 
         Raises:
             CorruptionError: the origin was deleted and created again, or is shorter than `start`.
+        """
+
+    def newest_position(self) -> Position | None:
+        """Where `latest_position` last saw the end of the origin, without its limit; for lag.
+
+        None before the first call. Asks nobody.
         """
 
     def freeze_latest(self) -> None:
@@ -149,7 +162,9 @@ class Source(Protocol):
 
         Raises:
             RecordError: a payload cannot be decoded; names topic, partition and offset.
-            CorruptionError: part of the range no longer exists (retention); names range and cure.
+            CorruptionError: part of the range no longer exists (retention), or the topic was
+                deleted and created again; names range and cure.
+            DeadlineError: the range could not be read to its end in time.
         """
 
     def committed(self, position: Position) -> None:

@@ -1,0 +1,201 @@
+"""Adapts any source of the contract to PySpark's Python Data Source API.
+
+Spark runs the planning half in one Python process on the driver and the reading half in workers.
+Nothing is shared between them but options, offsets and splits, so everything travels as text.
+
+An offset of ours in Spark's log is `{"position": <the source's own>, "source": <its name>}`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.contracts.connector import Connection, find_connector
+from onceflow.contracts.source import MAX_RECORDS_OPTION, Position, Source, SourceSpec, Split
+from onceflow.errors import InvariantError, LineageError
+from onceflow.protocol.ledger import canonical_json
+
+FORMAT = "onceflow"
+"""Name under which Spark knows the data source."""
+
+IDLE_WAIT_S = 0.05
+"""How long planning waits for something new. Longer would delay a join's other source; shorter
+would let Spark ask all the time, each time through two processes."""
+IDLE_POLL_S = 0.01
+"""Between two looks while waiting: what it may add to the latency of a record on a quiet topic."""
+
+
+@dataclass(frozen=True)
+class SourceHandle:
+    """What both halves need to make the source: all of it is text, for Spark's options.
+
+    Args:
+        connector: name of its entry point.
+        spec: what to read.
+        connection: how to reach it; may hold secrets.
+    """
+
+    connector: str
+    spec: SourceSpec
+    connection: Connection
+
+    def to_options(self) -> Mapping[str, str]:
+        """Encode. Spark redacts options with `secret` in their name wherever it shows them."""
+        schema = self.spec.schema.serialize().to_pybytes()
+        spec = {**self.spec.__dict__, "schema": base64.b64encode(schema).decode()}
+        connection = {
+            "bootstrap_servers": self.connection.bootstrap_servers,
+            "properties": dict(self.connection.properties),
+        }
+        return {
+            "connector": self.connector,
+            "spec": canonical_json(spec),
+            "connection_secret": canonical_json(connection),
+        }
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> SourceHandle:
+        """Inverse of `to_options`."""
+        spec = json.loads(options["spec"])
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(spec["schema"])))
+        connection = Connection(**json.loads(options["connection_secret"]))
+        return cls(options["connector"], SourceSpec(**{**spec, "schema": schema}), connection)
+
+
+class OnceflowSource(DataSource):
+    """The data source that Spark instantiates, from the options of `SourceHandle`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Columns of the spec."""
+        return from_arrow_schema(SourceHandle.from_options(self.options).spec.schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Make the reader of both halves; nothing is connected yet."""
+        handle = SourceHandle.from_options(self.options)
+        # Spark checks batches against its own idea of the schema, to the names inside of lists.
+        spec = replace(handle.spec, schema=to_arrow_schema(schema, timezone="UTC"))
+        source = find_connector(handle.connector).source(spec, handle.connection)
+        return SourceReader(spec, source, SystemClock())
+
+
+class SplitPartition(InputPartition):
+    """One split, as Spark carries it to a task."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+
+
+class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Both halves of the adapter.
+
+    Args:
+        spec: of the source.
+        source: does the work.
+        clock: measures the waiting for something new.
+    """
+
+    def __init__(self, spec: SourceSpec, source: Source, clock: Clock) -> None:
+        self._spec = spec
+        self._source = source
+        self._clock = clock
+        self._is_frozen = False
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query starts. Spark asks again when batch 0 replays."""
+        return self._offset(self._source.initial_position())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the pipeline file. Spark may pass another one to `latestOffset`."""
+        max_records = self._spec.options.get(MAX_RECORDS_OPTION)
+        return ReadAllAvailable() if max_records is None else ReadMaxRows(max_records)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch reads. Waits a little for something new."""
+        begin = self._position(start)
+        max_records = _max_records(limit)
+        patience = Deadline.after(self._clock, 0.0 if self._is_frozen else IDLE_WAIT_S)
+        while True:
+            end = self._source.latest_position(begin, max_records)
+            if end != begin or patience.is_over:
+                return self._offset(end)
+            self._clock.sleep(patience.at_most_s(IDLE_POLL_S))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The newest end that planning has seen, for `latestOffset` in Spark's progress."""
+        newest = self._source.newest_position()
+        return None if newest is None else self._offset(newest)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read nothing that is not there yet."""
+        self._source.freeze_latest()
+        self._is_frozen = True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Tasks of a batch: the same for a replay."""
+        splits = self._source.splits(self._position(start), self._position(end))
+        return [SplitPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one split, in a worker."""
+        return self._source.read(partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Batches up to `end` are done."""
+        self._source.committed(self._position(end))
+
+    def stop(self) -> None:
+        """The query has ended."""
+        self._source.close()
+
+    def _offset(self, position: Position) -> dict[str, Any]:
+        return {"position": position, "source": self._spec.name}
+
+    def _position(self, offset: Mapping[str, Any]) -> Position:
+        """The source's own part. Spark knows sources by their order in the query only."""
+        if offset.get("source") != self._spec.name:
+            raise LineageError(
+                "the checkpoint holds the position of another source",
+                subject=self._spec.name,
+                expected=f"source {self._spec.name}",
+                found=f"source {offset.get('source')}",
+                then="sources cannot be renamed, removed or reordered on an existing checkpoint",
+            )
+        position: Position = offset["position"]
+        return position
+
+
+def open_stream(spark: SparkSession, handle: SourceHandle) -> DataFrame:
+    """The source as a streaming frame with exactly the columns of its spec."""
+    spark.dataSource.register(OnceflowSource)
+    return spark.readStream.format(FORMAT).options(**handle.to_options()).load()
+
+
+def _max_records(limit: ReadLimit) -> int | None:
+    """Spark's limit. It may ask for everything although a default limit was given: obey."""
+    if isinstance(limit, ReadMaxRows):
+        return limit.max_rows
+    if isinstance(limit, ReadAllAvailable):
+        return None
+    raise InvariantError("Spark asks for a limit that was not offered", found=repr(limit))
