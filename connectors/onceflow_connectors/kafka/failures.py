@@ -87,6 +87,13 @@ CONSEQUENCES: Mapping[Operation, Mapping[Nature, type[OnceflowError]]] = {
 }
 """What to raise when an operation met a nature. Complete."""
 
+_THEN: Mapping[type[OnceflowError], str] = {
+    AbortableError: "the transaction is aborted",
+    RecordError: "the transaction is aborted; nothing of it is committed",
+    FencedError: "the ledger tells who owns the pipeline and what was committed",
+    OutcomeUnknownError: "the ledger tells whether it was committed",
+}
+
 
 def kafka_error(raised: Exception) -> KafkaError:
     """The Kafka error inside what a client raised.
@@ -144,7 +151,7 @@ def failure(
         operation: what we were doing.
         what: what failed, in one clause.
         subject: the topic, group, address or transactional id that it failed on.
-        then: what happens now.
+        then: what happens now, where the class does not say it.
     """
     kind = consequence(error, operation)
-    return kind(what, subject=subject, found=describe(error), then=then)
+    return kind(what, subject=subject, found=describe(error), then=then or _THEN.get(kind, ""))

@@ -1,0 +1,187 @@
+"""Asks brokers, and asks again until the deadline while an answer is a passing trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    TopicDescription,
+)
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Connection
+from onceflow.errors import DeadlineError
+from onceflow_connectors.kafka.clients import open_admin
+from onceflow_connectors.kafka.failures import (
+    CLIENT_ERRORS,
+    Operation,
+    describe,
+    failure,
+    is_passing,
+    kafka_error,
+)
+from onceflow_connectors.kafka.properties import admin_config
+
+REQUEST_TIMEOUT_S = 5.0
+"""For one request; then the deadline is looked at and the request made again."""
+RETRY_PAUSE_S = 0.05
+"""Between two requests of which the first failed at once."""
+
+_T = TypeVar("_T")
+
+
+class Bound(Enum):
+    """An end of what a partition holds."""
+
+    LOG_START = auto()
+    """First offset that still exists."""
+    LAST_STABLE = auto()
+    """First offset that may not be decided yet."""
+    HIGH_WATERMARK = auto()
+    """Next offset to be written."""
+
+
+_BOUNDS: Mapping[Bound, tuple[OffsetSpec, IsolationLevel]] = {
+    Bound.LOG_START: (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]
+    Bound.LAST_STABLE: (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]
+    Bound.HIGH_WATERMARK: (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]
+}
+
+
+class Administration:
+    """One administrative client, made at the first question. May be shared by threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client: AdminClient | None = None
+        self._trouble = _Trouble()
+
+    def ask(
+        self,
+        what: str,
+        subject: str,
+        request: Callable[[AdminClient, float], _T],
+        deadline: Deadline,
+    ) -> _T:
+        """Make a request until it is answered.
+
+        Args:
+            what: what fails if it fails, in one clause.
+            subject: on which topic, group or address.
+            request: makes the request with a time-out in seconds and returns its answer.
+            deadline: for all tries.
+
+        Raises:
+            DeadlineError: no answer in time.
+            ConfigError: refused for good.
+        """
+        while True:
+            try:
+                return request(self._open(), deadline.at_most_s(REQUEST_TIMEOUT_S))
+            except CLIENT_ERRORS as raised:
+                error = kafka_error(raised)
+            if not is_passing(error):
+                raise failure(error, Operation.ADMINISTER, what, subject=subject)
+            if deadline.is_over:
+                raise DeadlineError(
+                    what,
+                    subject=subject,
+                    expected=f"an answer within {deadline.budget_s:g} s",
+                    found=self._trouble_text() or describe(error),
+                )
+            deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
+
+    def describe_topic(self, name: str, deadline: Deadline) -> TopicDescription | None:
+        """Partitions and id of a topic, or None if it does not exist."""
+
+        def request(client: AdminClient, timeout_s: float) -> TopicDescription:
+            futures = client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+            description: TopicDescription = futures[name].result()
+            return description
+
+        return self.ask(
+            "cannot look up a topic",
+            name,
+            unless(request, "UNKNOWN_TOPIC_OR_PART"),
+            deadline,
+        )
+
+    def config(self, resource: ConfigResource, deadline: Deadline) -> Mapping[str, str]:
+        """Effective settings of a topic or broker, without those that are kept secret."""
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[str, str]:
+            futures = client.describe_configs([resource], request_timeout=timeout_s)
+            entries = futures[resource].result().values()
+            return {entry.name: entry.value for entry in entries if entry.value is not None}
+
+        return self.ask("cannot read settings", str(resource), request, deadline)
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int], bound: Bound, deadline: Deadline
+    ) -> Mapping[int, int] | None:
+        """Offset of each partition, as its leader knows it. None if the topic does not exist."""
+        spec, isolation = _BOUNDS[bound]
+        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[int, int]:
+            futures = client.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=timeout_s
+            )
+            return {place.partition: future.result().offset for place, future in futures.items()}
+
+        # Without a leader: either there is no such topic, or it will pass.
+        answer = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
+        while True:
+            found = self.ask("cannot look up offsets", topic, answer, deadline)
+            if found is not None:
+                return found
+            if self.describe_topic(topic, deadline) is None:
+                return None
+            deadline.check("a partition has no leader", subject=topic)
+            deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
+
+    def close(self) -> None:
+        """Let go of the connection. Safe to call twice."""
+        self._client = None
+
+    def _trouble_text(self) -> str:
+        self._open().poll(0)
+        return self._trouble.text
+
+    def _open(self) -> AdminClient:
+        if self._client is None:
+            self._client = open_admin(admin_config(self._connection), {"error_cb": self._trouble})
+        return self._client
+
+
+def unless(
+    request: Callable[[AdminClient, float], _T], *names: str
+) -> Callable[[AdminClient, float], _T | None]:
+    """The same request, which answers None instead of failing with one of these codes."""
+
+    def answer(client: AdminClient, timeout_s: float) -> _T | None:
+        try:
+            return request(client, timeout_s)
+        except CLIENT_ERRORS as raised:
+            if kafka_error(raised).name() in names:
+                return None
+            raise
+
+    return answer
+
+
+class _Trouble:
+    """Error callback. Keeps the newest trouble that says more than "all brokers are down"."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self.text = describe(error)

@@ -1,0 +1,230 @@
+"""Look-ups, plain reads and plain writes: `contracts.connector.Broker` on librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    DescribeClusterResult,
+    NewTopic,
+    ResourceType,
+)
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Connection, ReadRecord, TopicInfo, TopicSpec
+from onceflow.errors import ConfigError, DeadlineError
+from onceflow_connectors.kafka.admin import RETRY_PAUSE_S, Administration, Bound, unless
+from onceflow_connectors.kafka.clients import open_producer
+from onceflow_connectors.kafka.failures import (
+    CLIENT_ERRORS,
+    Operation,
+    failure,
+    kafka_error,
+)
+from onceflow_connectors.kafka.properties import producer_config
+from onceflow_connectors.kafka.reading import CommittedReader
+
+NO_ANSWER_S = 5.0
+"""After this long without an answer, nobody is there: what a person at a terminal will wait."""
+ROOM_POLL_S = 0.1
+"""Longest wait for a delivery report before a record is offered to a full queue again."""
+
+
+class KafkaBroker:
+    """Implements `contracts.connector.Broker`.
+
+    Args:
+        connection: how to reach the brokers.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._administration = Administration(connection)
+
+    def brokers(self, deadline: Deadline) -> int:
+        """See `Broker`. Gives up after `NO_ANSWER_S`, however long the deadline."""
+        patience = Deadline.after(deadline.clock, deadline.at_most_s(NO_ANSWER_S))
+        return len(self._cluster(patience).nodes)
+
+    def broker_config(self, deadline: Deadline) -> Mapping[str, str]:
+        """See `Broker`."""
+        node = self._cluster(deadline).nodes[0]
+        resource = ConfigResource(ResourceType.BROKER, str(node.id))
+        return self._administration.config(resource, deadline)
+
+    def topic(self, name: str, deadline: Deadline) -> TopicInfo | None:
+        """See `Broker`."""
+        found = self._administration.describe_topic(name, deadline)
+        if found is None:
+            return None
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        return TopicInfo(
+            name=name,
+            topic_id=str(found.topic_id),
+            partitions=len(found.partitions),
+            replication=min(len(partition.replicas) for partition in found.partitions),
+            config=self._administration.config(resource, deadline),
+        )
+
+    def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
+        """See `Broker`. Returns when the leader of every partition answers for it."""
+        wanted = NewTopic(spec.name, spec.partitions, spec.replication, config=dict(spec.config))
+
+        def request(client: AdminClient, timeout_s: float) -> None:
+            client.create_topics([wanted], request_timeout=timeout_s)[spec.name].result()
+
+        self._administration.ask(
+            "cannot create a topic", spec.name, unless(request, "TOPIC_ALREADY_EXISTS"), deadline
+        )
+        while not self.offsets(spec.name, deadline):
+            deadline.check("a new topic is not visible yet", subject=spec.name)
+            deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
+
+    def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
+        """See `Broker`. Empty if the topic does not exist."""
+        found = self._administration.describe_topic(topic, deadline)
+        if found is None:
+            return {}
+        partitions = [partition.id for partition in found.partitions]
+        starts, stable_ends, ends = (
+            self._administration.offsets(topic, partitions, bound, deadline)
+            for bound in (Bound.LOG_START, Bound.LAST_STABLE, Bound.HIGH_WATERMARK)
+        )
+        if starts is None or stable_ends is None or ends is None:  # deleted meanwhile
+            return {}
+        return {p: (starts[p], stable_ends[p], ends[p]) for p in partitions}
+
+    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
+        """See `Broker`."""
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[tuple[str, int], int]:
+            futures = client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)],
+                require_stable=True,
+                request_timeout=timeout_s,
+            )
+            places = futures[group].result().topic_partitions
+            return {(p.topic, p.partition): p.offset for p in places if p.offset >= 0}
+
+        return self._administration.ask("cannot read a group's offsets", group, request, deadline)
+
+    def group_members(self, group: str, deadline: Deadline) -> int:
+        """See `Broker`."""
+
+        def request(client: AdminClient, timeout_s: float) -> int:
+            futures = client.describe_consumer_groups([group], request_timeout=timeout_s)
+            return len(futures[group].result().members)
+
+        answer = unless(request, "GROUP_ID_NOT_FOUND")
+        return self._administration.ask("cannot look up a group", group, answer, deadline) or 0
+
+    def read(
+        self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
+    ) -> Iterator[ReadRecord]:
+        """See `Broker`. Partitions in rising order."""
+        reader = CommittedReader(self._connection)
+        try:
+            for partition in sorted(ranges):
+                for message in reader.read(topic, partition, ranges[partition], deadline):
+                    yield _plain(topic, message)
+        finally:
+            reader.close()
+
+    def publish(
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes | None, bytes]],
+        deadline: Deadline,
+    ) -> int:
+        """See `Broker`.
+
+        Raises:
+            RecordError: a record is too large, or the topic does not accept it.
+            AbortableError: another record failed; others may have been written.
+            DeadlineError: not all records were acknowledged in time.
+        """
+        reports = _Reports()
+        producer = open_producer(producer_config(self._connection), {"on_delivery": reports})
+        try:
+            for key, value in records:
+                while True:  # until there is room, or the deadline is over
+                    try:
+                        producer.produce(topic, value, key)
+                        break
+                    except BufferError:
+                        deadline.check("no room in the client's queue", subject=topic)
+                        producer.poll(deadline.at_most_s(ROOM_POLL_S))
+            producer.flush(deadline.remaining_s())
+        except CLIENT_ERRORS as raised:
+            reports.error = reports.error or kafka_error(raised)
+        if reports.error is not None:
+            then = f"{reports.acked} of {len(records)} records were written"
+            raise failure(
+                reports.error, Operation.PRODUCE, "cannot write", subject=topic, then=then
+            )
+        if reports.acked < len(records):
+            raise DeadlineError(
+                "not every record was acknowledged",
+                subject=topic,
+                expected=f"{len(records)} within {deadline.budget_s:g} s",
+                found=str(reports.acked),
+            )
+        return reports.acked
+
+    def close(self) -> None:
+        """See `Broker`. Safe to call twice."""
+        self._administration.close()
+
+    def _cluster(self, deadline: Deadline) -> DescribeClusterResult:
+        def request(client: AdminClient, timeout_s: float) -> DescribeClusterResult:
+            cluster: DescribeClusterResult = client.describe_cluster(
+                request_timeout=timeout_s
+            ).result()
+            return cluster
+
+        address = self._connection.bootstrap_servers
+        try:
+            return self._administration.ask("no broker answers", address, request, deadline)
+        except DeadlineError as error:
+            raise ConfigError(
+                "no Kafka broker answers",
+                subject=address,
+                expected=error.expected,
+                found=error.found,
+                then="start a broker there, or correct the address",
+            ) from error
+
+
+class _Reports:
+    """Delivery callback that counts."""
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acked += 1
+        elif self.error is None:
+            self.error = error
+
+
+def _plain(topic: str, message: Message) -> ReadRecord:
+    return ReadRecord(
+        topic=topic,
+        partition=int(message.partition() or 0),
+        offset=int(message.offset() or 0),
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=_plain_headers(message),
+    )
+
+
+def _plain_headers(message: Message) -> Mapping[str, bytes]:
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return {name: value or b"" for name, value in headers}

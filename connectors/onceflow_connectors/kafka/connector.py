@@ -1,0 +1,55 @@
+"""The connector `kafka`: what the service finds under the entry point of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onceflow.contracts.connector import Broker, Connection
+from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow_connectors.kafka.broker import KafkaBroker
+from onceflow_connectors.kafka.incarnation import KafkaIncarnation
+from onceflow_connectors.kafka.ledger import KafkaLedger
+from onceflow_connectors.kafka.partitioners import partitions_of
+
+if TYPE_CHECKING:
+    # Needs Arrow, which whoever only looks things up need not have installed.
+    from onceflow.contracts.source import Source, SourceSpec
+
+
+class KafkaConnector:
+    """Implements `contracts.connector.Connector`."""
+
+    def source(self, spec: SourceSpec, connection: Connection) -> Source:
+        """See `Connector`."""
+        from onceflow_connectors.kafka.source import KafkaSource  # noqa: PLC0415  needs Arrow
+
+        return KafkaSource(spec, connection)
+
+    def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
+        """See `Connector`."""
+        return KafkaIncarnation(transactional_id, connection)
+
+    def ledger(self, pipeline: str, connection: Connection) -> Ledger:
+        """See `Connector`."""
+        return KafkaLedger(pipeline, connection)
+
+    def broker(self, connection: Connection) -> Broker:
+        """See `Connector`."""
+        return KafkaBroker(connection)
+
+    def partitions_of(
+        self, partitioner: str, keys: Sequence[bytes | None], partitions: int
+    ) -> list[int]:
+        """See `Connector`."""
+        return partitions_of(partitioner, keys, partitions)
+
+    def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
+        """See `Connector`."""
+        from onceflow_connectors.kafka.avro import encode_avro  # noqa: PLC0415  needs fastavro
+
+        return encode_avro(schema, rows)
+
+
+connector = KafkaConnector()
+"""Named by the entry point."""
