@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Incarnation, Ledger
-from onceflow.contracts.source import Source, SourceSpec
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    # Needs Arrow, which whoever only looks things up need not have installed.
+    from onceflow.contracts.source import Source, SourceSpec
 
 ENTRY_POINT_GROUP = "onceflow.connectors"
 
@@ -93,10 +96,17 @@ class Broker(Protocol):
         """Create a topic and wait until it can be written. Existing already is no error."""
 
     def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
-        """partition -> (log start offset, last stable offset, high watermark)."""
+        """Partition -> (log start offset, last stable offset, high watermark).
+
+        Empty if the topic does not exist.
+        """
 
     def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> committed offset of a group; empty if there is none."""
+        """(topic, partition) -> committed offset of a group; empty if there is none.
+
+        Offsets that a transaction committed appear when its markers have landed, a moment after
+        the commit was acknowledged.
+        """
 
     def group_members(self, group: str, deadline: Deadline) -> int:
         """How many consumers have joined a group."""
@@ -104,7 +114,14 @@ class Broker(Protocol):
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
     ) -> Iterator[ReadRecord]:
-        """Committed records of partition -> [start, end), partition by partition, in order."""
+        """Committed records of partition -> [start, end), partition by partition, in order.
+
+        Waits for transactions that are open within a range.
+
+        Raises:
+            DeadlineError: a range was not decided, or not read, in time.
+            CorruptionError: a range begins before what the partition still holds.
+        """
 
     def publish(
         self,
@@ -121,9 +138,6 @@ class Broker(Protocol):
 class Connector(Protocol):
     """One kind of system that pipelines read from and write to."""
 
-    def source_faults(self, options: Mapping[str, Any]) -> Sequence[Fault]:
-        """What is wrong with the connector's block of a source; `where` relative to the block."""
-
     def source(self, spec: SourceSpec, connection: Connection) -> Source:
         """Make a source. Only stores; connects at first use. The result can be pickled."""
 
@@ -139,7 +153,7 @@ class Connector(Protocol):
     def partitions_of(
         self, partitioner: str, keys: Sequence[bytes | None], partitions: int
     ) -> list[int]:
-        """Partition of each key. `partitioner` is crc32 or murmur2; a null key goes to 0."""
+        """Partition of each key. `partitioner` is crc32 or murmur2; a null key counts as empty."""
 
     def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
         """Encode rows as plain Avro datums (no container, no registry prefix)."""

@@ -23,7 +23,7 @@ class OutputRecord:
         key: or None.
         value: or None, which on a compacted topic deletes the key.
         header: packed record header, or None for ledger entries.
-        timestamp_ms: unix milliseconds, or None for the broker's choice.
+        timestamp_ms: unix milliseconds, or None for the moment of writing.
     """
 
     partition: int
@@ -52,11 +52,17 @@ class Incarnation(Protocol):
 
         Raises:
             DeadlineError: not done in time; the id may or may not have been fenced.
+            FencedError: another incarnation was initialised at the same time.
+            RetriableError: this incarnation came to nothing; a fresh one may do better.
             ConfigError: the broker refuses for good (authorisation, transaction time-out).
         """
 
     def begin(self) -> None:
-        """Begin the one transaction. Local: nothing is sent."""
+        """Begin the one transaction. Local: nothing is sent, and no fence is noticed.
+
+        Raises:
+            InvariantError: not initialised, or this incarnation had its transaction.
+        """
 
     def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
         """Queue records in the transaction, waiting for room when the queue is full.
@@ -66,7 +72,8 @@ class Incarnation(Protocol):
 
         Raises:
             AbortableError: the client or broker refused; abort and run the batch again.
-            RecordError: this record can never be written (too large, no such partition).
+            RecordError: a record can never be written (too large, no such partition). It may be
+                one of an earlier call: what a broker refuses shows with delay, at `commit` at last.
             FencedError: a newer incarnation of the id exists.
             DeadlineError: no room in time. Abort.
         """
@@ -83,11 +90,15 @@ class Incarnation(Protocol):
     def commit(self, deadline: Deadline) -> None:
         """Commit. Returns only if the coordinator acknowledged; markers may land a little later.
 
+        Kafka would commit a transaction without the records that it refused. So after any of
+        `send` and `send_offsets` has raised, this is an InvariantError and sends nothing.
+
         Raises:
             FencedError: a newer incarnation exists. **The transaction may have been committed**:
                 the answer can be that of a retried EndTxn.
             OutcomeUnknownError: no answer, or one that proves nothing.
             AbortableError: a record of the transaction failed; it was not committed. Abort.
+            RecordError: the same, because a broker will never accept that record.
         """
 
     def abort(self, deadline: Deadline) -> None:
@@ -98,7 +109,10 @@ class Incarnation(Protocol):
 
 
 class Ledger(Protocol):
-    """Reads the two entries. All reads are read_committed, from the leader."""
+    """Reads the two entries. All reads are read_committed, from the leader.
+
+    Not for several threads at once. Without a ledger topic every read returns nothing.
+    """
 
     def create(self, partitions: int, deadline: Deadline) -> None:
         """Create the topic if it does not exist, compacted, with a week of history.
