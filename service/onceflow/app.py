@@ -9,41 +9,54 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
-from onceflow.contracts.sink import Ledger
-from onceflow.contracts.source import Source, SourceSpec
-from onceflow.errors import CorruptionError, OnceflowError
-from onceflow.pipeline.model import Pipeline
-from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
+from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow.contracts.source import SourceSpec
+from onceflow.errors import CorruptionError
+from onceflow.pipeline.analysis import analyse, to_arrow
+from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.query import assemble
+from onceflow.pipeline.source import Source as SourceModel
+from onceflow.protocol.compare import Comparison, Remedy, compare
 from onceflow.protocol.identity import DRIVER_SLOT, Layout
-from onceflow.protocol.ledger import HeadEntry
+from onceflow.protocol.ledger import HeadEntry, plan_hash
 from onceflow.protocol.takeover import Claimant
-from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
+from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, observed
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
-from onceflow.runtime.committer import Committer, CommitTimeouts
+from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.lanes import LanePool, LaneSettings
+from onceflow.runtime.output import OutputFormat, to_record_columns
 from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.progress import ProgressReporter, Report
 from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
-from onceflow.runtime.registration import Registration, settle
+from onceflow.runtime.rebuild import rebuild_head
+from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import SessionSettings, open_session
+from onceflow.runtime.source import SourceHandle, open_stream
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SLOTS = 1
 MAX_LOOKS = 5
 """Looks before a claim. A healthy predecessor moves `head` between two reads of one look."""
 LEDGER_PARTITIONS = 1 + SLOTS
+LOOK_UP_TIMEOUT_S = 30.0
+"""For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
+_NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True)
@@ -69,25 +82,20 @@ class RunOptions:
     drain_timeout_s: float = 120.0
 
 
-class Report(Protocol):
-    """Where a run tells what happens: a live panel, or JSON lines."""
-
-    def __call__(self, event: str, /, **facts: object) -> None:
-        """One thing that happened. `event` is one of `docs/pipeline.md`'s run events."""
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What a run is given by the process it runs in.
 
     Args:
-        connector: of the pipeline.
+        connector_name: of its entry point, for the processes that read sources.
+        connector: the one of that name.
         connection: to the brokers.
         session: Spark settings.
         clock: the process's clock.
         report: told what happens.
     """
 
+    connector_name: str
     connector: Connector
     connection: Connection
     session: SessionSettings
@@ -98,8 +106,9 @@ class Surroundings:
 class Application:
     """One run of one pipeline. Not reusable: a further run is a further take-over."""
 
-    def __init__(self, pipeline: Pipeline, options: RunOptions, around: Surroundings) -> None:
-        self._pipeline = pipeline
+    def __init__(self, file: PipelineFile, options: RunOptions, around: Surroundings) -> None:
+        self._file = file
+        self._pipeline = file.pipeline
         self._options = options
         self._around = around
         self._drain_requested = threading.Event()
@@ -188,7 +197,7 @@ class Application:
             output=kafka.topic,
             partitions=kafka.partitions,
             recorded_partitions=head.sink.partitions if head and not is_new_lineage else None,
-            transaction_timeout_ms=int(self._options.transaction_timeout_s * 1000),
+            transaction_timeout_ms=self._transaction_timeout_ms(),
         )
         found = preflight(tools.broker, needs, self._deadline())
         for warning in found.warnings:
@@ -280,7 +289,7 @@ class Application:
             token=takeover.owner.token,
             run_id=takeover.owner.run_id,
             plan_hash=self._plan_hash(),
-            output=self._output,
+            output=self._output(),
             max_result_bytes=self._around.session.max_result_bytes,
             partition_of=self._partition_of(head.sink.partitions),
             observe=handle.observe,
@@ -298,7 +307,9 @@ class Application:
             start_query(plan, runner, handle), runner, tools.checkpoint, self._around.clock
         )
         self._around.report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
-        progress = ProgressReporter(self._around.report, tools.broker, runner, self._around.clock)
+        progress = ProgressReporter(
+            self._around.report, tools.broker, lambda: runner.head, self._around.clock
+        )
         query.watch(self._drain_requested.is_set, progress)
         if self._drain_requested.is_set():
             self._around.report("draining")
@@ -327,13 +338,17 @@ class Application:
 
     def _assemble(self, session: SparkSession) -> DataFrame:
         """Analyse the query; everything that is wrong with it is found before the claim."""
-        around, pipeline = self._around, self._pipeline
+        analysis = analyse(session, self._file)
+        for warning in analysis.warnings:
+            self._around.report("warning", text=str(warning))
 
-        def load(name: str, schema: StructType) -> DataFrame:
-            spec = self._spec(name, to_arrow_schema(schema))
-            return load_source(session, spec, around.connection)
+        def load(name: str, source: SourceModel, columns: StructType) -> DataFrame:
+            spec = self._spec(name, to_arrow(columns))
+            handle = SourceHandle(self._around.connector_name, spec, self._around.connection)
+            return observed(open_stream(session, handle), name)
 
-        return to_record_columns(assemble(session, pipeline, load), output_of(pipeline, around))
+        frame = assemble(session, self._pipeline, analysis.columns, load)
+        return to_record_columns(frame, self._output())
 
     def _spec(self, name: str, schema: pa.Schema) -> SourceSpec:
         source = self._pipeline.sources[name]
@@ -342,12 +357,30 @@ class Application:
             options=source.options(),
             format=source.format,
             schema=schema,
-            format_options=source.format_options(),
+            format_options=source.format_options(self._pipeline.folder),
             lateness_ms=source.lateness_ms,
         )
 
+    def _output(self) -> OutputFormat:
+        sink, connector = self._pipeline.sink, self._around.connector
+        encode = (
+            partial(connector.encode_avro, sink.avro.read(self._pipeline.folder))
+            if sink.avro
+            else None
+        )
+        return OutputFormat(
+            sink.format, sink.kafka.key, sink.kafka.partition, sink.payload_columns, encode
+        )
+
     def _open_incarnation(self, transactional_id: str) -> Incarnation:
-        return self._around.connector.incarnation(transactional_id, self._around.connection)
+        around = self._around
+        timeout_ms = str(self._transaction_timeout_ms())
+        properties = {**around.connection.properties, "transaction.timeout.ms": timeout_ms}
+        connection = Connection(around.connection.bootstrap_servers, properties)
+        return around.connector.incarnation(transactional_id, connection)
+
+    def _transaction_timeout_ms(self) -> int:
+        return int(self._options.transaction_timeout_s * 1000)
 
     def _partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
         partitioner = self._pipeline.sink.kafka.partitioner
@@ -357,7 +390,7 @@ class Application:
         return plan_hash(
             {
                 **self._pipeline.result_settings(),
-                "spark": pyspark_version,
+                "spark": version("pyspark"),
                 "shuffle_partitions": self._around.session.resolved_shuffle_partitions(),
             }
         )

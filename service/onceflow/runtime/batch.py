@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import OnceflowError, RecordError, require
@@ -218,14 +219,18 @@ def observe_execution(query: Any, source_names: Sequence[str]) -> Observation:
     observed = execution.observedMetrics()
     read = 0
     for name in source_names:
-        row = observed.get(observation_name(name))
+        row = observed.get(_observation_name(name))
         require(row.isDefined(), "every source is observed", subject=name)
         read += row.get().getLong(0)
     return Observation(read, _dropped_rows(execution.executedPlan()))
 
 
-def observation_name(source: str) -> str:
-    """Name under which the records of a source are counted."""
+def observed(frame: DataFrame, source: str) -> DataFrame:
+    """Count the records of a source as they are read."""
+    return frame.observe(_observation_name(source), F.count(F.lit(1)))
+
+
+def _observation_name(source: str) -> str:
     return f"onceflow.{source}"
 
 

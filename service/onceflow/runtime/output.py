@@ -24,12 +24,14 @@ class OutputFormat:
         format: json, csv, text, binary or avro.
         key: column of the record key, as text unless it is binary; None for no key.
         partition: column that chooses the output partition; None for a partitioner.
+        payload_columns: which of the result's columns make up the payload.
         encode_avro: encodes rows with the sink's schema; needed for avro alone.
     """
 
     format: str
     key: str | None
     partition: str | None
+    payload_columns: Callable[[Sequence[str]], Sequence[str]]
     encode_avro: Callable[[Sequence[Mapping[str, Any]]], Sequence[bytes]] | None = None
 
 
@@ -42,7 +44,7 @@ def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
         return result[name].cast("string").cast("binary")
 
     key = binary(output.key) if output.key else F.lit(None).cast("binary")
-    columns = [key.alias(KEY_COLUMN), _value(result, output.format)]
+    columns = [key.alias(KEY_COLUMN), _value(result, output)]
     if output.partition:
         columns.append(result[output.partition].cast("int").alias(PARTITION_COLUMN))
     return result.select(*columns)
@@ -57,14 +59,15 @@ def encode_collected(table: pa.Table, output: OutputFormat) -> pa.Table:
     return table.drop_columns([_VALUE_STRUCT]).append_column(VALUE_COLUMN, values)
 
 
-def _value(result: DataFrame, format_name: str) -> Column:
-    row = F.struct(*(result[name] for name in result.columns))
-    if format_name == "avro":
+def _value(result: DataFrame, output: OutputFormat) -> Column:
+    names = output.payload_columns(result.columns)
+    row = F.struct(*(result[name] for name in names))
+    if output.format == "avro":
         return row.alias(_VALUE_STRUCT)
-    if format_name == "json":
+    if output.format == "json":
         value = F.to_json(row, {"ignoreNullFields": "false"})
-    elif format_name == "csv":
+    elif output.format == "csv":
         value = F.to_csv(row)
     else:
-        value = result[result.columns[0]]
+        value = result[names[0]]
     return value.cast("binary").alias(VALUE_COLUMN)
