@@ -1,0 +1,94 @@
+"""What the result's columns must be, so that each row becomes a record."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from onceflow.errors import Fault
+from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
+from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.source_rules import avro_fields, unknown_field
+
+_PARTITION_TYPES = ("tinyint", "smallint", "int", "bigint")
+
+
+def output_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
+    """Everything wrong between the columns of the result and the sink."""
+    at_query = ("transform",) if file.pipeline.transform else ("query",)
+    for fault in _name_faults(output):
+        yield file.fault_at(fault, at_query)
+    for option in ("key", "partition"):
+        for fault in _routing_faults(file, output, option):
+            yield file.fault_at(fault, ("sink", "kafka", option))
+    for fault in _payload_faults(file, output):
+        yield file.fault_at(fault, ("sink", "format"))
+
+
+def _name_faults(output: StructType) -> Iterator[Fault]:
+    for name, count in Counter(map(str.casefold, output.names)).items():
+        if count > 1:
+            yield Fault(
+                f"{count} columns of the result are named `{name}`",
+                suggestion="Give each a name of its own with AS.",
+            )
+    for name in output.names:
+        if "." in name or "`" in name:
+            yield Fault(f"the result's column `{name}` has a dot or a backquote in its name")
+
+
+def _routing_faults(file: PipelineFile, output: StructType, option: str) -> Iterator[Fault]:
+    name = getattr(file.pipeline.sink.kafka, option)
+    if name is None:
+        return
+    if name not in output.names:
+        near = difflib.get_close_matches(name, output.names, n=1)
+        yield Fault(
+            f"the result has no column `{name}`",
+            expected="" if near else f"one of {', '.join(output.names)}",
+            suggestion=f"Did you mean `{near[0]}`?" if near else "",
+        )
+        return
+    found = output[name].dataType
+    if option == "partition" and found.simpleString() not in _PARTITION_TYPES:
+        yield Fault(f"the partition column is {_sql(found)}", expected="an integer")
+    if option == "key" and _is_nested(found):
+        yield Fault(
+            f"the key column is {_sql(found)}",
+            expected="a column of text, numbers, time or BINARY",
+        )
+
+
+def _payload_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
+    sink = file.pipeline.sink
+    names = sink.payload_columns(output.names)
+    if sink.format in SINGLE_COLUMN_SCHEMAS:
+        expected = SINGLE_COLUMN_SCHEMAS[sink.format].partition(" ")[2]
+        types = [_sql(output[name].dataType) for name in names]
+        if types != [expected]:
+            found = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
+            yield Fault(
+                f"format {sink.format} with the columns {found}",
+                expected=f"exactly one column of type {expected} beside key and partition",
+            )
+    if sink.format == "csv":
+        for name in names:
+            if _is_nested(output[name].dataType):
+                yield Fault(f"CSV cannot hold `{name}`, which is {_sql(output[name].dataType)}")
+    if sink.avro is not None:
+        fields = avro_fields(sink.avro.read(file.pipeline.folder))
+        yield from (unknown_field(name, fields) for name in names if name not in fields)
+        for name, field in fields.items():
+            if name not in names and "default" not in field:
+                yield Fault(f"the result lacks `{name}`, which the Avro schema requires")
+
+
+def _is_nested(data_type: DataType) -> bool:
+    return isinstance(data_type, ArrayType | MapType | StructType | VariantType)
+
+
+def _sql(data_type: DataType) -> str:
+    return data_type.simpleString().upper()

@@ -1,0 +1,161 @@
+"""From a pipeline to one DataFrame. The same code serves the analysis and the running query."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.source import Source
+
+EVENT_TIME_COLUMN = "_event_time"
+"""Column that an `event_time` expression adds to its view."""
+
+SourceLoader = Callable[[str, Source, StructType], DataFrame]
+"""(view, source, columns to read) -> streaming DataFrame with these columns."""
+
+
+def declared_columns(source: Source) -> StructType:
+    """The view's columns as the file declares them. Needs a running session.
+
+    Raises:
+        ParseException: the DDL is not Spark's.
+    """
+    columns = StructType.fromDDL(source.columns_ddl)
+    # Text that is one bare type, e.g. "INT", is read as that type.
+    return columns if isinstance(columns, StructType) else StructType()
+
+
+def is_column(source: Source, columns: StructType) -> bool:
+    """Whether `event_time` names a column, and is not an expression over columns."""
+    return (source.event_time or "").casefold() in {name.casefold() for name in columns.names}
+
+
+def assemble(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    columns: Mapping[str, StructType],
+    load_source: SourceLoader,
+) -> DataFrame:
+    """Build the result of the pipeline's query or function over its sources.
+
+    Declared columns that are not read are null in their view: the analysis found that nothing looks
+    at them.
+
+    Args:
+        spark: the session to build in.
+        pipeline: analysed without a fault.
+        columns: of each source, those to read (`Analysis.columns`).
+        load_source: makes the DataFrame of a source.
+
+    Raises:
+        ConfigError: the Python function cannot be imported or fails.
+        PySparkException: Spark refuses the query.
+    """
+    frames = {
+        name: _view(source, load_source(name, source, columns[name]))
+        for name, source in pipeline.sources.items()
+    }
+    if pipeline.transform is not None:
+        return call_transform(import_transform(pipeline.transform, pipeline.folder), frames)
+    return _run_query(spark, pipeline.query or "", frames)
+
+
+def _view(source: Source, loaded: DataFrame) -> DataFrame:
+    declared = declared_columns(source)
+    read = set(loaded.columns)
+    frame = loaded.select(
+        *(
+            F.col(_quoted(field.name))
+            if field.name in read
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in declared
+        )
+    )
+    if source.event_time is None:
+        return frame
+    time_column = source.event_time
+    if not is_column(source, declared):
+        time_column = EVENT_TIME_COLUMN
+        frame = frame.withColumn(time_column, F.expr(source.event_time))
+    return frame.withWatermark(time_column, f"{source.lateness_ms} milliseconds")
+
+
+def _run_query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    try:
+        return spark.sql(text)
+    finally:
+        for name in frames:
+            spark.catalog.dropTempView(name)
+
+
+def import_transform(name: str, folder: Path) -> Callable[..., Any]:
+    """Import `module:function`; the pipeline file's folder comes first on the search path.
+
+    Raises:
+        ConfigError: there is no such module or function, or importing it fails.
+    """
+    module_name, _, function_name = name.partition(":")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, SyntaxError) as error:
+        raise _transform_error(f"module {module_name} cannot be imported", str(error)) from error
+    except AttributeError as error:
+        raise _transform_error(f"module {module_name} has no {function_name}", "") from error
+    if not callable(function):
+        raise _transform_error(f"{name} is not a function", type(function).__name__)
+    checked: Callable[..., Any] = function
+    return checked
+
+
+def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Call the user's function with each source under its name.
+
+    Raises:
+        ConfigError: its parameters are not the sources, it fails, or returns something else.
+        PySparkException: Spark refuses what it does.
+    """
+    try:
+        inspect.signature(function).bind(**frames)
+    except TypeError as error:
+        raise _transform_error(
+            "the function's parameters are not the sources",
+            str(error),
+            expected=f"def {getattr(function, '__name__', 'transform')}({', '.join(frames)})",
+        ) from error
+    try:
+        result = function(**frames)
+    except PySparkException:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        found = f"{type(error).__name__}: {error}"
+        raise _transform_error("the function failed", found) from error
+    if not isinstance(result, DataFrame):
+        raise _transform_error(
+            "the function returns something else", type(result).__name__, expected="a DataFrame"
+        )
+    return result
+
+
+def _transform_error(what: str, found: str, expected: str = "") -> ConfigError:
+    text = f"{what}: {found}" if found else what
+    return ConfigError("transform refused", faults=(Fault(text, "transform", expected=expected),))
+
+
+def _quoted(name: str) -> str:
+    return "`" + re.sub("`", "``", name) + "`"

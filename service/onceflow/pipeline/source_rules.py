@@ -1,0 +1,138 @@
+"""What a source's columns must be, as Spark understands them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType, StructType, TimestampType
+
+from onceflow.contracts.source import META_COLUMNS
+from onceflow.errors import Fault
+from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
+from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.plan import VIEW_OPTION
+from onceflow.pipeline.query import EVENT_TIME_COLUMN, declared_columns, is_column
+from onceflow.pipeline.source import Source
+from onceflow.pipeline.spark_faults import fault_of
+
+
+def stand_in(spark: SparkSession, view: str, columns: StructType) -> DataFrame:
+    """A stream with these columns that is only ever analysed."""
+    leaf = spark.readStream.format("rate").option(VIEW_OPTION, view).load()
+    return leaf.select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in columns))
+
+
+def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
+    """Everything wrong with the columns and event times of a pipeline's sources."""
+    for name, source in file.pipeline.sources.items():
+        at_schema = ("sources", name, "schema")
+        try:
+            columns = declared_columns(source)
+        except PySparkException as error:
+            yield file.fault_at(fault_of(error, ()), at_schema)
+            continue
+        rules = (
+            _name_faults(columns),
+            _meta_faults(columns),
+            _format_faults(source, columns, file),
+        )
+        for rule in rules:
+            for fault in rule:
+                yield file.fault_at(fault, at_schema)
+        for fault in _event_time_faults(spark, source, columns):
+            yield file.fault_at(fault, ("sources", name, "event_time"))
+
+
+def payload_names(columns: StructType) -> list[str]:
+    """The columns that come from the payload, and not from the record itself."""
+    return [name for name in columns.names if name not in META_COLUMNS]
+
+
+def _name_faults(columns: StructType) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for field in columns:
+        if field.name.casefold() in seen:
+            yield Fault(f"the column `{field.name}` is declared twice")
+        seen.add(field.name.casefold())
+        if field.name == EVENT_TIME_COLUMN:
+            yield Fault(f"the name `{field.name}` is kept for event_time expressions")
+        if not field.nullable:
+            yield Fault(
+                f"the column `{field.name}` is NOT NULL",
+                suggestion="Remove NOT NULL: what a payload lacks is null.",
+            )
+
+
+def _meta_faults(columns: StructType) -> Iterator[Fault]:
+    for field in columns:
+        if field.name in META_COLUMNS:
+            expected = from_arrow_type(META_COLUMNS[field.name])
+            if field.dataType != expected:
+                yield Fault(
+                    f"`{field.name}` is declared as {_sql(field.dataType)}",
+                    expected=_sql(expected),
+                )
+
+
+def _format_faults(source: Source, columns: StructType, file: PipelineFile) -> Iterator[Fault]:
+    payload = payload_names(columns)
+    if source.format in SINGLE_COLUMN_SCHEMAS:
+        expected = SINGLE_COLUMN_SCHEMAS[source.format].partition(" ")[2]
+        types = [_sql(columns[name].dataType) for name in payload]
+        if types != [expected]:
+            yield Fault(
+                f"format {source.format} has {len(payload)} payload columns"
+                if len(payload) != 1
+                else f"format {source.format} with a column of type {types[0]}",
+                expected=f"exactly one column of type {expected}",
+            )
+    elif not payload:
+        yield Fault("no column comes from the payload", expected="at least one")
+    if source.avro is not None:
+        fields = avro_fields(source.avro.read(file.pipeline.folder))
+        for name in payload:
+            if name not in fields:
+                yield unknown_field(name, fields)
+
+
+def avro_fields(schema: str) -> Mapping[str, Mapping[str, Any]]:
+    """Fields of an Avro record schema, by name."""
+    return {field["name"]: field for field in json.loads(schema)["fields"]}
+
+
+def unknown_field(name: str, fields: Mapping[str, object]) -> Fault:
+    """A column that the Avro schema does not have."""
+    near = difflib.get_close_matches(name, fields, n=1)
+    return Fault(
+        f"the Avro schema has no field `{name}`",
+        expected="" if near else f"one of {', '.join(fields)}",
+        suggestion=f"Did you mean `{near[0]}`?" if near else "",
+    )
+
+
+def _event_time_faults(spark: SparkSession, source: Source, columns: StructType) -> Iterator[Fault]:
+    if source.event_time is None:
+        return
+    try:
+        found = stand_in(spark, "", columns).select(F.expr(source.event_time)).schema[0].dataType
+    except PySparkException as error:
+        fault = fault_of(error, ())
+        if source.event_time in META_COLUMNS:
+            fault = Fault(fault.what, suggestion=f"Declare `{source.event_time}` in the schema.")
+        yield fault
+        return
+    if not isinstance(found, TimestampType):
+        cure = "Write e.g. `timestamp_millis(at)` for milliseconds, `to_timestamp(at)` for text."
+        kind = "column" if is_column(source, columns) else "expression"
+        yield Fault(f"the {kind} is {_sql(found)}", expected="TIMESTAMP", suggestion=cure)
+
+
+def _sql(data_type: DataType) -> str:
+    return data_type.simpleString().upper()
