@@ -21,6 +21,7 @@ from onceflow.pipeline.yaml_text import Document, parse_yaml
 _EXPECTED: Mapping[str, str] = {
     "string_type": "text (put it in quotes if it looks like a number or true/false)",
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "bool_type": "true or false",
     "dict_type": "a mapping",
     "model_type": "a mapping",

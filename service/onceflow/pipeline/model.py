@@ -44,28 +44,31 @@ class Pipeline(Block):
         " renamed pipeline is another pipeline."
     )
     delivery: Annotated[Literal["exactly_once"], not_yet("at_least_once", "at_most_once")] = Field(
-        "exactly_once", description="What is promised about each input record."
+        default="exactly_once", description="What is promised about each input record."
     )
     sources: dict[ViewName, Source] = Field(
         min_length=1, description="The inputs, each under the name of its view in the query."
     )
     query: str | None = Field(
-        None, min_length=1, description="The transformation: one Spark SQL query over the views."
+        default=None,
+        min_length=1,
+        description="The transformation: one Spark SQL query over the views.",
     )
     transform: TransformName | None = Field(
-        None,
+        default=None,
         description="Instead of `query`: a Python function `module:function` that takes each"
         " source's DataFrame as the parameter of the view's name and returns one DataFrame.",
     )
     sink: Sink = Field(description="The output.")
     trigger_ms: DurationMs = Field(
-        0,
+        default=0,
         alias="trigger",
+        json_schema_extra=lambda schema: schema.pop("default"),
         description="Shortest time from the start of one batch to the next. Left out: as soon as"
         " possible.",
     )
     checkpoint: Location | None = Field(
-        None,
+        default=None,
         description="Where Spark keeps positions and state: a directory, relative to the pipeline"
         " file, or a URL (s3a, hdfs, abfs, abfss, gs). Left out: `.onceflow/<name>`.",
     )

@@ -17,23 +17,23 @@ class KafkaSink(Block):
 
     topic: TopicName = Field(description="Output topic. Created if it does not exist.")
     partitions: int | None = Field(
-        None,
+        default=None,
         ge=1,
         description="Partitions of the output topic. Left out: as it is, or 4 if it is created."
         " Recorded at the first start and fixed from then on.",
     )
     key: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="Column that becomes the record's key, as text unless it is BINARY.",
     )
     partitioner: Literal["crc32", "murmur2"] = Field(
-        "crc32",
+        default="crc32",
         description="How the key chooses the partition: `crc32` as librdkafka's `consistent`,"
         " `murmur2` as Java's default.",
     )
     partition: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="Instead of a partitioner: the integer column that holds the partition.",
     )
@@ -55,10 +55,10 @@ class Sink(Block):
     """The output."""
 
     kafka: KafkaSink = Field(description="The topic, and how rows are spread over it.")
-    format: Format = Field("json", description="How a row becomes the payload of a record.")
-    avro: Avro | None = Field(None, description="The schema of Avro payloads.")
+    format: Format = Field(default="json", description="How a row becomes the payload of a record.")
+    avro: Avro | None = Field(default=None, description="The schema of Avro payloads.")
     emit: Literal["final", "updates"] = Field(
-        "final",
+        default="final",
         description="`final`: each result once, when its window is closed. `updates`: each result"
         " again at every change.",
     )

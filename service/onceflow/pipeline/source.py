@@ -29,20 +29,20 @@ class KafkaSource(Block):
     """Which records are read."""
 
     topics: tuple[TopicName, ...] | None = Field(
-        None, strict=False, min_length=1, description="Topics to read."
+        default=None, strict=False, min_length=1, description="Topics to read."
     )
     pattern: TopicPattern | None = Field(
-        None,
+        default=None,
         description="Instead of `topics`: a regular expression that matches whole topic names."
         " Topics that appear later are read from their beginning.",
     )
     starting: StartingPoint = Field(
-        "earliest",
+        default="earliest",
         description="Where the very first start begins: `earliest`, `latest`, or"
         " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards the checkpoint decides.",
     )
     max_records_per_batch: int = Field(
-        DEFAULT_MAX_RECORDS_PER_BATCH,
+        default=DEFAULT_MAX_RECORDS_PER_BATCH,
         ge=1,
         description="Bound on the records of one batch, shared so that all partitions advance"
         " together in time.",
@@ -70,10 +70,10 @@ class Source(Block):
     """One input: a view of the query."""
 
     kafka: KafkaSource = Field(description="The topics, and how they are read.")
-    format: Format = Field("json", description="How the payload of a record is decoded.")
-    avro: Avro | None = Field(None, description="The schema of Avro payloads.")
+    format: Format = Field(default="json", description="How the payload of a record is decoded.")
+    avro: Avro | None = Field(default=None, description="The schema of Avro payloads.")
     ddl: str | None = Field(
-        None,
+        default=None,
         alias="schema",
         description="Columns of the view and their types, as Spark DDL. `_key BINARY`,"
         " `_topic STRING`, `_partition INT`, `_offset BIGINT` and `_timestamp TIMESTAMP` come from"
@@ -81,13 +81,13 @@ class Source(Block):
         " binary `value BINARY`.",
     )
     event_time: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="When a record happened: a TIMESTAMP column, or an SQL expression, which"
         " becomes the column `_event_time`.",
     )
     lateness_ms: DurationMs | None = Field(
-        None,
+        default=None,
         alias="lateness",
         description="How far behind the newest event time a record may be. Later ones are counted"
         " and dropped.",
