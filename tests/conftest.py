@@ -60,7 +60,7 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     for place, count in sorted(config.stash[RAN].items()):
-        terminalreporter.write_line(f"{count} tests ran on {place}")
+        terminalreporter.write_line(f"{count} {'test' if count == 1 else 'tests'} ran on {place}")
 
 
 def _choice(config: pytest.Config) -> BrokerChoice:

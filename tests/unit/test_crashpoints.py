@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint, reach
 from tests.support.eventually import eventually
 
+TIMEOUT_S = 30
 PASS_THREE_TIMES = """
 from onceflow.crashpoints import CrashPoint, reach
 for arrival in range(3):
@@ -22,23 +25,37 @@ for arrival in range(3):
 """
 
 
-def start(arming: str | None, proof: Path) -> subprocess.Popen[str]:
-    environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
-    environment[PROOF_VARIABLE] = str(proof)
-    if arming is not None:
-        environment[ENVIRONMENT_VARIABLE] = arming
-    return subprocess.Popen(
-        [sys.executable, "-c", PASS_THREE_TIMES],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+Start = Callable[[str | None], subprocess.Popen[str]]
 
 
 @pytest.fixture
 def proof(tmp_path: Path) -> Path:
     return tmp_path / "proof"
+
+
+@pytest.fixture
+def start(proof: Path) -> Iterator[Start]:
+    """Starts a process that is armed, and kills it in the end should it still be there."""
+    with ExitStack() as at_end:
+
+        def _start(arming: str | None) -> subprocess.Popen[str]:
+            environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
+            environment[PROOF_VARIABLE] = str(proof)
+            if arming is not None:
+                environment[ENVIRONMENT_VARIABLE] = arming
+            process = at_end.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", PASS_THREE_TIMES],
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            at_end.callback(process.kill)
+            return process
+
+        yield _start
 
 
 @pytest.mark.parametrize(
@@ -51,40 +68,42 @@ def proof(tmp_path: Path) -> Path:
     ],
 )
 def test_the_process_is_killed_at_the_arrival_that_was_asked_for(
-    arming: str, printed: str, proof: Path
+    arming: str, printed: str, proof: Path, start: Start
 ) -> None:
-    process = start(arming, proof)
-    output, _ = process.communicate()
+    process = start(arming)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
 
     assert process.returncode == -signal.SIGKILL
     assert output == printed
     assert proof.read_text() == arming.partition(":")[0]
 
 
-def test_the_process_is_frozen_and_goes_on_from_there(proof: Path) -> None:
-    process = start("after_commit:stop:2", proof)
+def test_the_process_is_frozen_and_goes_on_from_there(proof: Path, start: Start) -> None:
+    process = start("after_commit:stop:2")
     eventually(lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT))
     assert proof.read_text() == "after_commit"
 
     process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate()
+    output, _ = process.communicate(timeout=TIMEOUT_S)
 
     assert (process.returncode, output) == (0, "0\n1\n2\n")
 
 
 @pytest.mark.parametrize("arming", [None, "", "after_claim", "after_commit:kill:4"])
-def test_nothing_happens_at_a_point_that_is_not_reached(arming: str | None, proof: Path) -> None:
-    process = start(arming, proof)
-    output, _ = process.communicate()
+def test_nothing_happens_at_a_point_that_is_not_reached(
+    arming: str | None, proof: Path, start: Start
+) -> None:
+    process = start(arming)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
 
     assert (process.returncode, output) == (0, "0\n1\n2\n")
     assert not proof.exists()
 
 
 @pytest.mark.parametrize("arming", ["nowhere", "after_commit:explode", "after_commit:kill:soon"])
-def test_an_unreadable_arming_is_refused_rather_than_ignored(arming: str, proof: Path) -> None:
-    process = start(arming, proof)
-    _, complaint = process.communicate()
+def test_an_unreadable_arming_is_refused_rather_than_ignored(arming: str, start: Start) -> None:
+    process = start(arming)
+    _, complaint = process.communicate(timeout=TIMEOUT_S)
 
     assert process.returncode != 0
     assert "ConfigError" in complaint
