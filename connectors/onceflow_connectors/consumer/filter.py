@@ -23,8 +23,9 @@ STATE_VERSION = 1
 REMEMBERED_BATCHES = 8
 """Batches per pipeline whose plan tags are kept. Only the last batch can be written again, and two
 drivers that race are at most a few batches apart; older repeats are discarded unchecked."""
-STATE_BYTES_MAX = 4096
-"""Kafka's default limit for the metadata of an offset commit (`offset.metadata.max.bytes`)."""
+STATE_BYTES_MAX = 4095
+"""Kafka's default limit for the metadata of an offset commit is 4096 (`offset.metadata.max.bytes`),
+and confluent-kafka adds a zero byte to what it is given."""
 
 
 class Verdict(Enum):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum, auto
 from typing import Any
 
 import kafka
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer
 from kafka import errors as kafka_errors
+from kafka.net.compat import KafkaNetClient
 from kafka.structs import OffsetAndMetadata
 
 from onceflow.errors import (
@@ -115,12 +116,7 @@ class KafkaPythonClient:
             "bootstrap_servers": wanted.bootstrap_servers.split(","),
         }
         self._reassignment = reassignment
-        try:
-            self._consumer = KafkaConsumer(**connection, group_id=wanted.group)
-        except kafka_errors.KafkaTimeoutError as error:
-            raise wanted.unreachable(str(error)) from error
-        except (kafka_errors.KafkaError, ValueError) as error:
-            raise ConfigError("the consumer's settings were refused", found=str(error)) from error
+        self._consumer = self._connected({**connection, "group_id": wanted.group})
         with _mapping("start", wanted.group):
             partitions = {t: self._consumer.partitions_for_topic(t) for t in wanted.topics}
             wanted.refuse_missing([topic for topic, known in partitions.items() if not known])
@@ -150,7 +146,7 @@ class KafkaPythonClient:
                     timeout_ms=int(ANSWER_TIMEOUT_S * 1000),
                 )
                 if entry is not None:
-                    state = entry.metadata or ""
+                    state = (entry.metadata or "").rstrip("\0")  # confluent-kafka's terminator
                     found[topic, number] = Position(topic, number, entry.offset, state)
         return found
 
@@ -180,6 +176,25 @@ class KafkaPythonClient:
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
             self._consumer = None
+
+    def _connected(self, settings: Mapping[str, Any]) -> KafkaConsumer:
+        """A consumer that has reached a broker. Where it cannot, its thread is stopped as well."""
+        with ExitStack() as undo:
+
+            def network(**configs: Any) -> KafkaNetClient:
+                client = KafkaNetClient(**configs)
+                undo.callback(client.close)
+                return client
+
+            try:
+                consumer = KafkaConsumer(**settings, kafka_client=network)
+            except kafka_errors.KafkaTimeoutError as error:
+                raise self._subscription.unreachable(str(error)) from error
+            except (kafka_errors.KafkaError, ValueError) as error:
+                what = "the consumer's settings were refused"
+                raise ConfigError(what, found=str(error)) from error
+            undo.pop_all()
+            return consumer
 
     def _running(self) -> KafkaConsumer:
         if self._consumer is None:

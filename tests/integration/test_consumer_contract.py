@@ -1,0 +1,44 @@
+"""Both flavours of the consumer keep the contract on a real Kafka, and share a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from onceflow.errors import ConfigError
+from tests.support.brokers import RunningBroker
+from tests.support.consumer_kafka import FLAVOURS, NOBODY, RealConsumerKafka
+from tests.support.contract_consumer import ConsumerContract, enter, expect, sequenced
+
+
+class TestConsumer(ConsumerContract):
+    @pytest.fixture(params=sorted(FLAVOURS))
+    def kafka(self, request: pytest.FixtureRequest, broker: RunningBroker) -> RealConsumerKafka:
+        return RealConsumerKafka(broker.bootstrap_servers, FLAVOURS[request.param])
+
+
+def test_a_refused_connection_is_said_to_be_refused() -> None:
+    """Not for kafka-python, which leaves sockets of refused connections to the collector."""
+    consumer = FLAVOURS["confluent"].consumer(NOBODY, group="group", topics=["any"])
+    with pytest.raises(
+        ConfigError, match=r"no broker answers: 127\.0\.0\.1:1;.*Connection refused"
+    ):
+        enter(consumer)
+
+
+@pytest.mark.parametrize("order", [("confluent", "kafka_python"), ("kafka_python", "confluent")])
+def test_one_flavour_goes_on_where_the_other_stopped(
+    broker: RunningBroker, topic: Callable[[str], str], order: tuple[str, str]
+) -> None:
+    first, second = (RealConsumerKafka(broker.bootstrap_servers, FLAVOURS[name]) for name in order)
+    name = topic("shared")
+    first.create_topic(name, 1)
+    first.write(name, sequenced(1, 2, 3))
+    with first.consumer([name], name) as records:
+        expect(records, "0/1", "0/2", "0/3")
+        records.commit()
+    first.write(name, sequenced(2, 3) + sequenced(4))
+    with second.consumer([name], name) as records:
+        expect(records, "0/4")
+        assert records.counters.discarded == 2

@@ -1,0 +1,152 @@
+"""A real Kafka for the consumer's contract suite, with either flavour of the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient
+from kafka.admin import MemberToRemove
+
+from onceflow.protocol.record import HEADER_NAME
+from onceflow_connectors.consumer import FilteringConsumer, Hooks, Position, Rules
+from onceflow_connectors.consumer import confluent as confluent_flavour
+from onceflow_connectors.consumer import kafka_python as kafka_python_flavour
+from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
+from onceflow_connectors.consumer.client import NO_PROPERTIES
+from tests.support.contract_consumer import Written
+from tests.support.eventually import eventually
+
+ANSWER_TIMEOUT_S = 30
+NOBODY = "127.0.0.1:1"
+"""Nothing listens on a port so low."""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """One flavour of the consumer, and how it is asked for what it must refuse."""
+
+    consumer: type[confluent_flavour.Consumer] | type[kafka_python_flavour.Consumer]
+    uncommitted: Mapping[str, Any]
+    auto_commit: Mapping[str, Any]
+
+
+FLAVOURS = {
+    "confluent": Flavour(
+        confluent_flavour.Consumer,
+        {"isolation.level": "read_uncommitted"},
+        {"enable.auto.commit": True},
+    ),
+    "kafka_python": Flavour(
+        kafka_python_flavour.Consumer,
+        {"isolation_level": "read_uncommitted"},
+        {"enable_auto_commit": True},
+    ),
+}
+
+
+class RealConsumerKafka:
+    """Implements `contract_consumer.ConsumerKafka`."""
+
+    def __init__(self, bootstrap_servers: str, flavour: Flavour) -> None:
+        self.uncommitted = flavour.uncommitted
+        self.auto_commit = flavour.auto_commit
+        self.bootstrap_servers = bootstrap_servers
+        self._flavour = flavour
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def consumer(
+        self,
+        topics: Sequence[str],
+        group: str,
+        rules: Rules = STRICT,
+        hooks: Hooks = NO_HOOKS,
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> FilteringConsumer:
+        return self._flavour.consumer(
+            self.bootstrap_servers,
+            group=group,
+            topics=topics,
+            rules=rules,
+            hooks=hooks,
+            properties=properties,
+        )
+
+    def consumer_at(self, address: str) -> FilteringConsumer:
+        return self._flavour.consumer(address, group="group", topics=["any"])
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self._create(topic, partitions)
+
+    def recreate_topic(self, topic: str, partitions: int) -> None:
+        self._admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
+        eventually(lambda: self._create(topic, partitions))
+
+    def write(self, topic: str, records: Sequence[Written]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        _produce(producer, topic, records)
+
+    def write_aborted(self, topic: str, records: Sequence[Written]) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "transactional.id": f"abort-{topic}"}
+        )
+        producer.init_transactions(ANSWER_TIMEOUT_S)
+        producer.begin_transaction()
+        _produce(producer, topic, records)
+        producer.abort_transaction(ANSWER_TIMEOUT_S)
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        place = TopicPartition(topic, partition, offset)
+        self._admin.delete_records([place])[place].result(ANSWER_TIMEOUT_S)
+
+    def commit_by_another(self, group: str, position: Position) -> None:
+        offset = TopicPartition(position.topic, position.partition, position.offset, position.state)
+        with self._plain_consumer(group) as consumer:
+            consumer.commit(offsets=[offset], asynchronous=False)
+
+    def committed(self, group: str, topic: str, partition: int) -> Position | None:
+        with self._plain_consumer(group) as consumer:
+            [found] = consumer.committed([TopicPartition(topic, partition)], ANSWER_TIMEOUT_S)
+        if found.offset < 0:
+            return None
+        return Position(topic, partition, found.offset, found.metadata or "")
+
+    def expel_all(self, group: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        try:
+            members = admin.describe_groups([group])[group]["members"]
+            admin.remove_group_members(
+                group, [MemberToRemove(member_id=member["member_id"]) for member in members]
+            )
+        finally:
+            admin.close()
+
+    def _create(self, topic: str, partitions: int) -> bool:
+        """False while a topic of that name is still being deleted."""
+        try:
+            self._admin.create_topics([NewTopic(topic, partitions)])[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
+        return True
+
+    def _plain_consumer(self, group: str) -> Consumer:
+        return Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group})
+
+
+def _produce(producer: Producer, topic: str, records: Sequence[Written]) -> None:
+    errors = []
+    for record in records:
+        producer.produce(
+            topic,
+            record.value,
+            partition=record.partition,
+            headers=[(HEADER_NAME, record.header)] if record.header is not None else None,
+            on_delivery=lambda error, _: errors.append(error) if error else None,
+        )
+    assert producer.flush(ANSWER_TIMEOUT_S) == 0
+    assert errors == []
