@@ -26,6 +26,11 @@ from onceflow.pipeline.values import (
 )
 
 
+def _without_default(schema: dict[str, JsonValue]) -> None:
+    """The default is a number of milliseconds, which is not how the file would say it."""
+    del schema["default"]
+
+
 class Pipeline(Block):
     """A job: sources, one transformation, one sink."""
 
@@ -59,11 +64,11 @@ class Pipeline(Block):
         description="Instead of `query`: a Python function `module:function` that takes each"
         " source's DataFrame as the parameter of the view's name and returns one DataFrame.",
     )
-    sink: Sink = Field(description="The output.")
+    sink: Sink = Field(description="Where results go, and how.")
     trigger_ms: DurationMs = Field(
         default=0,
         alias="trigger",
-        json_schema_extra=lambda schema: schema.pop("default"),
+        json_schema_extra=_without_default,
         description="Shortest time from the start of one batch to the next. Left out: as soon as"
         " possible.",
     )

@@ -1,0 +1,78 @@
+"""The entry point: finds the command, runs it, and turns an error into one message and a code.
+
+Command modules import what they need inside their functions: `onceflow --help` answers at once and
+needs neither Spark nor a Kafka client.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+import typer
+
+from onceflow.errors import InvariantError, OnceflowError
+
+COMMANDS = ("validate",)
+"""Modules of this package, in the order of the help. Each has `register(app)`."""
+
+TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
+"""Set to anything, unexpected errors show their whole traceback."""
+MAX_FRAMES = 4
+"""Innermost calls that the message of an unexpected error names."""
+INTERRUPTED = 130
+"""Exit code of shells for Ctrl-C."""
+
+
+def build_app() -> typer.Typer:
+    """The application with every command."""
+    app = typer.Typer(
+        name="onceflow",
+        help="Exactly-once streaming from Kafka, through Spark SQL, to Kafka.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for name in COMMANDS:
+        import_module(f"onceflow.cli.{name}").register(app)
+    app.command("version")(version)
+    return app
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed_version("onceflow"))
+
+
+def main() -> None:
+    """Run the command line. Ends the process with one of the exit codes of `onceflow.errors`."""
+    try:
+        build_app()()
+    except OnceflowError as error:
+        _end(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+    except Exception as error:  # noqa: BLE001  whatever arrives here is our bug
+        if os.environ.get(TRACEBACK_VARIABLE):
+            traceback.print_exc()
+        _end(_unexpected(error), InvariantError.exit_code)
+
+
+def _end(message: str, exit_code: int) -> None:
+    typer.echo(f"onceflow: {message}", err=True)
+    sys.exit(exit_code)
+
+
+def _unexpected(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
+    places = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
+    return (
+        f"unexpected {type(error).__name__}: {error}\n"
+        f"  at {places}\n"
+        f"  This is a bug in Onceflow. {TRACEBACK_VARIABLE}=1 shows the whole traceback."
+    )

@@ -1,0 +1,35 @@
+"""Options that several commands share, and the settings that follow from them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from onceflow.config import Settings
+
+BootstrapServers = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", help="Brokers to begin with: host:port, comma separated."),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="Settings of the process. Default: onceflow.yaml, if it exists."),
+]
+FileOnly = Annotated[
+    bool, typer.Option("--file-only", help="Check the file alone: quick, and needs no Spark.")
+]
+
+
+def settings_of(bootstrap_servers: str | None = None, config: Path | None = None) -> Settings:
+    """The settings of this process under these options.
+
+    Raises:
+        ConfigError: lists every fault in file, environment and command line.
+    """
+    from onceflow.config import load_settings
+
+    return load_settings(os.environ, {"bootstrap_servers": bootstrap_servers}, config)

@@ -1,0 +1,145 @@
+"""`onceflow validate`: everything that can be known about pipeline files without running them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onceflow.cli.options import ConfigFile, FileOnly, settings_of
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, fault_fields, print_json
+from onceflow.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from onceflow.pipeline.analysis import Analysis
+    from onceflow.pipeline.loader import PipelineFile
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about one file.
+
+    Args:
+        path: as given.
+        faults: why it cannot run; empty if it can.
+        warnings: what may go wrong although it runs.
+        is_analysed: whether Spark has looked at the query.
+    """
+
+    path: Path
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+    is_analysed: bool = False
+
+    def to_json(self) -> Mapping[str, Any]:
+        """As the JSON output shows it."""
+        return {
+            "file": str(self.path),
+            "valid": not self.faults,
+            "analysed": self.is_analysed,
+            "faults": [fault_fields(fault) for fault in self.faults],
+            "warnings": [fault_fields(warning) for warning in self.warnings],
+        }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("validate")(validate)
+
+
+def validate(
+    files: Annotated[list[Path] | None, typer.Argument(help="Pipeline files.")] = None,
+    output: OutputOption = None,
+    file_only: FileOnly = False,
+    config: ConfigFile = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of pipeline files instead.")
+    ] = False,
+) -> None:
+    """Check pipeline files without running them. Exits with 2 if any of them has a fault."""
+    if schema:
+        from onceflow.pipeline.schema import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2))
+        return
+    if not files:
+        raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
+    verdicts = list(_verdicts(files, file_only=file_only, config=config))
+    if chosen(output) is OutputFormat.JSON:
+        print_json([verdict.to_json() for verdict in verdicts])
+    else:
+        for verdict in verdicts:
+            _show(verdict)
+    if any(verdict.faults for verdict in verdicts):
+        raise typer.Exit(ConfigError.exit_code)
+
+
+@contextmanager
+def analysis_session(name: str, config: Path | None) -> Iterator[SparkSession]:
+    """A session that is only used to analyse, under the settings of a real run.
+
+    Raises:
+        ConfigError: the settings are wrong, or Spark cannot be started.
+    """
+    from onceflow.runtime.session import SessionSettings, open_session
+
+    spark = settings_of(config=config).spark
+    settings = SessionSettings(**{**spark.model_dump(), "master": "local[1]"})
+    session = open_session(name, settings, checkpoint="")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def has_spark() -> bool:
+    """Whether PySpark is installed."""
+    return find_spec("pyspark") is not None
+
+
+def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) -> Iterator[Verdict]:
+    from onceflow.pipeline.loader import load_pipeline
+
+    loaded: list[PipelineFile] = []
+    for path in paths:
+        try:
+            loaded.append(load_pipeline(path))
+        except ConfigError as error:
+            yield Verdict(path, error.faults or (Fault(str(error)),))
+    if file_only or not has_spark():
+        yield from (Verdict(file.path) for file in loaded)
+    elif loaded:
+        with analysis_session("validate", config) as spark:
+            yield from (_analysed(spark, file) for file in loaded)
+
+
+def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
+    from onceflow.pipeline.analysis import analyse
+
+    try:
+        analysis: Analysis = analyse(spark, file)
+    except ConfigError as error:
+        return Verdict(file.path, error.faults or (Fault(str(error)),), is_analysed=True)
+    return Verdict(file.path, warnings=analysis.warnings, is_analysed=True)
+
+
+def _show(verdict: Verdict) -> None:
+    if verdict.faults:
+        word = typer.style(f"{len(verdict.faults)} faults", fg="red")
+    elif verdict.is_analysed:
+        word = typer.style("valid", fg="green")
+    else:
+        word = typer.style("valid as far as the file goes; its query was not analysed", fg="green")
+    typer.echo(f"{verdict.path}: {word}")
+    for fault in verdict.faults:
+        typer.echo(f"  - {fault}")
+    for warning in verdict.warnings:
+        typer.echo(f"  - {typer.style('warning', fg='yellow')}: {warning}")

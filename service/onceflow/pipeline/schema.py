@@ -1,0 +1,65 @@
+"""The JSON Schema of the pipeline file, and the tables of its reference page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from onceflow.pipeline.keys import Key, KeyIndex
+from onceflow.pipeline.model import Pipeline
+
+_TYPES: Mapping[str, str] = {
+    "string": "text",
+    "integer": "whole number",
+    "array": "list",
+    "object": "mapping",
+    "boolean": "true or false",
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema that editors complete and check pipeline files with."""
+    schema = Pipeline.model_json_schema(by_alias=True)
+    _drop_titles(schema)
+    return schema | {"title": "Onceflow pipeline"}
+
+
+def reference_table() -> str:
+    """Every key with its type, default and meaning, as a Markdown table."""
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    rows += (_row(key) for key in KeyIndex.of_model(Pipeline) if "description" in key.schema)
+    return "\n".join(rows) + "\n"
+
+
+def _row(key: Key) -> str:
+    name = ".".join("<view>" if part == "*" else part for part in key.path)
+    default = key.schema.get("default")
+    shown = "**required**" if key.is_required else "" if default is None else f"`{default}`"
+    return f"| `{name}` | {_type(key.schema)} | {shown} | {key.schema['description']} |"
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    choices = [choice for choice in schema.get("anyOf", (schema,)) if choice.get("type") != "null"]
+    found = choices[0]
+    if "enum" in found:
+        return ", ".join(f"`{value}`" for value in found["enum"])
+    if "const" in found:
+        return f"`{found['const']}`"
+    if "oneOf" in found:
+        return "text or mapping"
+    return _TYPES[found.get("type", "object")]
+
+
+def _drop_titles(node: object) -> None:
+    """Pydantic titles everything with its Python name, which nobody writes."""
+    for child in _children(node):
+        if isinstance(child, dict) and isinstance(child.get("title"), str):
+            del child["title"]
+        _drop_titles(child)
+
+
+def _children(node: object) -> Iterator[object]:
+    if isinstance(node, dict):
+        yield from node.values()
+    elif isinstance(node, list):
+        yield from node
