@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tests.support.history import Written
@@ -54,7 +55,7 @@ def ledger_faults(heads: Sequence[dict[str, Any]], written: Sequence[Written]) -
     recorded = {int(p): last for p, (_, last) in heads[-1]["sink"]["sequence"].items()}
     if {p: n for p, n in recorded.items() if n} != tail:
         faults.append(f"newest head says {recorded}, the topic ends at {tail}")
-    for before, after in zip(heads, heads[1:], strict=False):
+    for before, after in pairwise(heads):
         if after["generation"] != before["generation"] or after["note"]:
             continue
         if after["batch_id"] not in (before["batch_id"] + 1, -1):

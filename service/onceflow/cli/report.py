@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from onceflow.app import Report
+from onceflow.runtime.progress import Report
 from onceflow.clock import Clock
 
 REFRESH_PER_SECOND = 4

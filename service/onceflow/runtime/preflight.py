@@ -5,7 +5,7 @@ What would break the guarantee is refused; what only weakens it is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.clock import Deadline
@@ -60,7 +60,8 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
         ConfigError: nobody answers, or something would break the guarantee; lists every fault.
     """
     alive = broker.brokers(deadline)
-    faults = [*_transaction_faults(broker, alive, needs, deadline)]
+    config = broker.broker_config(deadline)
+    faults = [*transaction_faults(config, alive), *_timeout_faults(config, needs)]
     faults += _input_faults(broker, needs, deadline)
     faults += _group_faults(broker, needs, deadline)
     output = broker.topic(needs.output, deadline)
@@ -83,11 +84,9 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     return PreflightReport(partitions, create, warnings)
 
 
-def _transaction_faults(
-    broker: Broker, alive: int, needs: TopicNeeds, deadline: Deadline
-) -> list[Fault]:
-    config = broker.broker_config(deadline)
-    faults = [
+def transaction_faults(config: Mapping[str, str], alive: int) -> list[Fault]:
+    """Settings of a broker under which no transaction can ever begin."""
+    return [
         Fault(
             f"{config[name]} with {alive} broker(s): no transaction can ever begin",
             where=name,
@@ -97,16 +96,19 @@ def _transaction_faults(
         for name in ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
         if int(config.get(name, "1")) > alive
     ]
+
+
+def _timeout_faults(config: Mapping[str, str], needs: TopicNeeds) -> list[Fault]:
     longest_ms = int(config.get("transaction.max.timeout.ms", needs.transaction_timeout_ms))
-    if needs.transaction_timeout_ms > longest_ms:
-        faults.append(
-            Fault(
-                f"the broker allows transactions of {longest_ms} ms",
-                where="transaction.max.timeout.ms",
-                expected=f"at least {needs.transaction_timeout_ms}",
-            )
+    if needs.transaction_timeout_ms <= longest_ms:
+        return []
+    return [
+        Fault(
+            f"the broker allows transactions of {longest_ms} ms",
+            where="transaction.max.timeout.ms",
+            expected=f"at least {needs.transaction_timeout_ms}",
         )
-    return faults
+    ]
 
 
 def _input_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list[Fault]:

@@ -1,0 +1,185 @@
+"""A driver without Spark: the product's take-over, lanes and committer, with batches made by hand.
+
+Lets a test hold a driver still between any two steps, which a process can't be made to do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.contracts.connector import Connection, find_connector
+from onceflow.contracts.sink import Incarnation
+from onceflow.protocol.compare import CheckpointFacts, Comparison, compare
+from onceflow.protocol.digest import Row, digest_of
+from onceflow.protocol.identity import BatchKey, FencingToken, Layout, pipeline_tag
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts
+from onceflow.protocol.proposal import BatchProposal
+from onceflow.protocol.record import HeaderPacker
+from onceflow.protocol.takeover import Claimant
+from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools, Payload
+from onceflow.runtime.lanes import LanePool, LaneSettings
+from onceflow.runtime.registration import Registration, Repairs, settle
+from onceflow.runtime.rows import SortedBatch, number_records
+from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+
+PARTITIONS = 2
+QUERY_ID = "query-1"
+TIMEOUT_S = 30.0
+NOW_MS = SystemClock().unix_ms()
+"""The batches' clock; far from now, retention would delete what was just written."""
+Wrap = Callable[[Incarnation], Incarnation]
+
+
+@dataclass
+class Driver:
+    """One instance of the service, as far as Kafka can see it.
+
+    Args:
+        bootstrap_servers: where.
+        pipeline: whom it writes for.
+        output_topic: with PARTITIONS partitions; must exist.
+        lanes: of its layout.
+        wrap: put around every incarnation, to inject faults.
+        facts: what its checkpoint says.
+    """
+
+    bootstrap_servers: str
+    pipeline: str
+    output_topic: str
+    lanes: int = 3
+    wrap: Wrap = lambda incarnation: incarnation
+    facts: Callable[[HeadEntry | None], CheckpointFacts] = lambda head: CheckpointFacts(
+        head.batch.query_id if head else QUERY_ID,
+        head.batch.batch_id if head else -1,
+        head.batch.batch_id if head else -1,
+    )
+    clock: Clock = field(default_factory=SystemClock)
+    transaction_timeout_s: float = TIMEOUT_S
+    head: HeadEntry | None = None
+
+    def __post_init__(self) -> None:
+        self.run_id = str(uuid.uuid4())
+        self.connector = find_connector("kafka")
+        self._stack = ExitStack()
+        self.ledger = self.connector.ledger(self.pipeline, self._connection())
+        self._stack.callback(self.ledger.close)
+        self.takeover: Takeover | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def take_over(self) -> Takeover:
+        """Claim, fence, compare, register."""
+        self.ledger.create(2, self._deadline())
+        claimant = Claimant(self.run_id, "test", self.clock.unix_ms(), Layout(1, self.lanes))
+        self.takeover = take_over(
+            TakeoverPlan(
+                self.pipeline,
+                claimant,
+                self.open_incarnation,
+                self.ledger,
+                self._compare,
+                self.clock,
+                TIMEOUT_S,
+            )
+        )
+        self._open_committer(self.takeover)
+        wanted = Registration(
+            self.pipeline,
+            QUERY_ID,
+            self.output_topic,
+            PARTITIONS,
+            Layout(1, self.lanes),
+            "plan",
+        )
+        self.head = settle(self.takeover, wanted, Repairs(_nothing, _same), self.committer)
+        return self.takeover
+
+    def commit(self, batch_id: int, values: Sequence[bytes]) -> HeadEntry:
+        """Write a batch of `values`, spread over the partitions."""
+        assert self.head is not None
+        rows: list[Row] = sorted((i % PARTITIONS, b"k", v) for i, v in enumerate(values))
+        counts = {p: sum(r[0] == p for r in rows) for p in {r[0] for r in rows}}
+        plan = BatchPlan(
+            {"s": {self.output_topic: {0: (batch_id * 10, batch_id * 10 + 10)}}}, 0, NOW_MS
+        )
+        batch = SortedBatch(rows, counts, digest_of(rows))
+        token = self.takeover.owner.token if self.takeover else FencingToken(0)
+        entry = replace(
+            self.head,
+            batch=BatchKey(QUERY_ID, batch_id),
+            token=token,
+            run_id=self.run_id,
+            plan=plan,
+            sink=self.head.sink.advanced(counts),
+            records=RecordCounts(read=10, written=len(rows)),
+            digest=batch.digest,
+        )
+        headers = HeaderPacker(
+            pipeline_tag=pipeline_tag(self.pipeline),
+            generation=self.head.generation,
+            plan_tag=plan.tag(),
+            batch_id=batch_id,
+        )
+        records = number_records(batch, self.head.sink, headers, NOW_MS)
+        payload = Payload(self.output_topic, records, {(self.output_topic, 0): batch_id * 10 + 10})
+        is_replay = self.head.batch == entry.batch
+        self.committer.commit(BatchProposal(entry), self.head, payload)
+        if not is_replay:
+            self.head = entry
+        return self.head
+
+    def open_incarnation(self, transactional_id: str) -> Incarnation:
+        return self.wrap(self.connector.incarnation(transactional_id, self._connection()))
+
+    def _open_committer(self, takeover: Takeover) -> None:
+        pool_ledger = self.connector.ledger(self.pipeline, self._connection())
+        self._stack.callback(pool_ledger.close)
+        self.pool = LanePool(
+            LaneSettings(
+                self.pipeline,
+                Layout(1, self.lanes),
+                self.run_id,
+                self.open_incarnation,
+                pool_ledger,
+                self.clock,
+                TIMEOUT_S,
+            )
+        )
+        self._stack.callback(self.pool.close)
+        self.pool.start(takeover.lanes)
+        timeouts = CommitTimeouts(self.transaction_timeout_s, TIMEOUT_S)
+        self.committer = Committer(
+            CommitTools(self.pipeline, self.run_id, self.pool, self.ledger, self.clock, timeouts)
+        )
+
+    def _compare(self, head: HeadEntry | None) -> Comparison:
+        return compare(self.facts(head), head)
+
+    def _connection(self) -> Connection:
+        return Connection(self.bootstrap_servers, {"transaction.timeout.ms": "10000"})
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.clock, TIMEOUT_S)
+
+
+def _nothing(head: HeadEntry) -> None:
+    return None
+
+
+def _same(head: HeadEntry) -> HeadEntry:
+    return head

@@ -1,0 +1,97 @@
+"""Incarnations that misbehave on purpose, wrapped around real ones. Each tells that it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from onceflow.clock import Deadline
+from onceflow.contracts.sink import Incarnation, OutputRecord
+from onceflow.errors import AbortableError, DeadlineError, FencedError, OutcomeUnknownError
+
+
+@dataclass
+class Faults:
+    """What shall go wrong at the next commit of a lane, and how often it did.
+
+    Args:
+        before_commit: called in place of the request's way to the broker.
+        loses_answer: the commit happens; nobody hears of it.
+        loses_request: the commit does not happen; nobody hears of that either.
+        answers_fenced: the commit happens, and a retry of it is answered "fenced".
+        refuses_records: the first half of the records is sent, then produce() fails.
+        dies_on_lanes: lanes are never initialised, as if the process had died before.
+    """
+
+    before_commit: Callable[[], None] | None = None
+    loses_answer: int = 0
+    loses_request: int = 0
+    answers_fenced: int = 0
+    refuses_records: int = 0
+    dies_on_lanes: int = 0
+    fired: list[str] = field(default_factory=list)
+
+    def wrap(self, incarnation: Incarnation) -> Incarnation:
+        return FaultyIncarnation(incarnation, self)
+
+    def take(self, name: str) -> bool:
+        left = getattr(self, name)
+        if left:
+            setattr(self, name, left - 1)
+            self.fired.append(name)
+        return bool(left)
+
+
+class FaultyIncarnation:
+    """Delegates to a real incarnation, except where a fault is due. Owner ids are left alone."""
+
+    def __init__(self, inner: Incarnation, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._is_lane = not inner.transactional_id.endswith(".owner")
+
+    @property
+    def transactional_id(self) -> str:
+        return self._inner.transactional_id
+
+    def initialise(self, deadline: Deadline) -> None:
+        if self._is_lane and self._faults.take("dies_on_lanes"):
+            raise DeadlineError("died before the fence, on purpose")
+        self._inner.initialise(deadline)
+
+    def begin(self) -> None:
+        self._inner.begin()
+
+    def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+        queued = list(records)
+        if self._is_lane and queued and self._faults.take("refuses_records"):
+            self._inner.send(topic, queued[: len(queued) // 2], deadline)
+            raise AbortableError("produce() failed on purpose")
+        return self._inner.send(topic, queued, deadline)
+
+    def send_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
+    ) -> None:
+        self._inner.send_offsets(group, offsets, deadline)
+
+    def commit(self, deadline: Deadline) -> None:
+        if not self._is_lane:
+            self._inner.commit(deadline)
+            return
+        if self._faults.before_commit is not None:
+            act, self._faults.before_commit = self._faults.before_commit, None
+            self._faults.fired.append("before_commit")
+            act()
+        if self._faults.take("loses_request"):
+            raise OutcomeUnknownError("the request was lost on purpose")
+        self._inner.commit(deadline)
+        if self._faults.take("loses_answer"):
+            raise OutcomeUnknownError("the answer was lost on purpose")
+        if self._faults.take("answers_fenced"):
+            raise FencedError("a retried EndTxn was answered on purpose")
+
+    def abort(self, deadline: Deadline) -> None:
+        self._inner.abort(deadline)
+
+    def discard(self) -> None:
+        self._inner.discard()
