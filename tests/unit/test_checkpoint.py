@@ -65,7 +65,7 @@ def test_ranges_run_from_the_batch_before(checkpoint: Checkpoint, tmp_path: Path
     log_batch(tmp_path / "ck", 0, {"0": 10})
     log_batch(tmp_path / "ck", 1, {"0": 25})
     assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 25)}}}, 5, 9)
-    assert checkpoint.facts().ranges == {1: {"s": {"t": {0: (10, 25)}}}}
+    assert checkpoint.facts().plans == {1: checkpoint.plan(1)}
 
 
 def test_the_checkpoint_of_another_pipeline_is_refused(tmp_path: Path) -> None:

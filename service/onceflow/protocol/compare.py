@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from onceflow.errors import CorruptionError, LineageError, OnceflowError
-from onceflow.protocol.ledger import (
-    NOTHING_COMMITTED,
-    HeadEntry,
-    SourceRanges,
-    sources_to_json,
-)
+from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry
+from onceflow.protocol.proposal import plan_difference, range_difference
 
 
 class Remedy(Enum):
@@ -50,20 +46,17 @@ class CheckpointFacts:
         query_id: of its `metadata` file; None if there is no checkpoint.
         planned: P, newest batch of the offset log; -1 if none.
         done: C, newest batch of the commit log; -1 if none.
-        ranges: what the batches P and C read, as far as the offset log still tells.
+        plans: what Spark pinned for the batches P and C, as far as the offset log still tells.
     """
 
     query_id: str | None
     planned: int = NOTHING_COMMITTED
     done: int = NOTHING_COMMITTED
-    ranges: Mapping[int, SourceRanges] | None = None
+    plans: Mapping[int, BatchPlan] | None = None
 
-    def contradicts(self, head: HeadEntry) -> bool:
-        """Whether the plan of `head`'s batch in the offset log differs from what was committed."""
-        planned = (self.ranges or {}).get(head.batch.batch_id)
-        if planned is None:
-            return False
-        return sources_to_json(planned) != sources_to_json(head.plan.sources)
+    def plan_like(self, head: HeadEntry) -> BatchPlan:
+        """The plan of `head`'s batch in the offset log; the committed one if it tells none."""
+        return (self.plans or {}).get(head.batch.batch_id, head.plan)
 
 
 @dataclass(frozen=True)
@@ -175,21 +168,25 @@ def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison
     if committed == done:
         return _compare_done(checkpoint, head)
     if committed == done + 1 == planned:
-        if checkpoint.contradicts(head):
+        # Watermark and clock count, too: the replay must be the batch that was committed.
+        if plan_difference(head.plan, checkpoint.plan_like(head)):
             return Comparison(Decision.REPAIR_PLAN)
         return Comparison(Decision.GO_ON)
     return _behind(checkpoint, head)
 
 
 def _compare_done(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
-    if not checkpoint.contradicts(head):
+    """Only ranges count: nothing reads the watermark and the clock of a batch that is done."""
+    difference = range_difference(head.plan.sources, checkpoint.plan_like(head).sources)
+    if difference is None:
         return Comparison(Decision.GO_ON)
+    expected, found = difference
     return _halt(
         CorruptionError(
             "two drivers raced on this checkpoint, and the other one's plan is in the offset log",
             subject=f"offsets/{head.batch.batch_id}",
-            expected="the source ranges that the ledger committed",
-            found="other ranges",
+            expected=f"what the ledger committed: {expected}",
+            found=found,
             then="halting, since the state may hold other input than the output; a new generation"
             " on another checkpoint is safe, `adopt` takes the ledger's ranges",
         ),

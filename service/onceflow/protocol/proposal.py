@@ -13,7 +13,6 @@ from onceflow.protocol.ledger import (
     BatchPlan,
     HeadEntry,
     SourceRanges,
-    sources_to_json,
 )
 
 
@@ -88,8 +87,8 @@ class HeadProposal:
 
 def plan_difference(expected: BatchPlan, found: BatchPlan) -> tuple[str, str] | None:
     """The first thing in which two plans of one batch differ, as (expected, found)."""
-    if sources_to_json(expected.sources) != sources_to_json(found.sources):
-        return _first_difference(expected.sources, found.sources)
+    if difference := range_difference(expected.sources, found.sources):
+        return difference
     if expected.event_watermark_ms != found.event_watermark_ms:
         return (
             f"event watermark {expected.event_watermark_ms} ms",
@@ -103,6 +102,16 @@ def plan_difference(expected: BatchPlan, found: BatchPlan) -> tuple[str, str] | 
     return None
 
 
+def range_difference(expected: SourceRanges, found: SourceRanges) -> tuple[str, str] | None:
+    """The first partition of which two plans read different offsets, as (expected, found)."""
+    wanted, got = _flat(expected), _flat(found)
+    places = [place for place in wanted.keys() | got.keys() if wanted.get(place) != got.get(place)]
+    if not places:
+        return None
+    place = min(places)
+    return _range_text(place, wanted.get(place)), _range_text(place, got.get(place))
+
+
 def _flat(sources: SourceRanges) -> dict[tuple[str, str, int], tuple[int, int]]:
     return {
         (name, topic, partition): bounds
@@ -110,12 +119,6 @@ def _flat(sources: SourceRanges) -> dict[tuple[str, str, int], tuple[int, int]]:
         for topic, ranges in topics.items()
         for partition, bounds in ranges.items()
     }
-
-
-def _first_difference(expected: SourceRanges, found: SourceRanges) -> tuple[str, str]:
-    wanted, got = _flat(expected), _flat(found)
-    place = min(p for p in wanted.keys() | got.keys() if wanted.get(p) != got.get(p))
-    return _range_text(place, wanted.get(place)), _range_text(place, got.get(place))
 
 
 def _range_text(place: tuple[str, str, int], bounds: tuple[int, int] | None) -> str:

@@ -106,8 +106,8 @@ class Checkpoint:
         if query_id is None:
             return CheckpointFacts(None)
         planned, done = self._newest("offsets"), self._newest("commits")
-        ranges = {n: self.plan(n).sources for n in {planned, done} if self._has_plan(n)}
-        return CheckpointFacts(query_id, planned, done, ranges)
+        plans = {n: self.plan(n) for n in {planned, done} if self._has_plan(n)}
+        return CheckpointFacts(query_id, planned, done, plans)
 
     def is_done(self, batch_id: int) -> bool:
         """Whether Spark has logged a batch as done; true for none at all."""
