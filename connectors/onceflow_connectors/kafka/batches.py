@@ -1,0 +1,80 @@
+"""From records of Kafka to the Arrow batches that a source yields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from onceflow.contracts.source import META_COLUMNS, SourceSpec
+from onceflow.errors import ConfigError, RecordError
+from onceflow_connectors.kafka.decoders import decode, decoder_for
+from onceflow_connectors.kafka.decoders.values import PayloadError
+
+
+def _timestamp_us(record: Message) -> int | None:
+    _, timestamp_ms = record.timestamp()
+    return timestamp_ms * 1000 if timestamp_ms >= 0 else None
+
+
+_META: Mapping[str, Callable[[Message], object]] = {
+    "_key": lambda record: record.key(),
+    "_topic": lambda record: record.topic(),
+    "_partition": lambda record: record.partition(),
+    "_offset": lambda record: record.offset(),
+    "_timestamp": _timestamp_us,
+}
+"""Where the columns of `META_COLUMNS` come from."""
+
+
+class BatchBuilder:
+    """Makes Arrow batches with exactly the schema of a spec.
+
+    Args:
+        spec: of the source.
+    """
+
+    def __init__(self, spec: SourceSpec) -> None:
+        _check_meta_columns(spec)
+        self._schema = spec.schema
+        self._payload = [name for name in spec.schema.names if name not in META_COLUMNS]
+        self._decoder = decoder_for(spec)
+
+    def batch(self, records: Sequence[Message]) -> pa.RecordBatch:
+        """Decode records. Payloads are looked at only if a column comes from them.
+
+        Raises:
+            RecordError: a payload cannot be decoded; names its place.
+        """
+        columns = self._payload_columns(records) if self._payload else {}
+        for name in self._schema.names:
+            if name in _META:
+                values = [_META[name](record) for record in records]
+                columns[name] = pa.array(values, META_COLUMNS[name])
+        arrays = [columns[name] for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _payload_columns(self, records: Sequence[Message]) -> dict[str, pa.Array]:
+        try:
+            arrays = decode(self._decoder, [record.value() for record in records])
+        except PayloadError as error:
+            bad = records[error.index]
+            raise RecordError(
+                "a record cannot be decoded",
+                subject=f"offset {bad.offset()} of {bad.topic()}-{bad.partition()}",
+                found=error.reason,
+                then="stopping; nothing of this batch was written",
+            ) from error
+        return dict(zip(self._payload, arrays, strict=True))
+
+
+def _check_meta_columns(spec: SourceSpec) -> None:
+    for field in spec.schema:
+        if field.name in META_COLUMNS and field.type != META_COLUMNS[field.name]:
+            raise ConfigError(
+                "a column that comes from the record itself has another type",
+                subject=f"{field.name} of source {spec.name}",
+                expected=str(META_COLUMNS[field.name]),
+                found=str(field.type),
+            )

@@ -1,0 +1,80 @@
+"""Payloads to Arrow columns, many records at once. One module for each format.
+
+A decoder takes a chunk as a whole or not at all. If it refuses, the chunk is halved again and
+again, so that one bad record costs a dozen look-ups and is named by its place. For this, what a
+decoder makes of a record must not depend on the records around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from onceflow.contracts.source import META_COLUMNS, SourceSpec
+from onceflow.errors import ConfigError
+from onceflow_connectors.kafka.decoders.avro_format import AvroDecoder
+from onceflow_connectors.kafka.decoders.csv_format import CsvDecoder
+from onceflow_connectors.kafka.decoders.json_format import JsonDecoder
+from onceflow_connectors.kafka.decoders.plain_format import BinaryDecoder, TextDecoder
+from onceflow_connectors.kafka.decoders.values import PayloadError
+
+Payloads: TypeAlias = Sequence[bytes | None]
+
+
+class Decoder(Protocol):
+    """Decodes payloads of one format."""
+
+    def columns(self, payloads: Payloads) -> Sequence[pa.Array]:
+        """One array for each payload column of the spec, in its order and with its type.
+
+        Raises:
+            PayloadError: at least one payload cannot be decoded; if it is the only one, why.
+        """
+
+
+_DECODERS: Mapping[str, Callable[[SourceSpec, pa.Schema], Decoder]] = {
+    "json": lambda _, schema: JsonDecoder(schema),
+    "csv": lambda spec, schema: CsvDecoder(schema, spec.format_options),
+    "text": lambda _, schema: TextDecoder(schema),
+    "binary": lambda _, schema: BinaryDecoder(schema),
+    "avro": lambda spec, schema: AvroDecoder(schema, spec.format_options),
+}
+
+
+def decoder_for(spec: SourceSpec) -> Decoder:
+    """The decoder of a spec's payload columns.
+
+    Raises:
+        ConfigError: the format is unknown, or its options or columns do not fit.
+    """
+    if spec.format not in _DECODERS:
+        raise ConfigError(
+            "unknown format",
+            subject=spec.name,
+            expected=f"one of {', '.join(sorted(_DECODERS))}",
+            found=spec.format,
+        )
+    payload = pa.schema([field for field in spec.schema if field.name not in META_COLUMNS])
+    return _DECODERS[spec.format](spec, payload)
+
+
+def decode(decoder: Decoder, payloads: Payloads) -> Sequence[pa.Array]:
+    """Decode all payloads.
+
+    Raises:
+        PayloadError: names the first bad one by its index.
+    """
+    try:
+        return decoder.columns(payloads)
+    except PayloadError:
+        if len(payloads) == 1:
+            raise
+    middle = len(payloads) // 2
+    first = decode(decoder, payloads[:middle])
+    try:
+        second = decode(decoder, payloads[middle:])
+    except PayloadError as error:
+        raise PayloadError(error.reason, middle + error.index) from error.__cause__
+    return [pa.concat_arrays(halves) for halves in zip(first, second, strict=True)]

@@ -1,0 +1,68 @@
+"""The block `kafka:` of a source, as the connector understands it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Any
+
+from onceflow.errors import ConfigError
+from onceflow_connectors.kafka.origin import Selection
+
+
+class Edge(Enum):
+    """An end of the log at which a new pipeline may start."""
+
+    EARLIEST = auto()
+    LATEST = auto()
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What to read, and where to start.
+
+    Args:
+        selection: of topics.
+        starting: an end of the log, or a timestamp in unix milliseconds.
+    """
+
+    selection: Selection
+    starting: Edge | int
+
+    @classmethod
+    def parse(cls, source: str, options: Mapping[str, Any]) -> SourceOptions:
+        """Understand the options of a `SourceSpec`.
+
+        Args:
+            source: name, for messages.
+            options: `topics` or `pattern`, and `starting`.
+
+        Raises:
+            ConfigError: they do not name topics, or `starting` is none of its forms.
+        """
+        topics, pattern = options.get("topics"), options.get("pattern")
+        if (topics is None) == (pattern is None):
+            raise ConfigError(
+                "which topics to read is not clear",
+                subject=f"source {source}",
+                expected="either topics or a pattern",
+            )
+        selection = Selection(None, pattern) if pattern else Selection(tuple(topics or ()))
+        return cls(selection, _starting(source, options.get("starting", "earliest")))
+
+
+def _starting(source: str, value: object) -> Edge | int:
+    if value in {"earliest", "latest"}:
+        return Edge[str(value).upper()]
+    try:
+        instant = datetime.fromisoformat(value["timestamp"])  # type: ignore[index]
+    except (TypeError, KeyError, ValueError) as error:
+        raise ConfigError(
+            "unreadable `starting`",
+            subject=f"source {source}",
+            expected="earliest, latest, or a timestamp in ISO 8601",
+            found=repr(value),
+        ) from error
+    return int(instant.replace(tzinfo=instant.tzinfo or UTC).timestamp() * 1000)

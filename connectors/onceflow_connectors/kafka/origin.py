@@ -1,0 +1,219 @@
+"""What the Kafka source asks the brokers: topics and their ids, ends, starts, offsets at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ListOffsetsResultInfo,
+    OffsetSpec,
+    TopicDescription,
+)
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Connection
+from onceflow.errors import CorruptionError
+from onceflow_connectors.kafka.admin import RETRY_PAUSE_S, Administration, unless
+from onceflow_connectors.kafka.cut import Place
+
+ANSWER_TIMEOUT_S = 30.0
+"""For one question with all its tries: longer than brokers need to elect a leader."""
+GONE_AFTER_S = 3.0
+"""A topic that stays unknown this long is gone: a broker that has just started may not know it."""
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """A topic as it is now."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole."""
+
+    names: tuple[str, ...] | None
+    pattern: str = ""
+
+    def covers(self, name: str) -> bool:
+        """Whether a topic of this name is read."""
+        if self.names is None:
+            return re.fullmatch(self.pattern, name) is not None
+        return name in self.names
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A record, by its place in the log and in time."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Origin:
+    """Answers of the leaders.
+
+    Every method waits up to `ANSWER_TIMEOUT_S`, and raises
+
+    - `DeadlineError`: no answer in time;
+    - `ConfigError`: refused for good;
+    - `CorruptionError`: a topic that was asked for by name no longer exists.
+
+    Args:
+        connection: how to reach the brokers.
+        clock: measures the time-outs.
+    """
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._administration = Administration(connection)
+        self._clock = clock
+
+    def topics(self, selection: Selection) -> Mapping[str, TopicFacts]:
+        """Topics of the selection that exist, without Kafka's internal ones."""
+        deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
+        names = selection.names
+        if names is None:
+            names = tuple(filter(selection.covers, self._all_names(deadline)))
+        return {
+            name: TopicFacts(str(found.topic_id), len(found.partitions))
+            for name, found in sorted(self._describe(names, deadline).items())
+            if not found.is_internal
+        }
+
+    def starts(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        """The first offset that still exists."""
+        found = self._look_up(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return {place: answer.offset for place, answer in found.items()}
+
+    def ends(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        """The last stable offset: everything before it is decided."""
+        found = self._look_up(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
+        return {place: answer.offset for place, answer in found.items()}
+
+    def at_time(self, places: Iterable[Place], timestamp_ms: int) -> Mapping[Place, Spot | None]:
+        """The first record that is not older, decided or not; None where there is none."""
+        return _spots(self._look_up(places, OffsetSpec.for_timestamp(timestamp_ms)))
+
+    def newest(self, places: Iterable[Place]) -> Mapping[Place, Spot | None]:
+        """The record with the highest timestamp, decided or not; None where there is none."""
+        return _spots(self._look_up(places, OffsetSpec.max_timestamp()))  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Let go of the connection. Safe to call twice."""
+        self._administration.close()
+
+    def _look_up(
+        self,
+        places: Iterable[Place],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Mapping[Place, ListOffsetsResultInfo]:
+        """One request for all places."""
+        wanted = {TopicPartition(*place): spec for place in places}
+        names = {at.topic for at in wanted}
+        subject = ", ".join(sorted(names))
+
+        def request(
+            client: AdminClient, timeout_s: float
+        ) -> Mapping[Place, ListOffsetsResultInfo] | None:
+            answers = client.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=timeout_s
+            )
+            return {(at.topic, at.partition): answer.result() for at, answer in answers.items()}
+
+        # Without leaders: either a topic is gone, or this will pass.
+        asked = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
+        deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
+        what = "cannot look up offsets"
+        while wanted:
+            found = self._administration.ask(what, subject, asked, deadline)
+            if found is not None:
+                return found
+            self._check_existence(names)
+            deadline.check("a partition has no leader", subject=subject)
+            self._clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
+        return {}
+
+    def _check_existence(self, names: Collection[str]) -> None:
+        patience = Deadline.after(self._clock, GONE_AFTER_S)
+        while True:
+            deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
+            missing = set(names) - self._describe(names, deadline).keys()
+            if not missing:
+                return
+            if patience.is_over:
+                raise CorruptionError(
+                    "a topic that is being read no longer exists",
+                    subject=", ".join(sorted(missing)),
+                    then="halting; restore the topic, or start a new generation without it",
+                )
+            self._clock.sleep(RETRY_PAUSE_S)
+
+    def _all_names(self, deadline: Deadline) -> Collection[str]:
+        def request(client: AdminClient, timeout_s: float) -> Collection[str]:
+            return client.list_topics(timeout=timeout_s).topics.keys()
+
+        return self._administration.ask("cannot list topics", "all topics", request, deadline)
+
+    def _describe(
+        self, names: Collection[str], deadline: Deadline
+    ) -> Mapping[str, TopicDescription]:
+        """Those that exist."""
+        if not names:
+            return {}
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[str, TopicDescription]:
+            answers = client.describe_topics(
+                TopicCollection(list(names)), request_timeout=timeout_s
+            )
+            return {name: a.result() for name, a in answers.items() if not _is_unknown(a)}
+
+        subject = ", ".join(sorted(names))
+        return self._administration.ask("cannot look up topics", subject, request, deadline)
+
+
+def log_is_shorter(place: Place, expected: int, found: int) -> CorruptionError:
+    """To be raised when the log ends before what was read of it."""
+    topic, partition = place
+    return CorruptionError(
+        "the log is shorter than what was read of it",
+        subject=f"{topic}-{partition}",
+        expected=f"at least {expected} offsets",
+        found=f"a log that ends at {found}",
+        then="halting; acknowledged records were lost (unclean leader election?)",
+    )
+
+
+def check_identity(topic: str, topic_id: str, found: TopicFacts | None) -> None:
+    """The topic must be the very one that was read before.
+
+    Raises:
+        CorruptionError: it is gone, or another one has its name.
+    """
+    if found is None or found.topic_id != topic_id:
+        raise CorruptionError(
+            "a source topic was deleted" + (" and created again" if found else ""),
+            subject=topic,
+            expected=f"topic id {topic_id}",
+            found=f"topic id {found.topic_id}" if found else "no topic of this name",
+            then="halting; its offsets mean other records now: start a new generation",
+        )
+
+
+def _is_unknown(answer: Future[TopicDescription]) -> bool:
+    error = answer.exception()
+    return isinstance(error, KafkaException) and error.args[0].name() == "UNKNOWN_TOPIC_OR_PART"
+
+
+def _spots(found: Mapping[Place, ListOffsetsResultInfo]) -> Mapping[Place, Spot | None]:
+    return {
+        place: Spot(answer.offset, answer.timestamp) if answer.offset >= 0 else None
+        for place, answer in found.items()
+    }

@@ -1,0 +1,209 @@
+"""Decides how far a batch of the Kafka source reads. Lives on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import Position, SourceSpec
+from onceflow.errors import ConfigError, LineageError
+from onceflow_connectors.kafka.cut import (
+    Backlog,
+    Cut,
+    Place,
+    cut_in_proportion,
+    cut_in_time,
+)
+from onceflow_connectors.kafka.options import Edge, SourceOptions
+from onceflow_connectors.kafka.origin import (
+    Origin,
+    Selection,
+    Spot,
+    TopicFacts,
+    check_identity,
+    log_is_shorter,
+)
+from onceflow_connectors.kafka.position import TopicPosition, Topics, decode, encode
+
+METADATA_MAX_AGE_S = 5.0
+"""After this long, look for new topics and partitions again."""
+
+
+class Planner:
+    """The planning half of the Kafka source. Its memory only saves questions; no answer needs it.
+
+    Args:
+        spec: what to read.
+        connection: how to reach the brokers.
+        clock: measures time-outs and the age of metadata.
+    """
+
+    def __init__(self, spec: SourceSpec, connection: Connection, clock: Clock) -> None:
+        self._spec = spec
+        self._options = SourceOptions.parse(spec.name, spec.options)
+        self._clock = clock
+        self._origin = Origin(connection, clock)
+        self._facts: Mapping[str, TopicFacts] = {}
+        self._facts_until = Deadline.after(clock, 0.0)
+        self._frozen: Cut | None = None
+        self._newest: Position | None = None
+        self._last_cut_ms: int | None = None
+
+    def initial_position(self) -> Position:
+        """See `Source.initial_position`."""
+        selection = self._options.selection
+        facts = self._origin.topics(selection)
+        if selection.names is None and not facts:
+            raise ConfigError("no topic matches the pattern", subject=selection.pattern)
+        _check_existence(selection.names or (), facts)
+        starts = self._starting_offsets(_places(facts))
+        return encode(_entering({}, starts, facts))
+
+    def latest_position(self, start: Position, max_records: int | None) -> Position:
+        """See `Source.latest_position`."""
+        reached = decode(start)
+        self._check_selected(reached)
+        newcomers = self._newcomers(reached)
+        before = _entering(reached, newcomers, self._facts)
+        starts = _next_offsets(before)
+        known = self._frozen if self._frozen is not None else self._origin.ends(starts)
+        backlog = Backlog(starts, {place: known.get(place, at) for place, at in starts.items()})
+        _check_length(backlog)
+        self._newest = encode(_moved(before, backlog.ends))
+        if backlog.size == 0 and not newcomers:
+            return start
+        self._check_identities(before)
+        return encode(_moved(before, self._cut(backlog, max_records)))
+
+    def newest_position(self) -> Position | None:
+        """See `Source.newest_position`."""
+        return self._newest
+
+    def freeze(self) -> None:
+        """See `Source.freeze_latest`."""
+        self._frozen = self._origin.ends(_places(self._origin.topics(self._options.selection)))
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Ids of topics as they are now.
+
+        Raises:
+            ConfigError: one does not exist.
+        """
+        facts = self._origin.topics(Selection(tuple(names)))
+        _check_existence(names, facts)
+        return {topic: found.topic_id for topic, found in facts.items()}
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._origin.close()
+
+    def _starting_offsets(self, places: Sequence[Place]) -> Cut:
+        starting = self._options.starting
+        if starting is Edge.EARLIEST:
+            return self._origin.starts(places)
+        ends = self._origin.ends(places)
+        if starting is Edge.LATEST:
+            return ends
+        found = self._origin.at_time(places, starting)
+        return Backlog(self._origin.starts(places), ends).clamp(_offsets(found))
+
+    def _newcomers(self, reached: Topics) -> Cut:
+        """Partitions that no position knows yet; they enter where their log starts."""
+        if self._facts_until.is_over:
+            self._facts = {**self._facts, **self._origin.topics(self._options.selection)}
+            self._facts_until = Deadline.after(self._clock, METADATA_MAX_AGE_S)
+        known = _next_offsets(reached)
+        unknown = [place for place in _places(self._facts) if place not in known]
+        if self._frozen is not None:
+            unknown = [place for place in unknown if place in self._frozen]
+        return self._origin.starts(unknown)
+
+    def _check_identities(self, before: Topics) -> None:
+        """No topic was replaced: asked after the ends, so that they are those of these topics."""
+        self._facts = {**self._facts, **self._origin.topics(Selection(tuple(before)))}
+        for topic, at in before.items():
+            check_identity(topic, at.topic_id, self._facts.get(topic))
+
+    def _check_selected(self, reached: Topics) -> None:
+        if left_out := [name for name in reached if not self._options.selection.covers(name)]:
+            raise LineageError(
+                "the checkpoint holds topics that the source no longer reads",
+                subject=f"source {self._spec.name}",
+                found=", ".join(left_out),
+                then="nothing was read; name them again, or start a new generation",
+            )
+
+    def _cut(self, backlog: Backlog, max_records: int | None) -> Cut:
+        if max_records is None or backlog.size <= max_records:
+            return backlog.ends
+        if self._spec.lateness_ms is None:
+            return cut_in_proportion(backlog, max_records)
+        places = [place for place, at in backlog.starts.items() if at < backlog.ends[place]]
+        if self._last_cut_ms is None:
+            oldest = self._origin.at_time(places, 0).values()
+            self._last_cut_ms = min((spot.timestamp_ms for spot in oldest if spot), default=0)
+        newest = self._origin.newest(places).values()
+        newest_ms = max((spot.timestamp_ms for spot in newest if spot), default=-1)
+        cut, self._last_cut_ms = cut_in_time(
+            backlog.only(places),
+            max_records,
+            (self._last_cut_ms, newest_ms),
+            lambda at_ms: _offsets(self._origin.at_time(places, at_ms)),
+        )
+        return {**backlog.starts, **cut}
+
+
+def _check_existence(names: Sequence[str], facts: Mapping[str, TopicFacts]) -> None:
+    if missing := [name for name in names if name not in facts]:
+        raise ConfigError(
+            "a source topic does not exist",
+            subject=", ".join(missing),
+            then="create it, or correct the name",
+        )
+
+
+def _check_length(backlog: Backlog) -> None:
+    for place, start in backlog.starts.items():
+        if backlog.ends[place] < start:
+            raise log_is_shorter(place, start, backlog.ends[place])
+
+
+def _places(facts: Mapping[str, TopicFacts]) -> list[Place]:
+    return [(topic, partition) for topic in facts for partition in range(facts[topic].partitions)]
+
+
+def _offsets(found: Mapping[Place, Spot | None]) -> Mapping[Place, int | None]:
+    return {place: spot.offset if spot else None for place, spot in found.items()}
+
+
+def _next_offsets(topics: Topics) -> Cut:
+    return {
+        (topic, partition): offset
+        for topic, at in topics.items()
+        for partition, offset in at.next_offsets.items()
+    }
+
+
+def _entering(reached: Topics, newcomers: Cut, facts: Mapping[str, TopicFacts]) -> Topics:
+    """The positions before a batch: `starts` has those that have not been in one."""
+    entering = {topic: {**at.waiting} for topic, at in reached.items()} | {
+        topic: {} for topic, _ in newcomers if topic not in reached
+    }
+    for (topic, partition), offset in newcomers.items():
+        entering[topic][partition] = offset
+    return {
+        topic: replace(reached[topic], starts=starts)
+        if topic in reached
+        else TopicPosition(facts[topic].topic_id, ends={}, starts=starts)
+        for topic, starts in entering.items()
+    }
+
+
+def _moved(before: Topics, cut: Cut) -> Topics:
+    """The positions after a batch that reads up to `cut`."""
+    return {
+        topic: replace(at, ends={p: cut[topic, p] for p in at.next_offsets})
+        for topic, at in before.items()
+    }
