@@ -1,0 +1,53 @@
+"""The sink's contracts on a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.contracts.connector import Connection, TopicSpec
+from onceflow.contracts.sink import Incarnation, Ledger, OutputRecord
+from onceflow.protocol.record import HEADER_NAME
+from onceflow_connectors.kafka.broker import KafkaBroker
+from onceflow_connectors.kafka.incarnation import KafkaIncarnation
+from onceflow_connectors.kafka.ledger import KafkaLedger
+
+BUDGET_S = 20.0
+
+
+class RealSink:
+    """Implements `contract_sink.SinkKafka`."""
+
+    def __init__(self, bootstrap_servers: str, properties: Mapping[str, str] | None = None) -> None:
+        self.clock: Clock = SystemClock()
+        self.connection = Connection(bootstrap_servers, properties or {})
+        self.broker = KafkaBroker(self.connection)
+
+    def within(self, seconds: float = BUDGET_S) -> Deadline:
+        return Deadline.after(self.clock, seconds)
+
+    def incarnation(self, transactional_id: str) -> Incarnation:
+        return KafkaIncarnation(transactional_id, self.connection)
+
+    def ledger(self, pipeline: str) -> Ledger:
+        return KafkaLedger(pipeline, self.connection)
+
+    def create_topic(self, name: str, partitions: int, max_record_bytes: int) -> None:
+        # Records with the timestamps of tests would be removed for their age.
+        config = {"max.message.bytes": str(max_record_bytes), "retention.ms": "-1"}
+        self.broker.create_topic(TopicSpec(name, partitions, config=config), self.within())
+
+    def committed(self, topic: str) -> Sequence[OutputRecord]:
+        bounds = self.broker.offsets(topic, self.within())
+        ranges = {p: (start, stable) for p, (start, stable, _) in bounds.items()}
+        return [
+            OutputRecord(r.partition, r.key, r.value, r.headers.get(HEADER_NAME), r.timestamp_ms)
+            for r in self.broker.read(topic, ranges, self.within())
+        ]
+
+    def undecided(self, topic: str) -> int:
+        bounds = self.broker.offsets(topic, self.within()).values()
+        return sum(end - stable for _, stable, end in bounds)
+
+    def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
+        return self.broker.group_offsets(group, self.within())
