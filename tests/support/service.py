@@ -84,7 +84,7 @@ def started(
     environment = {k: v for k, v in os.environ.items() if k not in {CRASH_POINT, CRASH_PROOF}}
     if crash is not None:
         environment |= {CRASH_POINT: crash, CRASH_PROOF: str(folder / "crashed")}
-    command = [sys.executable, "-m", "onceflow.cli.main", "run", str(pipeline_file)]
+    command = [sys.executable, "-m", "onceflow.cli", "run", str(pipeline_file)]
     command += ["--bootstrap-servers", bootstrap_servers, *arguments]
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(

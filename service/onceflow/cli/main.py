@@ -17,7 +17,17 @@ import typer
 
 from onceflow.errors import InvariantError, OnceflowError
 
-COMMANDS = ("validate",)
+COMMANDS = ("validate", "explain", "run", "produce", "consume", "status", "ledger", "dev", "demo", "doctor")
+    "validate",
+    "run",
+    "produce",
+    "consume",
+    "status",
+    "ledger",
+    "dev",
+    "demo",
+    "doctor",
+)
 """Modules of this package, in the order of the help. Each has `register(app)`."""
 
 TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"

@@ -85,7 +85,7 @@ def run_service(
     if crash is not None:
         environment[ENVIRONMENT_VARIABLE] = f"{crash[0]}:kill:{crash[1]}"
         environment[PROOF_VARIABLE] = str(proof)
-    command = [sys.executable, "-m", "onceflow.cli.main", "run", str(pipeline_file)]
+    command = [sys.executable, "-m", "onceflow.cli", "run", str(pipeline_file)]
     command += ["--bootstrap-servers", bootstrap_servers, "--until", "caught-up"]
     process = subprocess.Popen(
         command,
