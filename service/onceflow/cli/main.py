@@ -17,8 +17,9 @@ import typer
 
 from onceflow.errors import InvariantError, OnceflowError
 
-COMMANDS = ("validate", "explain", "run", "produce", "consume", "status", "ledger", "dev", "demo", "doctor")
+COMMANDS = (
     "validate",
+    "explain",
     "run",
     "produce",
     "consume",

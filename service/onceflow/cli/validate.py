@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.options import ConfigFile, FileOnly, settings_of
+from onceflow.cli.analysis import analysis_session, has_spark
+from onceflow.cli.options import ConfigFile, FileOnly
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, fault_fields, print_json
 from onceflow.errors import ConfigError, Fault
 
@@ -39,12 +38,24 @@ class Verdict:
     warnings: tuple[Fault, ...] = ()
     is_analysed: bool = False
 
+    @property
+    def guarantee(self) -> str | None:
+        """What readers of committed records get; None as long as that is not known."""
+        from onceflow.pipeline.explain import guarantee_of_valid
+        from onceflow.protocol.guarantee import Reading
+
+        if self.faults or not self.is_analysed:
+            return None
+        found = guarantee_of_valid(Reading.READ_COMMITTED)
+        return f"{found.level.value.replace('_', ' ')} {found.scope}"
+
     def to_json(self) -> Mapping[str, Any]:
         """As the JSON output shows it."""
         return {
             "file": str(self.path),
             "valid": not self.faults,
             "analysed": self.is_analysed,
+            "guarantee": self.guarantee,
             "faults": [fault_fields(fault) for fault in self.faults],
             "warnings": [fault_fields(warning) for warning in self.warnings],
         }
@@ -82,29 +93,6 @@ def validate(
         raise typer.Exit(ConfigError.exit_code)
 
 
-@contextmanager
-def analysis_session(name: str, config: Path | None) -> Iterator[SparkSession]:
-    """A session that is only used to analyse, under the settings of a real run.
-
-    Raises:
-        ConfigError: the settings are wrong, or Spark cannot be started.
-    """
-    from onceflow.runtime.session import SessionSettings, open_session
-
-    spark = settings_of(config=config).spark
-    settings = SessionSettings(**{**spark.model_dump(), "master": "local[1]"})
-    session = open_session(name, settings, checkpoint="")
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-def has_spark() -> bool:
-    """Whether PySpark is installed."""
-    return find_spec("pyspark") is not None
-
-
 def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) -> Iterator[Verdict]:
     from onceflow.pipeline.loader import load_pipeline
 
@@ -133,9 +121,10 @@ def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
 
 def _show(verdict: Verdict) -> None:
     if verdict.faults:
-        word = typer.style(f"{len(verdict.faults)} faults", fg="red")
+        count = len(verdict.faults)
+        word = typer.style(f"{count} fault{'s' if count > 1 else ''}", fg="red")
     elif verdict.is_analysed:
-        word = typer.style("valid", fg="green")
+        word = typer.style(f"valid: {verdict.guarantee}", fg="green")
     else:
         word = typer.style("valid as far as the file goes; its query was not analysed", fg="green")
     typer.echo(f"{verdict.path}: {word}")

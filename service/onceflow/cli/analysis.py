@@ -1,0 +1,38 @@
+"""Spark for commands that only look at a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onceflow.cli.options import settings_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def has_spark() -> bool:
+    """Whether PySpark is installed."""
+    return find_spec("pyspark") is not None
+
+
+@contextmanager
+def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession]:
+    """A session under the settings of a real run, on one core of this machine.
+
+    Raises:
+        ConfigError: the settings are wrong, there is no Java, or Spark cannot be started.
+    """
+    from onceflow.devkit.java import find_java
+    from onceflow.runtime.session import SessionSettings, open_session
+
+    spark = settings_of(config=config).spark.model_copy(update={"master": "local[1]"})
+    find_java()
+    session = open_session(command, SessionSettings(**spark.model_dump()), checkpoint="")
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,90 @@
+"""`onceflow consume`: read a topic as a user would, or prove that its history is whole."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.output import OutputFormat, OutputOption, chosen
+
+if TYPE_CHECKING:
+    from onceflow.contracts.connector import ReadRecord
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("consume")(consume)
+
+
+def consume(  # noqa: PLR0913  options of a command line
+    topic: Annotated[str, typer.Argument(help="What to read.")],
+    *,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Begin with the oldest record, not the next.")
+    ] = False,
+    maximum: Annotated[
+        int | None, typer.Option("--max", min=1, help="End after so many records.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="End after so many seconds without a record.")
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Read everything there is, discard repeats, and compare with the ledger.",
+        ),
+    ] = False,
+    pipeline: Annotated[
+        str | None, typer.Option(help="Whose ledger --verify looks at. Default: the topic's name.")
+    ] = None,
+    output: OutputOption = None,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+) -> None:
+    """Print the committed records of a topic. With --verify, exits with 7 if any is missing."""
+    from onceflow.cli.tail import TopicTail
+    from onceflow.cli.verification import Verification
+    from onceflow.clock import SystemClock
+    from onceflow.contracts.connector import find_connector
+
+    connection = settings_of(bootstrap_servers, config).connection()
+    connector = find_connector("kafka")
+    with closing(connector.broker(connection)) as broker:
+        tail = TopicTail(broker, topic, SystemClock())
+        tail.open(from_beginning=from_beginning or verify)
+        if not verify:
+            for record in islice(tail.follow(timeout), maximum):
+                typer.echo(shown(record, chosen(output)))
+            return
+        with closing(connector.ledger(pipeline or topic, connection)) as ledger:
+            verification = Verification(tail, ledger, pipeline or topic)
+            for record in verification.records():
+                typer.echo(shown(record, chosen(output)))
+        typer.echo(json.dumps(verification.summary()), err=True)
+        verification.check()
+
+
+def shown(record: ReadRecord, output: OutputFormat) -> str:
+    """A record as one line."""
+    if output is OutputFormat.TEXT:
+        key = "" if record.key is None else f"{_text(record.key)}  "
+        return f"{record.partition}@{record.offset}  {key}{_text(record.value)}"
+    fields: dict[str, Any] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _text(record.key),
+        "value": _text(record.value),
+    }
+    return json.dumps(fields)
+
+
+def _text(data: bytes | None) -> str | None:
+    """UTF-8, with what is none as escapes."""
+    return None if data is None else data.decode("utf-8", "backslashreplace")

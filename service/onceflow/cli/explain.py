@@ -1,0 +1,104 @@
+"""`onceflow explain`: a pipeline from source to sink, with the promise on every way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onceflow.cli.analysis import analysis_session, has_spark
+from onceflow.cli.options import ConfigFile, FileOnly
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from onceflow.pipeline.explain import Edge, Explanation, Node
+    from onceflow.pipeline.loader import PipelineFile
+
+WIDTH = 78
+"""Columns of the picture: fits every terminal, and reads well on a wide one."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("explain")(show)
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    *,
+    output: OutputOption = None,
+    file_only: FileOnly = False,
+    config: ConfigFile = None,
+) -> None:
+    """Draw a pipeline from source to sink, with its guarantees."""
+    from onceflow.pipeline.explain import explain
+    from onceflow.pipeline.loader import load_pipeline
+
+    loaded = load_pipeline(file)
+    is_analysed = has_spark() and not file_only
+    facts = _query_facts(loaded, config) if is_analysed else ()
+    explanation = explain(loaded.pipeline, facts)
+    if chosen(output) is OutputFormat.JSON:
+        print_json({**asdict(explanation), "analysed": is_analysed})
+        return
+    from rich.console import Console
+
+    console = Console(width=WIDTH)
+    for part in _picture(explanation):
+        console.print(part)
+
+
+def _query_facts(file: PipelineFile, config: Path | None) -> tuple[str, ...]:
+    from onceflow.pipeline.analysis import analyse
+
+    with analysis_session("explain", config) as spark:
+        analysis = analyse(spark, file)
+        reads = [f"{view}: {', '.join(c.names)}" for view, c in analysis.columns.items()]
+        result = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in analysis.output)
+    state = "keeps state between batches" if analysis.is_stateful else "keeps no state"
+    warnings = [f"warning: {warning}" for warning in analysis.warnings]
+    return (f"reads {'; '.join(reads)}", f"gives {result}", state, *warnings)
+
+
+def _picture(explanation: Explanation) -> Iterator[RenderableType]:
+    from rich.columns import Columns
+    from rich.table import Table
+
+    yield Columns([_box(node) for node in explanation.sources])
+    yield from _arrow(explanation.reading)
+    yield _box(explanation.query)
+    yield from _arrow(explanation.writing)
+    yield _box(explanation.sink)
+    readers = Table(title="Who reads the output gets", title_justify="left", box=None)
+    for heading in ("reading", "gets", "why not more"):
+        readers.add_column(heading)
+    for reader in explanation.readers:
+        guarantee = reader.guarantee
+        level = guarantee.level.value.replace("_", " ")
+        readers.add_row(reader.reading, level, "; ".join(guarantee.reasons))
+    yield readers
+    names = explanation.names
+    yield f"\nledger      {names.ledger}\nposition    group {names.group}"
+    yield "writes as   " + "\n            ".join(names.transactional_ids)
+    yield f"checkpoint  {explanation.checkpoint}"
+
+
+def _box(node: Node) -> RenderableType:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    facts = Text("\n".join(node.facts))
+    return Panel(facts, title=node.title, title_align="left", expand=False)
+
+
+def _arrow(edge: Edge) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text("  │  ").append(edge.promise, style="bold green")
+    yield Text("  ▼  ").append(edge.because, style="dim")

@@ -1,0 +1,154 @@
+"""A pipeline from source to sink as plain data: what reads what, under which names and promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.source import Source
+from onceflow.protocol.guarantee import (
+    Determinism,
+    Guarantee,
+    Parts,
+    Reading,
+    Replay,
+    State,
+    Writing,
+    effective_guarantee,
+)
+from onceflow.protocol.identity import (
+    DRIVER_SLOT,
+    LaneId,
+    consumer_group,
+    lane_transactional_id,
+    ledger_topic,
+    owner_transactional_id,
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One station of the way.
+
+    Args:
+        title: its name.
+        facts: what is known about it, one clause each.
+    """
+
+    title: str
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The way from one station to the next, and what is promised there."""
+
+    promise: str
+    because: str
+
+
+@dataclass(frozen=True)
+class ReaderGuarantee:
+    """What one way of reading the output gets in the end."""
+
+    reading: str
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True)
+class Names:
+    """What exists in Kafka under names of the pipeline. Of the lanes, only the first is spelled."""
+
+    ledger: str
+    group: str
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The whole way: sources, edge, query, edge, sink, and the readers' guarantees."""
+
+    pipeline: str
+    sources: tuple[Node, ...]
+    reading: Edge
+    query: Node
+    writing: Edge
+    sink: Node
+    readers: tuple[ReaderGuarantee, ...]
+    names: Names
+    checkpoint: str
+
+
+def explain(pipeline: Pipeline, query_facts: Sequence[str]) -> Explanation:
+    """Explain a pipeline that is valid.
+
+    Args:
+        pipeline: to explain.
+        query_facts: what an analysis found out about its query; empty without one.
+    """
+    name = pipeline.name
+    return Explanation(
+        pipeline=name,
+        sources=tuple(_source(view, source) for view, source in pipeline.sources.items()),
+        reading=Edge(
+            "every committed record once",
+            "ranges are logged before they are read: a replay reads the same",
+        ),
+        query=Node(
+            "transform" if pipeline.transform else "query",
+            (pipeline.transform or "Spark SQL", *query_facts),
+        ),
+        writing=Edge(
+            "every batch once, all partitions together",
+            "one transaction for records, ledger and positions; replays are skipped",
+        ),
+        sink=_sink(pipeline),
+        readers=tuple(ReaderGuarantee(r.value, guarantee_of_valid(r)) for r in Reading),
+        names=Names(
+            ledger_topic(name),
+            consumer_group(name),
+            (
+                owner_transactional_id(name),
+                lane_transactional_id(name, LaneId(DRIVER_SLOT, 0)),
+            ),
+        ),
+        checkpoint=pipeline.checkpoint_location,
+    )
+
+
+def _source(view: str, source: Source) -> Node:
+    kafka = source.kafka
+    what = f"topics {', '.join(kafka.topics)}" if kafka.topics else f"topics like {kafka.pattern}"
+    facts = [what, f"{source.format}, from {kafka.starting} at the first start"]
+    if source.event_time is not None:
+        facts.append(f"event time {source.event_time}, {source.lateness_ms} ms lateness")
+    return Node(view, tuple(facts))
+
+
+def _sink(pipeline: Pipeline) -> Node:
+    kafka = pipeline.sink.kafka
+    if kafka.partition is not None:
+        partition = f"partition from column {kafka.partition}"
+    elif kafka.key is not None:
+        partition = f"partition by {kafka.partitioner} of {kafka.key}"
+    else:
+        partition = "all in one, for want of a key"
+    count = f"{kafka.partitions} partitions" if kafka.partitions else "partitions as they are"
+    emit = "each result once" if pipeline.sink.emit == "final" else "a result at every change"
+    return Node(
+        f"topic {kafka.topic}", (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}")
+    )
+
+
+def guarantee_of_valid(reading: Reading) -> Guarantee:
+    """What a pipeline without a fault gives: anything weaker was refused."""
+    return effective_guarantee(
+        Parts(
+            source=Replay.REPLAYABLE,
+            state=State.DURABLE,
+            writing=Writing.TRANSACTIONAL,
+            reading=reading,
+            determinism=Determinism.HOLDS,
+        )
+    )
