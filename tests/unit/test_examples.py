@@ -1,0 +1,47 @@
+"""The examples' data and expected output are what their own scripts make."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from onceflow.pipeline.loader import load_pipeline
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.glob("*.jsonl")}
+
+
+def test_there_are_four() -> None:
+    assert NAMES == ["page-views", "sensors", "sessions", "trades"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_data_is_generated(name: str, tmp_path: Path) -> None:
+    runpy.run_path(str(EXAMPLES / name / "generate.py"))["main"](tmp_path)
+
+    assert contents(tmp_path) == contents(EXAMPLES / name / "data") != {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_expected_output_is_what_the_oracle_says(name: str, tmp_path: Path) -> None:
+    main = runpy.run_path(str(EXAMPLES / name / "oracle.py"))["main"]
+
+    main(EXAMPLES / name / "data", tmp_path)
+
+    assert contents(tmp_path) == contents(EXAMPLES / name / "expected") != {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_and_expected_output_are_of_the_pipelines_topics(name: str) -> None:
+    pipeline = load_pipeline(EXAMPLES / name / "pipeline.yaml").pipeline
+    inputs = {topic for source in pipeline.sources.values() for topic in source.kafka.topics or ()}
+
+    assert contents(EXAMPLES / name / "data").keys() == {f"{topic}.jsonl" for topic in inputs}
+    expected = contents(EXAMPLES / name / "expected")
+    assert expected.keys() == {f"{pipeline.sink.kafka.topic}.jsonl"}
