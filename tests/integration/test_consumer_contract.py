@@ -9,7 +9,8 @@ import pytest
 from onceflow.errors import ConfigError
 from tests.support.brokers import RunningBroker
 from tests.support.consumer_kafka import FLAVOURS, NOBODY, RealConsumerKafka
-from tests.support.contract_consumer import ConsumerContract, enter, expect, sequenced
+from tests.support.consumer_steps import enter, expect, sequenced
+from tests.support.contract_consumer import ConsumerContract
 
 
 class TestConsumer(ConsumerContract):

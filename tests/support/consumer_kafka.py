@@ -17,7 +17,7 @@ from onceflow_connectors.consumer import confluent as confluent_flavour
 from onceflow_connectors.consumer import kafka_python as kafka_python_flavour
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES
-from tests.support.contract_consumer import Written
+from tests.support.consumer_steps import Written
 from tests.support.eventually import eventually
 
 ANSWER_TIMEOUT_S = 30
@@ -49,7 +49,7 @@ FLAVOURS = {
 
 
 class RealConsumerKafka:
-    """Implements `contract_consumer.ConsumerKafka`."""
+    """Implements `consumer_steps.ConsumerKafka`."""
 
     def __init__(self, bootstrap_servers: str, flavour: Flavour) -> None:
         self.uncommitted = flavour.uncommitted
