@@ -1,0 +1,229 @@
+"""A rewindable source over one small file: the shortest thing that passes the conformance kit.
+
+It has everything that makes Kafka's logs difficult (transactions, compaction, retention, identity,
+growth) and, being a file, can be read by other processes.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.contracts.source import Capabilities, Position, Split, TopicRanges
+from onceflow.devkit.conformance_origin import VALUE_COLUMN, Feature, Record
+from onceflow.errors import CorruptionError
+
+TOPIC = "log"
+BATCH_ROWS = 4
+COMMITTED, OPEN, ABORTED = "committed", "open", "aborted"
+
+
+@dataclass
+class LogFile:
+    """The log: `{"id", "partitions": [{"start", "entries": [...]}], "transactions": {...}}`."""
+
+    path: Path
+
+    def create(self) -> None:
+        partitions = [{"start": 0, "entries": []} for _ in range(2)]
+        self.save(
+            {"id": uuid.uuid4().hex, "partitions": partitions, "transactions": {"": COMMITTED}}
+        )
+
+    def load(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.path.read_text())
+        return found
+
+    def save(self, log: dict[str, Any]) -> None:
+        self.path.write_text(json.dumps(log))
+
+
+class LogOrigin:
+    """Implements the kit's `Origin`."""
+
+    features: frozenset[Feature] = frozenset(Feature)
+
+    def __init__(self, file: LogFile, kind: type[LogSource]) -> None:
+        self._file = file
+        self._kind = kind
+
+    def source(self) -> LogSource:
+        return self._kind(self._file)
+
+    def append(self, partition: int, records: Sequence[Record], transaction: str = "") -> None:
+        log = self._file.load()
+        log["partitions"][partition]["entries"] += [
+            {"key": key.decode(), "value": value.decode(), "transaction": transaction}
+            for key, value in records
+        ]
+        self._file.save(log)
+
+    def begin(self, partition: int, records: Sequence[Record]) -> LogTransaction:
+        transaction = LogTransaction(self._file, partition, uuid.uuid4().hex)
+        transaction.decide(OPEN)
+        self.append(partition, records, transaction.name)
+        return transaction
+
+    def compact(self) -> None:
+        log = self._file.load()
+        for partition in log["partitions"]:
+            entries = partition["entries"]
+            newest = {entry["key"]: offset for offset, entry in enumerate(entries)}
+            partition["entries"] = [
+                entry if newest[entry["key"]] == offset else None
+                for offset, entry in enumerate(entries)
+            ]
+        self._file.save(log)
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        log = self._file.load()
+        log["partitions"][partition]["start"] = offset
+        self._file.save(log)
+
+    def recreate(self) -> None:
+        self._file.create()
+
+    def add_partition(self) -> int:
+        log = self._file.load()
+        log["partitions"].append({"start": 0, "entries": []})
+        self._file.save(log)
+        return len(log["partitions"]) - 1
+
+
+@dataclass
+class LogTransaction:
+    """Implements the kit's `Transaction`."""
+
+    file: LogFile
+    partition: int
+    name: str
+
+    def commit(self) -> None:
+        self.decide(COMMITTED)
+
+    def abort(self) -> None:
+        self.decide(ABORTED)
+
+    def decide(self, state: str) -> None:
+        log = self.file.load()
+        log["transactions"][self.name] = state
+        if state != OPEN:  # the marker
+            log["partitions"][self.partition]["entries"].append(None)
+        self.file.save(log)
+
+
+@dataclass
+class LogSource:
+    """Implements `contracts.source.Source`.
+
+    A position is `{"ends": {"0": 5, "1": 3}, "id": ..., "starts": {}}`. Partitions enter at 0, so
+    only a position that was made from ranges needs `starts`.
+    """
+
+    file: LogFile
+    frozen: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
+
+    def initial_position(self) -> Position:
+        return {"ends": {}, "id": self.file.load()["id"], "starts": {}}
+
+    def latest_position(self, start: Position, max_records: int | None) -> Position:
+        log = self.checked_log(start["id"])
+        known = self.frozen or self.stable_ends(log)
+        ends = {number: start["ends"].get(number, 0) for number in sorted(known)}
+        room = max_records if max_records is not None else sum(known.values())
+        for number, end in ends.items():
+            step = min(room, known[number] - end)
+            ends[number] += step
+            room -= step
+        return start if ends == start["ends"] else {"ends": ends, "id": start["id"], "starts": {}}
+
+    def newest_position(self) -> Position | None:
+        return None
+
+    def freeze_latest(self) -> None:
+        self.frozen = self.stable_ends(self.file.load())
+
+    def ranges(self, start: Position | None, end: Position) -> TopicRanges:
+        begin = {**(start["ends"] if start else {}), **end["starts"]}
+        bounds = {int(n): (begin.get(n, 0), high) for n, high in end["ends"].items()}
+        return {TOPIC: bounds}
+
+    def position(self, like: Position | None, ranges: TopicRanges) -> Position:
+        bounds = sorted(ranges[TOPIC].items())
+        return {
+            "ends": {str(number): high for number, (_, high) in bounds},
+            "id": (like or self.initial_position())["id"],
+            "starts": {str(number): low for number, (low, _) in bounds},
+        }
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        bounds = self.ranges(start, end)[TOPIC]
+        return [
+            Split(TOPIC, number, low, high, end["id"])
+            for number, (low, high) in bounds.items()
+            if low < high
+        ]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        log = self.checked_log(split.topic_id)
+        values = [value for _, value in self.visible(log, split)]
+        for low in range(0, len(values), BATCH_ROWS):
+            column = pa.array(values[low : low + BATCH_ROWS], pa.binary())
+            yield pa.RecordBatch.from_arrays([column], names=[VALUE_COLUMN])
+
+    def committed(self, position: Position) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def checked_log(self, log_id: str) -> dict[str, Any]:
+        log = self.file.load()
+        if log["id"] != log_id:
+            raise CorruptionError("the log was replaced", expected=log_id, found=log["id"])
+        return log
+
+    def stable_ends(self, log: dict[str, Any]) -> dict[str, int]:
+        """Up to the first entry of an open transaction."""
+        return {
+            str(number): next(
+                (
+                    offset
+                    for offset, entry in enumerate(partition["entries"])
+                    if entry and log["transactions"][entry["transaction"]] == OPEN
+                ),
+                len(partition["entries"]),
+            )
+            for number, partition in enumerate(log["partitions"])
+        }
+
+    def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
+        """Offset and value of the committed records of a split."""
+        partition = log["partitions"][split.partition]
+        if split.start < partition["start"]:
+            raise CorruptionError("records were deleted", subject=f"offset {split.start}")
+        return [
+            (offset, partition["entries"][offset]["value"].encode())
+            for offset in range(split.start, split.end)
+            if (entry := partition["entries"][offset])
+            and log["transactions"][entry["transaction"]] == COMMITTED
+        ]
+
+
+@contextmanager
+def open_log(folder: Path, kind: type[LogSource] = LogSource) -> Iterator[LogOrigin]:
+    """A fresh origin."""
+    file = LogFile(folder / f"{uuid.uuid4().hex}.json")
+    file.create()
+    yield LogOrigin(file, kind)
