@@ -141,10 +141,13 @@ def _parts(whole: Range) -> Sequence[Range]:
 
 
 def _start(topic: str, partition: int, before: Topics, at: TopicPosition) -> int:
+    # A batch that reads nothing new repeats the position before it, with the starts named there.
+    if topic in before and partition in before[topic].ends:
+        return before[topic].ends[partition]
     if partition in at.starts:
         return at.starts[partition]
-    if topic in before and partition in before[topic].next_offsets:
-        return before[topic].next_offsets[partition]
+    if topic in before and partition in before[topic].starts:
+        return before[topic].starts[partition]
     raise CorruptionError(
         "a position tells no start",
         subject=f"{topic}-{partition}",
