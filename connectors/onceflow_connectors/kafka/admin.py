@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
+    ListOffsetsResultInfo,
     OffsetSpec,
     TopicDescription,
 )
@@ -130,10 +138,8 @@ class Administration:
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
 
         def request(client: AdminClient, timeout_s: float) -> Mapping[int, int]:
-            futures = client.list_offsets(
-                wanted, isolation_level=isolation, request_timeout=timeout_s
-            )
-            return {place.partition: future.result().offset for place, future in futures.items()}
+            found = list_offsets(client, wanted, isolation, timeout_s)
+            return {place.partition: answer.offset for place, answer in found.items()}
 
         # Without a leader: either there is no such topic, or it will pass.
         answer = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
@@ -158,6 +164,31 @@ class Administration:
         if self._client is None:
             self._client = open_admin(admin_config(self._connection), {"error_cb": self._trouble})
         return self._client
+
+
+def list_offsets(
+    client: AdminClient,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    isolation: IsolationLevel,
+    timeout_s: float,
+) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
+    """What each leader answers.
+
+    When a leader does not answer in time, the client gives an impossible offset and no error; here
+    that is the error it is.
+
+    Raises:
+        KafkaException: as every request.
+    """
+    answers = client.list_offsets(
+        dict(wanted), isolation_level=isolation, request_timeout=timeout_s
+    )
+    found: dict[TopicPartition, ListOffsetsResultInfo] = {
+        place: answer.result() for place, answer in answers.items()
+    }
+    if any(answer.offset == OFFSET_INVALID for answer in found.values()):
+        raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
+    return found
 
 
 def unless(

@@ -32,7 +32,7 @@ from onceflow_connectors.kafka.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.properties import Setting, producer_config
+from onceflow_connectors.kafka.properties import Setting, Settings, producer_config
 
 TUNING: Mapping[str, Setting] = {
     "transaction.timeout.ms": 60_000,
@@ -49,14 +49,20 @@ TUNING: Mapping[str, Setting] = {
 }
 """Weaker than the user's properties."""
 
+REQUEST_TIMEOUT_MS = 10_000
+"""For one request; the default of 60 s would be longer than the budget of a transaction."""
 POLL_INTERVAL = 1_000
 """Records between two looks at delivery reports: they occupy the queue until looked at."""
+REPORT_POLLS, REPORT_POLL_S = 10, 0.02
+"""How often and how long the report of a refused record is waited for: it names the culprit."""
 ROOM_POLL_S = 0.1
 """Longest wait for a delivery report before a record is offered to a full queue again."""
 RETRY_PAUSE_S = 0.02
 """Between two calls of which the first failed at once; librdkafka paces its own retries."""
 ABORT_TIMEOUT_S = 5.0
 """An abort is a courtesy to readers: the next initialisation ends the transaction anyway."""
+VICTIMS = frozenset({"_INVALID_DIFFERENT_RECORD", "_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Records that failed because another one did."""
 MAX_GROUPS = 16
 """Groups whose metadata is kept: one per pipeline of a process, with room."""
 MAX_KEY_SHOWN = 64
@@ -94,12 +100,7 @@ class KafkaIncarnation:
     def initialise(self, deadline: Deadline) -> None:
         """See `Incarnation`. Resumes after passing errors until the deadline."""
         self._leave(_Stage.NEW)
-        insisted: Mapping[str, Setting] = {
-            "transactional.id": self._transactional_id,
-            "delivery.report.only.error": True,
-        }
-        settings = {**TUNING, **producer_config(self._connection, insisted)}
-        self._client = open_producer(settings, {"on_delivery": self._refusals})
+        self._client = open_producer(self._settings(), {"on_delivery": self._refusals})
         error = _settle(self._client.init_transactions, deadline)
         if error is not None:
             what = "cannot initialise a transactional id"
@@ -145,7 +146,7 @@ class KafkaIncarnation:
     def send_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
     ) -> None:
-        """See `Incarnation`."""
+        """See `Incarnation`. Without an answer it may take `socket.timeout.ms` instead."""
         self._leave(_Stage.OPEN)
         # The client ignores offsets below zero without a word.
         require(all(offset >= 0 for offset in offsets.values()), "offsets count from 0")
@@ -181,6 +182,20 @@ class KafkaIncarnation:
             with suppress(*CLIENT_ERRORS):
                 client.purge(blocking=False)
         # The client ends with its last reference, which is `client`.
+
+    def _settings(self) -> Settings:
+        insisted: Mapping[str, Setting] = {
+            "transactional.id": self._transactional_id,
+            "delivery.report.only.error": True,
+        }
+        settings = {**TUNING, **producer_config(self._connection, insisted)}
+        transaction_timeout_ms = str(settings["transaction.timeout.ms"])
+        if transaction_timeout_ms.isdecimal():
+            # Offsets are sent with this time-out, whatever time-out the call is given. The client
+            # refuses one that is longer than the transaction's.
+            longest_ms = min(REQUEST_TIMEOUT_MS, int(transaction_timeout_ms))
+            settings = {"socket.timeout.ms": longest_ms, **settings}
+        return settings
 
     def _leave(self, *stages: _Stage) -> None:
         """Begin a step: used up, unless the step succeeds and says otherwise."""
@@ -231,10 +246,20 @@ class KafkaIncarnation:
 
     def _failure(self, error: KafkaError, operation: Operation, what: str) -> OnceflowError:
         """The exception for an error; for that of a lost transaction, what lost it."""
+        if consequence(error, operation) is AbortableError:
+            self._await_refusal()
         if self._refusals.first and consequence(error, operation) in {AbortableError, RecordError}:
             error, record = self._refusals.first
             operation, what = Operation.PRODUCE, f"cannot write {record}"
         return failure(error, operation, what, subject=self._transactional_id)
+
+    def _await_refusal(self) -> None:
+        """Give the report of a refused record, which comes after its effect, time to come."""
+        with suppress(*CLIENT_ERRORS):
+            for _ in range(REPORT_POLLS):
+                if self._refusals.first is not None:
+                    return
+                self._producer().poll(REPORT_POLL_S)
 
 
 class _Refusals:
@@ -244,7 +269,7 @@ class _Refusals:
         self.first: tuple[KafkaError, str] | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if error is None or self.first is not None or error.name() == "_INVALID_DIFFERENT_RECORD":
+        if error is None or self.first is not None or error.name() in VICTIMS:
             return
         record = OutputRecord(message.partition() or 0, message.key(), message.value())
         self.first = error, _name(str(message.topic()), record)

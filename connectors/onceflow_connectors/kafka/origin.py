@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import CorruptionError
-from onceflow_connectors.kafka.admin import RETRY_PAUSE_S, Administration, unless
+from onceflow_connectors.kafka.admin import RETRY_PAUSE_S, Administration, list_offsets, unless
 from onceflow_connectors.kafka.cut import Place
 
 ANSWER_TIMEOUT_S = 30.0
@@ -123,10 +123,8 @@ class Origin:
         def request(
             client: AdminClient, timeout_s: float
         ) -> Mapping[Place, ListOffsetsResultInfo] | None:
-            answers = client.list_offsets(
-                wanted, isolation_level=isolation, request_timeout=timeout_s
-            )
-            return {(at.topic, at.partition): answer.result() for at, answer in answers.items()}
+            answers = list_offsets(client, wanted, isolation, timeout_s)
+            return {(at.topic, at.partition): answer for at, answer in answers.items()}
 
         # Without leaders: either a topic is gone, or this will pass.
         asked = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
