@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
@@ -59,6 +59,7 @@ _INSISTED: Mapping[str, Setting] = {
     "enable.partition.eof": True,
 }
 
+_END = "_PARTITION_EOF"
 _OFFSET_IS_GONE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 _ReaderKey: TypeAlias = tuple[int, str, tuple[tuple[str, str], ...]]
 
@@ -77,7 +78,7 @@ class SplitReader:
         self._consumer: Consumer | None = None
         self._next: Split | None = None
         self._ahead: Sequence[Message] = ()
-        self._known: set[tuple[str, str]] = set()
+        self._origin = Origin(connection, clock)
         self._trouble = "no answer"
 
     def chunks(self, split: Split) -> Iterator[Sequence[Message]]:
@@ -102,6 +103,7 @@ class SplitReader:
     def close(self) -> None:
         """Let go of the connection. Safe to call twice."""
         consumer, self._consumer, self._next = self._consumer, None, None
+        self._origin.close()
         if consumer is not None:
             consumer.close()
 
@@ -111,36 +113,27 @@ class SplitReader:
         if here is not None and here == replace(split, end=split.start):
             return
         self._ahead = ()
-        self._check_identity(split)
         self._open().assign([TopicPartition(split.topic, split.partition, split.start)])
-
-    def _check_identity(self, split: Split) -> None:
-        """A topic of that name may have replaced the one that the split was planned for."""
-        if not split.topic_id or (split.topic, split.topic_id) in self._known:
-            return
-        origin = Origin(self._connection, self._clock)
-        found = origin.topics(Selection((split.topic,))).get(split.topic)
-        origin.close()
-        check_identity(split.topic, split.topic_id, found)
-        self._known.add((split.topic, split.topic_id))
+        if split.topic_id:  # the first fetch is on its way meanwhile
+            found = self._origin.topics(Selection((split.topic,)))
+            check_identity(split.topic, split.topic_id, found.get(split.topic))
 
     def _take(self, left: Split) -> tuple[Sequence[Message], int]:
-        """The next records of what is left of a split, and the offset up to which it is decided."""
+        """The next records of what is left of a split, and the offset up to which it is decided.
+
+        What was fetched beyond its end is kept, events too: librdkafka tells an end only once.
+        """
         patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
         while True:
             messages = self._ahead or self._fetch(min(CHUNK_RECORDS, left.end - left.start))
             self._ahead = ()
-            events = [(m, error) for m in messages if (error := m.error()) is not None]
-            records = [m for m in messages if m.error() is None] if events else messages
-            decided = max((self._decided(*event, left) for event in events), default=left.start)
-            if records:
-                _check_place(records[0], left)
-                _check_place(records[-1], left)
-                decided = max(decided, _offset(records[-1]) + 1)
+            if any(message.error() is not None for message in messages):
+                messages = [m for m in messages if self._is_progress(m, left)]
+            decided = _decided(messages, left)
             if decided > left.start:
-                inside = bisect_left(records, left.end, key=_offset)
-                self._ahead = records[inside:]
-                return records[:inside], min(decided, left.end)
+                inside = bisect_left(messages, left.end, key=_offset)
+                self._ahead = messages[inside:]
+                return _records(messages[:inside]), min(decided, left.end)
             if patience.is_over:
                 raise self._stalled(left)
 
@@ -152,24 +145,24 @@ class SplitReader:
             messages += consumer.consume(limit - 1, 0)
         return messages
 
-    def _decided(self, event: Message, error: KafkaError, left: Split) -> int:
-        """The offset before which, by an event instead of a record, everything is decided."""
-        if error.name() == "_PARTITION_EOF":
-            return _offset(event)
+    def _is_progress(self, message: Message, left: Split) -> bool:
+        """Whether this is a record or tells how far the partition is decided; else a trouble."""
+        error = message.error()
+        if error is None or error.name() == _END:
+            return True
         if error.name() in _OFFSET_IS_GONE:
             self._check_existence(left)
             self._open().assign([TopicPartition(left.topic, left.partition, left.start)])
         elif not is_passing(error):
             raise failure(error, Operation.READ, "cannot read", subject=_name(left))
         self._trouble = describe(error)
-        return left.start
+        return False
 
     def _check_existence(self, left: Split) -> None:
         """Whether the next offset exists, now that a broker has said that it does not."""
-        origin = Origin(self._connection, self._clock)
         place = (left.topic, left.partition)
-        log_start, log_end = origin.starts([place])[place], origin.ends([place])[place]
-        origin.close()
+        log_start = self._origin.starts([place])[place]
+        log_end = self._origin.ends([place])[place]
         if log_start > left.start:
             raise CorruptionError(
                 "records were deleted before they were read",
@@ -235,15 +228,25 @@ def _keep(key: _ReaderKey, reader: SplitReader) -> None:
     _idle[key] = reader
 
 
-def _check_place(record: Message, left: Split) -> None:
-    """An assignment drops what was fetched for another one; a record of it would be a duplicate."""
-    place = (record.topic(), record.partition())
-    require(
-        place == (left.topic, left.partition) and _offset(record) >= left.start,
-        "a consumer yields what is assigned to it",
-        subject=f"offset {left.start} of {_name(left)}",
-        found=f"offset {_offset(record)} of {record.topic()}-{record.partition()}",
-    )
+def _decided(messages: Sequence[Message], left: Split) -> int:
+    """The offset before which everything is decided, by records and by events."""
+    if not messages:
+        return left.start
+    # An assignment drops what was fetched for another one; a record of it would be a repeat.
+    for record in _records([messages[0], messages[-1]]):
+        require(
+            (record.topic(), record.partition()) == (left.topic, left.partition)
+            and _offset(record) >= left.start,
+            "a consumer yields what is assigned to it",
+            subject=f"offset {left.start} of {_name(left)}",
+            found=f"offset {_offset(record)} of {record.topic()}-{record.partition()}",
+        )
+    last = messages[-1]
+    return _offset(last) + 1 if last.error() is None else _offset(last)
+
+
+def _records(messages: Sequence[Message]) -> Sequence[Message]:
+    return [message for message in messages if message.error() is None]
 
 
 def _offset(message: Message) -> int:

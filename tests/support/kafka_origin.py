@@ -1,0 +1,140 @@
+"""A Kafka topic as the origin of the conformance kit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import SourceSpec
+from onceflow.devkit.conformance_origin import Feature, Record
+from onceflow_connectors.kafka.source import KafkaSource
+from tests.support.eventually import eventually
+
+VALUE = pa.schema([("value", pa.binary())])
+PARTITIONS = 2
+COMPACTING = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.001"}
+POLL_S = 0.2
+
+
+@dataclass
+class KafkaOrigin:
+    """Implements the kit's `Origin`."""
+
+    bootstrap_servers: str
+    topic: str
+    features: frozenset[Feature] = frozenset(Feature)
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    def create(self) -> None:
+        wanted = NewTopic(self.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
+        self.admin.create_topics([wanted])[self.topic].result()
+        eventually(lambda: self.partitions() == PARTITIONS)
+
+    def source(self) -> KafkaSource:
+        options = {"topics": [self.topic], **self.options}
+        spec = SourceSpec("origin", options, "binary", VALUE, lateness_ms=0)
+        return KafkaSource(spec, Connection(self.bootstrap_servers))
+
+    def append(self, partition: int, records: Sequence[Record]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        for key, value in records:
+            producer.produce(self.topic, value, key, partition)
+        assert producer.flush(POLL_S * 100) == 0
+
+    def begin(self, partition: int, records: Sequence[Record]) -> KafkaTransaction:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "transactional.id": uuid.uuid4().hex,
+            }
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for key, value in records:
+            producer.produce(self.topic, value, key, partition)
+        assert producer.flush(30) == 0
+        return KafkaTransaction(producer)
+
+    def compact(self) -> None:
+        self._alter(ConfigResource(ResourceType.TOPIC, self.topic), COMPACTING)
+        # The cleaner never touches the newest segment, and a new one begins with a record only.
+        self.begin(0, [(b"roll", b"roll")]).abort()
+        for node in self.admin.describe_cluster().result().nodes:
+            # By default it looks every 15 seconds.
+            broker = ConfigResource(ResourceType.BROKER, str(node.id))
+            self._alter(broker, {"log.cleaner.backoff.ms": "200"})
+        eventually(lambda: self._keys(0), until=lambda keys: len(keys) == len(set(keys)))
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        place = TopicPartition(self.topic, partition, offset)
+        self.admin.delete_records([place])[place].result()
+
+    def recreate(self) -> None:
+        self.admin.delete_topics([self.topic])[self.topic].result()
+        eventually(lambda: self.partitions() == 0)
+        self.create()
+
+    def add_partition(self) -> int:
+        before = self.partitions()
+        wanted = NewPartitions(self.topic, before + 1)
+        self.admin.create_partitions([wanted])[self.topic].result()
+        eventually(lambda: self.partitions() == before + 1)
+        return before
+
+    def partitions(self) -> int:
+        found = self.admin.list_topics(timeout=10).topics.get(self.topic)
+        return len(found.partitions) if found else 0
+
+    def _alter(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+        for name, value in settings.items():
+            resource.add_incremental_config(
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            )
+        self.admin.incremental_alter_configs([resource])[resource].result()
+
+    def _keys(self, partition: int) -> list[bytes | None]:
+        """Of everything that is still in the log, committed or not."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": self.topic,
+                "isolation.level": "read_uncommitted",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([TopicPartition(self.topic, partition, 0)])
+        keys = []
+        while (message := consumer.poll(POLL_S * 100)) and message.error() is None:
+            keys.append(message.key())
+        consumer.close()
+        return keys
+
+
+@dataclass
+class KafkaTransaction:
+    """Implements the kit's `Transaction`."""
+
+    producer: Producer
+
+    def commit(self) -> None:
+        self.producer.commit_transaction(30)
+
+    def abort(self) -> None:
+        self.producer.abort_transaction(30)
