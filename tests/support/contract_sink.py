@@ -153,17 +153,12 @@ class Scene:
         incarnation.commit(self.within())
 
     def abort(self, topic: str, *records: OutputRecord) -> None:
-        """Write records in a transaction of their own, and abort it."""
-        incarnation = self.begin(self.lane)
-        incarnation.send(topic, records, self.within())
-        incarnation.abort(self.within())
+        """Write records in a transaction of their own, and abort it when they are in the log."""
+        self._write(self.lane, topic, records).abort(self.within())
 
     def leave_open(self, topic: str, *records: OutputRecord) -> Incarnation:
         """Write records in a transaction of the other lane that stays open."""
-        incarnation = self.begin(self.other_lane)
-        incarnation.send(topic, records, self.within())
-        eventually(lambda: self.kafka.undecided(topic), clock=self.kafka.clock)
-        return incarnation
+        return self._write(self.other_lane, topic, records)
 
     def head(self) -> HeadEntry | None:
         return self.ledger.read_head(DRIVER_SLOT, self.within())
@@ -175,6 +170,19 @@ class Scene:
             return tuple(seen.value for seen in self.kafka.committed(self.output))
 
         eventually(read, lambda seen: seen == values, clock=self.kafka.clock)
+
+    def _write(
+        self, transactional_id: str, topic: str, records: Sequence[OutputRecord]
+    ) -> Incarnation:
+        incarnation = self.begin(transactional_id)
+        incarnation.send(topic, records, self.within())
+        # An abort drops what is still on its way, and then there is nothing to be hidden.
+        eventually(
+            lambda: self.kafka.undecided(topic),
+            lambda count: count >= len(records),
+            clock=self.kafka.clock,
+        )
+        return incarnation
 
     def close(self) -> None:
         for incarnation in self._made:

@@ -16,7 +16,7 @@ from onceflow.errors import (
 )
 from tests.support.clock import ManualClock
 from tests.support.contract_sink import Scene, SinkContract, head, head_record, record
-from tests.support.fake_kafka import FakeKafka, Fault
+from tests.support.fake_sink import FakeKafka, Fault
 
 
 class TestFakeSink(SinkContract):
