@@ -1,0 +1,65 @@
+"""Every example runs on a real broker and writes exactly what its own oracle computed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support import checkers
+from tests.support.brokers import RunningBroker
+from tests.support.here import run_here
+from tests.support.history import read_topic
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+INPUT_PARTITIONS = 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_writes_what_its_oracle_says(
+    broker: RunningBroker, tmp_path: Path, name: str
+) -> None:
+    suffix = uuid.uuid4().hex[:8]
+    example = tmp_path / name
+    shutil.copytree(EXAMPLES / name, example)
+    inputs = sorted((example / "data").glob("*.jsonl"))
+    (expected,) = sorted((example / "expected").glob("*.jsonl"))
+    _rename_topics(example / "pipeline.yaml", [p.stem for p in (*inputs, expected)], suffix)
+    for data in inputs:
+        _produce(broker.bootstrap_servers, f"{data.stem}-{suffix}", data)
+    run_here(example / "pipeline.yaml", broker.bootstrap_servers)
+    written = read_topic(broker.bootstrap_servers, f"{expected.stem}-{suffix}")
+    wanted = [json.loads(line) for line in expected.read_text().splitlines()]
+    assert wanted
+    rows = [record.row for record in written]
+    assert checkers.lost_writes(wanted, rows) == []
+    assert checkers.duplicates(wanted, rows) == []
+    assert checkers.sequence_faults(written) == []
+
+
+def _rename_topics(file: Path, topics: list[str], suffix: str) -> None:
+    """The broker is shared by all tests: names must be of this test alone."""
+    text = file.read_text()
+    for topic in topics:
+        for before, after in (("topics: [", "]"), ("topic: ", ",")):
+            text = text.replace(f"{before}{topic}{after}", f"{before}{topic}-{suffix}{after}")
+    text, count = re.subn(r"(?m)^name: (\S+)$", rf"name: \1-{suffix}", text)
+    assert count == 1
+    assert text.count(f"-{suffix}") == 1 + len(topics)
+    file.write_text(text)
+
+
+def _produce(bootstrap_servers: str, topic: str, data: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(topic, INPUT_PARTITIONS, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number, line in enumerate(data.read_text().splitlines()):
+        producer.produce(topic, line, partition=number % INPUT_PARTITIONS)
+    assert producer.flush(30) == 0

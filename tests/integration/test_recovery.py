@@ -1,0 +1,257 @@
+"""Each row of the recovery table (docs/protocol.md, "Checkpoint against ledger"), on a real broker.
+
+A pipeline runs for some batches; then checkpoint or ledger are changed by hand, as a crash, a
+restored backup or a person would; then it starts again. Each ends in the right output or in a
+refusal that names what is wrong, with nothing written.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.support import checkers
+from tests.support.brokers import RunningBroker
+from tests.support.eventually import eventually
+from tests.support.history import read_ledger, read_topic
+from tests.support.service import Service, run_to_crash, run_to_end, started
+from tests.support.views_job import ViewsJob
+
+REFUSED = 7
+"""Exit code of LineageError and CorruptionError."""
+
+
+@dataclass
+class Started:
+    """A job whose pipeline has run to the end of its input once."""
+
+    job: ViewsJob
+    file: Path
+
+    def again(self, name: str, *arguments: str) -> Service:
+        return run_to_end(self.job.folder / name, self.file, self.job.bootstrap_servers, *arguments)
+
+    def refused(self, name: str, *arguments: str) -> str:
+        """Start, expect a refusal, and that it wrote nothing."""
+        before = self.snapshot()
+        folder = self.job.folder / name
+        with started(folder, self.file, self.job.bootstrap_servers, *arguments) as service:
+            code = service.wait()
+        assert code == REFUSED, f"exit code {code}\n{service.errors[-3000:]}"
+        assert self.snapshot() == before
+        return service.errors
+
+    def snapshot(self) -> tuple[int, int]:
+        """Visible output records and committed heads."""
+        servers = self.job.bootstrap_servers
+        return (
+            len(read_topic(servers, self.job.output_topic)),
+            len(read_ledger(servers, self.job.name)),
+        )
+
+    def newest(self, log: str) -> Path:
+        folder = self.job.checkpoint / log
+        return max((f for f in folder.iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+
+    def remove(self, path: Path) -> None:
+        """A file of Spark's log, with Hadoop's checksum of it."""
+        path.unlink()
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+
+    def finish(self, name: str = "last", *arguments: str) -> None:
+        self.job.close_windows()
+        self.again(name, *arguments)
+        self.job.check()
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> Started:
+    made = ViewsJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    made.produce(Random(1), records=2_000, seconds=300)
+    return Started(made, made.write_file())
+
+
+@pytest.fixture(scope="module")
+def settled(
+    broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Started, Path]:
+    """A pipeline that has caught up, and a copy of its checkpoint; for refusals."""
+    folder = tmp_path_factory.mktemp("settled")
+    made = ViewsJob(broker.bootstrap_servers, folder)
+    made.create_input()
+    made.produce(Random(1), records=2_000, seconds=300)
+    started_job = Started(made, made.write_file())
+    started_job.again("first")
+    copy = folder / "copy"
+    shutil.copytree(made.checkpoint, copy)
+    return started_job, copy
+
+
+@pytest.fixture
+def caught_up(settled: tuple[Started, Path]) -> Started:
+    started_job, copy = settled
+    shutil.rmtree(started_job.job.checkpoint, ignore_errors=True)
+    shutil.copytree(copy, started_job.job.checkpoint)
+    return started_job
+
+
+def crash(job: Started, point: str) -> None:
+    run_to_crash(job.job.folder / "crash", job.file, job.job.bootstrap_servers, point)
+
+
+def test_new_checkpoint_and_no_ledger_registers(job: Started) -> None:
+    job.finish()
+    first = read_ledger(job.job.bootstrap_servers, job.job.name)[0]
+    assert (first["batch_id"], first["generation"]) == (-1, 1)
+
+
+def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> None:
+    crash(job, "before_commit:kill:3")
+    planned = int(job.newest("offsets").name)
+    assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["batch_id"] == planned - 1
+    job.finish()
+
+
+def test_a_batch_that_kafka_has_and_spark_has_not_is_skipped(job: Started) -> None:
+    crash(job, "after_commit:kill:3")
+    service = job.again("again")
+    assert [b["is_skipped"] for b in service.of_kind("batch")][:2] == [True, False]
+    job.finish()
+
+
+def test_a_lost_entry_of_the_commit_log_replays_and_skips(job: Started) -> None:
+    job.again("first")
+    job.remove(job.newest("commits"))
+    service = job.again("again")
+    assert service.of_kind("batch")[0]["is_skipped"]
+    job.finish()
+
+
+def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -> None:
+    crash(job, "after_commit:kill:3")
+    job.remove(job.newest("offsets"))
+    errors = job.refused("refused")
+    assert "offset log lost its newest entry" in errors
+    assert "adopt" in errors
+    service = job.again("adopted", "--adopt", "--reason", "offsets lost in a test")
+    assert service.of_kind("batch")[0]["is_skipped"]
+    job.finish()
+
+
+def test_a_zombies_plan_is_repaired_while_the_batch_is_not_done(job: Started) -> None:
+    crash(job, "after_commit:kill:3")
+    _move_end(job.newest("offsets"), by=-7)
+    service = job.again("again")
+    assert service.of_kind("batch")[0]["is_skipped"]
+    job.finish()
+
+
+def test_a_zombies_plan_of_a_batch_that_is_done_halts(caught_up: Started) -> None:
+    _move_end(caught_up.newest("offsets"), by=-7)
+    assert "two drivers raced" in caught_up.refused("raced")
+
+
+@pytest.mark.parametrize("point", ["before_begin:kill:1", "after_commit:kill:1"])
+def test_a_checkpoint_with_nothing_planned_registers_again(job: Started, point: str) -> None:
+    crash(job, point)
+    assert not (job.job.checkpoint / "offsets").exists()
+    job.finish()
+
+
+def test_a_deleted_checkpoint_is_refused_until_a_new_generation(job: Started) -> None:
+    job.again("first")
+    shutil.rmtree(job.job.checkpoint)
+    errors = job.refused("refused")
+    assert "under another checkpoint" in errors
+    job.job.close_windows()
+    job.again("new", "--new-generation", "--reason", "checkpoint lost in a test")
+    heads = read_ledger(job.job.bootstrap_servers, job.job.name)
+    assert [h["note"] for h in heads if h["note"]] == ["checkpoint lost in a test"]
+    assert heads[-1]["generation"] == 2
+    _check_sequences(job)
+
+
+def test_an_older_checkpoint_is_refused(caught_up: Started) -> None:
+    for _ in range(2):
+        caught_up.remove(caught_up.newest("commits"))
+        caught_up.remove(caught_up.newest("offsets"))
+    assert "older than the output" in caught_up.refused("older")
+
+
+def test_the_checkpoint_of_another_query_is_refused(caught_up: Started) -> None:
+    (caught_up.job.checkpoint / "metadata").write_text(json.dumps({"id": "another-query"}))
+    (caught_up.job.checkpoint / ".metadata.crc").unlink(missing_ok=True)
+    errors = caught_up.refused("other")
+    assert "another-query" in errors
+    assert "belongs to another query" in errors
+
+
+def test_the_checkpoint_of_another_pipeline_is_refused(caught_up: Started) -> None:
+    (caught_up.job.checkpoint / "onceflow.json").write_text(json.dumps({"pipeline": "orders"}))
+    assert "another pipeline" in caught_up.refused("pipeline")
+
+
+def test_a_ledger_behind_the_checkpoint_halts(job: Started) -> None:
+    job.again("first")
+    heads = read_ledger(job.job.bootstrap_servers, job.job.name)
+    _publish_head(job.job, heads[-3])
+    assert "behind the checkpoint" in job.refused("behind")
+
+
+def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
+    job.again("first")
+    _delete_topic(job.job, f"onceflow.ledger.{job.job.name}")
+    folder = job.job.folder / "refused"
+    with started(folder, job.file, job.job.bootstrap_servers) as service:
+        assert service.wait() == REFUSED
+    assert "ledger is lost" in service.errors
+    code = _command(job, "ledger", "rebuild", str(job.file), "--reason", "deleted in a test")
+    assert code == 0
+    heads = read_ledger(job.job.bootstrap_servers, job.job.name)
+    assert [h["note"] for h in heads] == ["deleted in a test"]
+    job.finish()
+
+
+def _move_end(entry: Path, by: int) -> None:
+    """Give a batch another plan, as a zombie does whose rename comes last."""
+    version, metadata, offset = entry.read_text().split("\n")
+    plan = json.loads(offset)
+    (topic,) = plan["position"].values()
+    topic["partitions"]["0"] += by
+    text = "\n".join([version, metadata, json.dumps(plan, sort_keys=True, separators=(",", ":"))])
+    entry.write_text(text)
+    (entry.parent / f".{entry.name}.crc").unlink(missing_ok=True)
+
+
+def _check_sequences(job: Started) -> None:
+    written = read_topic(job.job.bootstrap_servers, job.job.output_topic)
+    assert checkers.sequence_faults(written) == []
+
+
+def _publish_head(job: ViewsJob, head: dict[str, object]) -> None:
+    producer = Producer({"bootstrap.servers": job.bootstrap_servers})
+    value = json.dumps(head, sort_keys=True, separators=(",", ":"))
+    producer.produce(f"onceflow.ledger.{job.name}", value, key=b"head", partition=1)
+    assert producer.flush(30) == 0
+
+
+def _delete_topic(job: ViewsJob, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+    eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
+
+
+def _command(job: Started, *arguments: str) -> int:
+    servers = job.job.bootstrap_servers
+    command = [sys.executable, "-m", "onceflow.cli", *arguments, "--bootstrap-servers", servers]
+    return subprocess.run(command, timeout=120, check=False).returncode

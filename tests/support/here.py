@@ -1,0 +1,70 @@
+"""Runs the application inside the test's own process: its JVM is started once and stays warm.
+
+For everything that does not have to be killed. What has to be is run by `tests/support/service.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from onceflow.app import Application, RunOptions, Surroundings
+from onceflow.clock import SystemClock
+from onceflow.contracts.connector import Connection, find_connector
+from onceflow.pipeline.loader import load_pipeline
+from onceflow.runtime.session import SessionSettings
+
+QUICK = SessionSettings(master="local[2]", driver_memory="1g", shuffle_partitions=1)
+"""Enough for some thousand records, and fewer files than one partition per core."""
+
+
+@dataclass
+class Events:
+    """What a run reported."""
+
+    all: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        self.all.append({"event": event, **facts})
+
+    def of_kind(self, event: str) -> list[dict[str, Any]]:
+        return [fact for fact in self.all if fact["event"] == event]
+
+
+def application(
+    file: Path,
+    bootstrap_servers: str,
+    options: RunOptions | None = None,
+    session: SessionSettings = QUICK,
+) -> tuple[Application, Events]:
+    """An application that ends when it has caught up, unless `options` say otherwise."""
+    events = Events()
+    around = Surroundings(
+        connector_name="kafka",
+        connector=find_connector("kafka"),
+        connection=Connection(bootstrap_servers),
+        session=session,
+        clock=SystemClock(),
+        report=events,
+    )
+    chosen = options or RunOptions(is_until_caught_up=True)
+    return Application(load_pipeline(file), chosen, around), events
+
+
+def run_here(
+    file: Path,
+    bootstrap_servers: str,
+    session: SessionSettings = QUICK,
+    **options: Any,
+) -> Events:
+    """Run until caught up; errors of the product come out as they are."""
+    chosen = replace(RunOptions(is_until_caught_up=True), **options)
+    made, events = application(file, bootstrap_servers, chosen, session)
+    made.run()
+    return events
+
+
+def batches(events: Events) -> Sequence[dict[str, Any]]:
+    return events.of_kind("batch")
