@@ -61,7 +61,7 @@ def decoder_for(spec: SourceSpec) -> Decoder:
 
 
 def decode(decoder: Decoder, payloads: Payloads) -> Sequence[pa.Array]:
-    """Decode all payloads.
+    """Decode all payloads, of which there is at least one.
 
     Raises:
         PayloadError: names the first bad one by its index.
