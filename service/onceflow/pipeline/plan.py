@@ -15,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 VIEW_OPTION = "onceflow.view"
 """Option on a stand-in's leaf that tells whose stand-in it is."""
 
-_PASSES_COLUMNS = frozenset({"Filter", "SubqueryAlias", "View", "EventTimeWatermark", "Join"})
+_PASSES_COLUMNS = frozenset(
+    {"Filter", "SubqueryAlias", "View", "EventTimeWatermark", "Join", "Generate", "Deduplicate"}
+)
 """Nodes that hand every column of their children on and look only at those they reference."""
 _HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
 """Leaves whose rows stand in the query itself: the same at every replay."""

@@ -1,0 +1,462 @@
+"""What the analysis refuses, warns of, and finds out, without a broker and without running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.analysis import Analysis, analyse, to_arrow
+from tests.support.pipelines import (
+    CLICKS,
+    COUNT_PER_MINUTE,
+    ORDERS,
+    QUERY_LINE,
+    TIMELESS,
+    pipeline_text,
+    write_pipeline,
+)
+
+Analyse = Callable[..., Analysis]
+
+
+@pytest.fixture
+def analysed(spark: SparkSession, tmp_path: Path) -> Analyse:
+    """Analyses a `pipeline_text` of the same arguments."""
+
+    def analysed(query: str = COUNT_PER_MINUTE, **parts: str) -> Analysis:
+        return analyse(spark, write_pipeline(tmp_path, pipeline_text(query, **parts)))
+
+    return analysed
+
+
+@pytest.fixture
+def faults(analysed: Analyse) -> Callable[..., tuple[Fault, ...]]:
+    """The faults of a pipeline that must have some."""
+
+    def faults(query: str = COUNT_PER_MINUTE, **parts: str) -> tuple[Fault, ...]:
+        with pytest.raises(ConfigError) as refused:
+            analysed(query, **parts)
+        return refused.value.faults
+
+    return faults
+
+
+def test_the_result_and_its_state_are_known(analysed: Analyse) -> None:
+    analysis = analysed()
+
+    assert analysis.output.simpleString() == "struct<page:string,minute:timestamp,views:bigint>"
+    assert analysis.is_stateful
+    assert analysis.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        (COUNT_PER_MINUTE, ["page", "at"]),
+        ("SELECT user FROM clicks WHERE ms > 5", ["user", "ms", "at"]),
+        ("SELECT u FROM (SELECT user AS u, page FROM clicks)", ["user", "at"]),
+        ("SELECT * EXCEPT (page, price) FROM clicks", ["user", "ms", "at", "_key"]),
+        ("SELECT 1 AS one FROM clicks", ["at"]),
+        ("SELECT explode(split(user, ' ')) AS word FROM clicks", ["user", "at"]),
+        (
+            "SELECT DISTINCT user, window(at, '1 minute').start AS minute FROM clicks",
+            ["user", "at"],
+        ),
+    ],
+    ids=["window", "filter", "unused inner column", "except", "constant", "explode", "distinct"],
+)
+def test_only_columns_that_matter_are_read(
+    analysed: Analyse, query: str, columns: list[str]
+) -> None:
+    sink = "kafka: {topic: views, partitions: 1}\nemit: updates" if "DISTINCT" in query else ""
+
+    analysis = analysed(query, sink=sink) if sink else analysed(query)
+
+    assert analysis.columns["clicks"].names == columns
+
+
+def test_a_union_reads_every_column_of_both_sides(analysed: Analyse) -> None:
+    analysis = analysed(
+        "TABLE timeless UNION ALL SELECT user, page FROM clicks", sources=CLICKS + TIMELESS
+    )
+
+    assert analysis.columns["timeless"].names == ["user", "page"]
+    assert analysis.columns["clicks"].names == ["user", "page", "at"]
+
+
+def test_an_event_time_expression_reads_what_it_is_made_of(analysed: Analyse) -> None:
+    analysis = analysed(
+        "SELECT c.user, o._event_time AS placed FROM clicks c JOIN orders o"
+        " ON c.user = o.user AND o._event_time BETWEEN c.at - INTERVAL 5 SECONDS AND c.at",
+        sources=CLICKS + ORDERS,
+    )
+
+    assert analysis.columns["orders"].names == ["user", "placed"]
+    assert analysis.is_stateful
+
+
+def test_rows_are_read_even_if_no_column_is(analysed: Analyse) -> None:
+    analysis = analysed("SELECT 1 AS one FROM timeless", sources=TIMELESS)
+
+    assert analysis.columns["timeless"].simpleString() == "struct<_offset:bigint>"
+
+
+def test_all_columns_of_a_csv_payload_are_read(analysed: Analyse) -> None:
+    sources = TIMELESS.replace("STRING, page", "STRING, _offset BIGINT, page")
+
+    analysis = analysed("SELECT page FROM timeless", sources=sources + "    format: csv\n")
+
+    assert analysis.columns["timeless"].names == ["user", "page"]
+
+
+def test_columns_are_told_in_the_words_of_arrow(analysed: Analyse) -> None:
+    schema = to_arrow(analysed().columns["clicks"])
+
+    assert str(schema) == "page: string\nat: timestamp[us, tz=UTC]"
+
+
+@pytest.mark.parametrize(
+    ("query", "what", "help_text"),
+    [
+        ("SELECT usr FROM clicks", "unknown column `usr`", "Did you mean `user`?"),
+        ("SELECT user FROM click", "unknown view `click`", "Did you mean `clicks`?"),
+        ("SELECT counts(user) FROM clicks", "unknown function `counts`", ""),
+        ("SELECT user FRM clicks", "a syntax error at or near 'clicks'", ""),
+        ("DROP TABLE clicks", "a syntax error at or near 'DROP'", ""),
+        ("SELECT user FROM clicks ORDER BY user", "a stream cannot be sorted", "ORDER BY"),
+        ("SELECT user FROM clicks LIMIT 5", "which rows LIMIT takes depends on their order", ""),
+        (
+            "SELECT user, (SELECT max(ms) FROM clicks) AS most FROM clicks",
+            "a subquery cannot read a stream",
+            "JOIN",
+        ),
+        (
+            "SELECT row_number() OVER (PARTITION BY user ORDER BY at) AS n FROM clicks",
+            "functions OVER (...) are not possible on a stream",
+            "window(...)",
+        ),
+        (
+            "SELECT page, count(*) AS n FROM clicks GROUP BY page",
+            "no group of this aggregation ever closes, so `emit: final` would never emit it",
+            "emit: updates",
+        ),
+        (
+            "SELECT a.user FROM clicks a JOIN clicks b ON a.user = b.user",
+            "the source `clicks` is read 2 times",
+            "a second source",
+        ),
+        (
+            "SELECT user + page + at AS sum FROM clicks",
+            'Spark refuses it: Cannot resolve "(user + page)"',
+            "",
+        ),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_a_query_that_cannot_run_is_refused_in_one_sentence(
+    faults: Callable[..., tuple[Fault, ...]], query: str, what: str, help_text: str
+) -> None:
+    (fault,) = faults(query)
+
+    assert fault.what.startswith(what)
+    assert help_text in fault.suggestion
+    assert (fault.where, fault.line) == ("query", QUERY_LINE)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "rand()",
+        "randn(3)",
+        "uuid()",
+        "random(5)",
+        "shuffle(array(1, 2))",
+        "java_method('java.util.UUID', 'randomUUID')",
+        "spark_partition_id()",
+        "input_file_name()",
+    ],
+)
+def test_a_function_that_differs_on_a_replay_is_refused_by_name(
+    faults: Callable[..., tuple[Fault, ...]], function: str
+) -> None:
+    (fault,) = faults(f"SELECT user, {function} AS x FROM clicks")
+
+    name = function.partition("(")[0]
+    assert fault.what == f"{name}() gives another result when a batch is replayed"
+
+
+def test_the_pinned_clock_is_no_such_function(analysed: Analyse) -> None:
+    analysed("SELECT user, current_timestamp() AS now FROM clicks")
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("first(user)", ["first"]),
+        ("collect_list(ms)", ["collect_list"]),
+        ("sort_array(collect_list(ms))", []),
+        ("max_by(user, ms)", ["max_by"]),
+        ("sum(price)", ["sum of DOUBLE"]),
+        ("avg(ms)", []),
+        ("sum(CAST(price AS DECIMAL(10, 2)))", []),
+    ],
+)
+def test_results_that_follow_the_order_of_rows_are_warned_of(
+    analysed: Analyse, expression: str, names: list[str]
+) -> None:
+    query = f"SELECT {expression} AS x FROM clicks GROUP BY window(at, '1 minute')"
+
+    warned = [w.what.partition(" depends")[0] for w in analysed(query).warnings]
+
+    assert warned == names
+
+
+def test_the_line_of_a_fault_is_that_of_the_word_in_the_query(
+    faults: Callable[..., tuple[Fault, ...]],
+) -> None:
+    (fault,) = faults("SELECT user,\n       page\nFROM\n  click")
+
+    assert fault.line == QUERY_LINE + 3
+
+
+def test_an_aggregation_without_event_time_names_the_source(
+    faults: Callable[..., tuple[Fault, ...]],
+) -> None:
+    (fault,) = faults("SELECT page, count(*) AS n FROM timeless GROUP BY page", sources=TIMELESS)
+
+    assert fault.what == "no time passes for timeless, so nothing would ever be emitted"
+    assert "`event_time`" in fault.expected
+
+
+def test_updates_need_no_event_time_but_keep_state_for_ever(analysed: Analyse) -> None:
+    analysis = analysed(
+        "SELECT page, count(*) AS n FROM timeless GROUP BY page",
+        sources=TIMELESS,
+        sink="kafka: {topic: views, partitions: 1}\nemit: updates",
+    )
+
+    assert [w.what for w in analysis.warnings] == ["state about rows of timeless is kept for ever"]
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        (
+            (
+                "SELECT user, session_window.start AS s FROM clicks"
+                " GROUP BY user, session_window(at, '5 minutes')"
+            ),
+            "session windows cannot be emitted at every change",
+        ),
+        (
+            (
+                "SELECT c.user FROM clicks c LEFT JOIN orders o ON c.user = o.user"
+                " AND o._event_time BETWEEN c.at - INTERVAL 5 SECONDS AND c.at"
+            ),
+            "an outer join cannot be emitted at every change",
+        ),
+    ],
+    ids=["session", "outer join"],
+)
+def test_what_is_only_known_at_the_end_cannot_be_emitted_before(
+    faults: Callable[..., tuple[Fault, ...]], query: str, what: str
+) -> None:
+    sources = CLICKS + ORDERS if "orders" in query else CLICKS
+
+    (fault,) = faults(
+        query, sources=sources, sink="kafka: {topic: views, partitions: 1}\nemit: updates"
+    )
+
+    assert fault.what == what
+    assert fault.expected == "`emit: final`"
+
+
+def test_an_outer_join_without_bounds_in_time_is_refused(
+    faults: Callable[..., tuple[Fault, ...]],
+) -> None:
+    (fault,) = faults(
+        "SELECT c.user FROM clicks c LEFT JOIN orders o ON c.user = o.user",
+        sources=CLICKS + ORDERS,
+    )
+
+    assert fault.what == "an outer join of streams never knows when to give up waiting"
+
+
+def test_a_source_that_is_not_used_is_refused(
+    faults: Callable[..., tuple[Fault, ...]],
+) -> None:
+    (fault,) = faults(COUNT_PER_MINUTE, sources=CLICKS + TIMELESS)
+
+    assert (fault.where, fault.what) == (
+        "sources.timeless",
+        "the source `timeless` is not used",
+    )
+
+
+def test_a_table_that_is_no_source_is_refused(
+    faults: Callable[..., tuple[Fault, ...]], tmp_path: Path
+) -> None:
+    (tmp_path / "prices.json").write_text('{"cents": 5}')
+
+    (fault,) = faults(f"SELECT user FROM clicks JOIN json.`{tmp_path}/prices.json`")
+
+    assert "may change before a replay" in fault.what
+
+
+@pytest.mark.parametrize(
+    ("sink", "where", "what"),
+    [
+        ("kafka: {topic: t, partitions: 1, key: pge}", "key", "the result has no column `pge`"),
+        (
+            "kafka: {topic: t, partitions: 1, partition: page}",
+            "partition",
+            "the partition column is STRING",
+        ),
+    ],
+)
+def test_routing_columns_are_checked(
+    faults: Callable[..., tuple[Fault, ...]], sink: str, where: str, what: str
+) -> None:
+    (fault,) = faults(COUNT_PER_MINUTE, sink=sink)
+
+    assert (fault.where, fault.what) == (f"sink.kafka.{where}", what)
+
+
+def test_a_nested_key_is_refused(faults: Callable[..., tuple[Fault, ...]]) -> None:
+    (fault,) = faults(
+        "SELECT window, count(*) AS n FROM clicks GROUP BY window(at, '1 minute')",
+        sink="kafka: {topic: t, key: window}",
+    )
+
+    assert fault.where == "sink.kafka.key"
+    assert fault.what.startswith("the key column is STRUCT")
+
+
+def test_rows_without_a_key_all_go_to_one_partition(analysed: Analyse) -> None:
+    (warning,) = analysed(sink="kafka: {topic: t}").warnings
+
+    assert warning.where == "sink.kafka"
+
+
+@pytest.mark.parametrize(
+    ("form", "query", "is_possible"),
+    [
+        ("text", "SELECT page FROM clicks", True),
+        ("text", "SELECT user, page FROM clicks", True),
+        ("text", "SELECT user, page, ms FROM clicks", False),
+        ("text", "SELECT user, ms FROM clicks", False),
+        ("binary", "SELECT user, _key FROM clicks", True),
+        ("binary", "SELECT user, page FROM clicks", False),
+        ("csv", "SELECT user, ms FROM clicks", True),
+        ("csv", "SELECT user, array(ms) AS a FROM clicks", False),
+        ("json", "SELECT user, array(ms) AS a FROM clicks", True),
+    ],
+)
+def test_the_columns_must_fit_the_format(
+    spark: SparkSession, tmp_path: Path, form: str, query: str, is_possible: bool
+) -> None:
+    key = "user" if "user" in query else "page"
+    sink = f"kafka: {{topic: t, key: {key}}}\nformat: {form}"
+    file = write_pipeline(tmp_path, pipeline_text(query, sink=sink))
+
+    if is_possible:
+        analyse(spark, file)
+        return
+    with pytest.raises(ConfigError) as refused:
+        analyse(spark, file)
+    assert [fault.where for fault in refused.value.faults] == ["sink.format"]
+
+
+def test_names_in_the_result_must_differ(faults: Callable[..., tuple[Fault, ...]]) -> None:
+    same, dotted = faults("SELECT user, page AS USER, ms AS `a.b` FROM clicks")
+
+    assert same.what == "2 columns of the result are named `user`"
+    assert dotted.what.startswith("the result's column `a.b` has a dot")
+
+
+@pytest.mark.parametrize(
+    ("schema", "event_time", "what"),
+    [
+        ("user STRNG, at TIMESTAMP", "at", "unknown type `STRNG`"),
+        ("user STRING at TIMESTAMP", "at", "a syntax error at or near 'at'"),
+        ("user STRING, User INT, at TIMESTAMP", "at", "the column `User` is declared twice"),
+        ("user STRING NOT NULL, at TIMESTAMP", "at", "the column `user` is NOT NULL"),
+        ("_event_time TIMESTAMP, x INT", "_event_time", "the name `_event_time` is kept"),
+        ("at TIMESTAMP, _key STRING", "at", "`_key` is declared as STRING"),
+        ("_timestamp TIMESTAMP", "_timestamp", "no column comes from the payload"),
+        ("user STRING, at BIGINT", "at", "the column is BIGINT"),
+        ("user STRING, at BIGINT", "at + 1", "the expression is BIGINT"),
+        ("user STRING, at TIMESTAMP", "att", "unknown column `att`"),
+        ("user STRING", "_timestamp", "unknown column `_timestamp`"),
+    ],
+)
+def test_columns_and_event_time_of_a_source_are_checked(
+    faults: Callable[..., tuple[Fault, ...]], schema: str, event_time: str, what: str
+) -> None:
+    source = (
+        f'  clicks:\n    kafka: {{topics: [clicks]}}\n    schema: "{schema}"\n'
+        f'    event_time: "{event_time}"\n    lateness: 1 s\n'
+    )
+
+    found = faults("SELECT 1 AS one FROM clicks", sources=source)
+
+    assert [fault.what for fault in found if fault.what.startswith(what)]
+    assert all(fault.where.startswith("sources.clicks.") for fault in found)
+
+
+def test_faults_of_all_sources_come_at_once(faults: Callable[..., tuple[Fault, ...]]) -> None:
+    sources = CLICKS.replace("BIGINT", "BGINT") + ORDERS.replace("timestamp_millis(placed)", "x")
+
+    found = faults(COUNT_PER_MINUTE, sources=sources)
+
+    assert [fault.where for fault in found] == [
+        "sources.clicks.schema",
+        "sources.orders.event_time",
+    ]
+    assert [fault.line for fault in found] == [10, 16]
+
+
+AVRO = '{"type": "record", "name": "r", "fields": [{"name": "page", "type": "string"}%s]}'
+
+
+@pytest.mark.parametrize(
+    ("further_fields", "what"),
+    [
+        ("", "the Avro schema has no field `minute`"),
+        (
+            (
+                ', {"name": "minute", "type": "long"}, {"name": "views", "type": "long"},'
+                ' {"name": "total", "type": "long"}'
+            ),
+            "the result lacks `total`, which the Avro schema requires",
+        ),
+    ],
+)
+def test_the_columns_must_fit_the_avro_schema(
+    faults: Callable[..., tuple[Fault, ...]], tmp_path: Path, further_fields: str, what: str
+) -> None:
+    (tmp_path / "out.avsc").write_text(AVRO % further_fields)
+
+    found = faults(
+        sink="kafka: {topic: t, partitions: 1}\nformat: avro\navro: {schema_file: out.avsc}"
+    )
+
+    assert what in [fault.what for fault in found]
+
+
+def test_a_payload_column_that_the_avro_schema_lacks_is_named(
+    faults: Callable[..., tuple[Fault, ...]], tmp_path: Path
+) -> None:
+    (tmp_path / "in.avsc").write_text(AVRO % ', {"name": "user", "type": "string"}')
+    sources = TIMELESS.replace("user", "usr") + (
+        "    format: avro\n    avro: {schema_file: in.avsc}\n"
+    )
+
+    (fault,) = faults("SELECT page FROM timeless", sources=sources)
+
+    assert fault.what == "the Avro schema has no field `usr`"
+    assert fault.suggestion == "Did you mean `user`?"

@@ -1,0 +1,167 @@
+"""The one DataFrame of a pipeline: from SQL or from a Python function, on streams that run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onceflow.errors import ConfigError
+from onceflow.pipeline.analysis import analyse
+from onceflow.pipeline.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.query import assemble
+from onceflow.pipeline.source import Source
+from tests.support.pipelines import TIMELESS, pipeline_text, write_pipeline
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Row = dict[str, Any]
+
+
+def run(spark: SparkSession, file: PipelineFile, data: Path, checkpoint: Path) -> list[Row]:
+    """Every row that the pipeline emits for `data/<topic>.jsonl`, reading only what it must."""
+    rows: list[Row] = []
+
+    def load(_: str, source: Source, columns: StructType) -> DataFrame:
+        (topic,) = source.kafka.topics or ()
+        return spark.readStream.schema(columns).json(str(data), pathGlobFilter=f"{topic}.jsonl")
+
+    def collect(batch: DataFrame, _: int) -> None:
+        rows.extend(
+            json.loads(line) for (line,) in batch.select(F.to_json(F.struct("*"))).collect()
+        )
+
+    frame = assemble(spark, file.pipeline, analyse(spark, file).columns, load)
+    query = (
+        frame.writeStream.foreachBatch(collect)
+        .outputMode(file.pipeline.sink.output_mode)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return rows
+
+
+def in_order(rows: list[Row]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["page-views", "sensors", "sessions", "trades"])
+def test_an_example_gives_what_its_oracle_expects(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    file = load_pipeline(EXAMPLES / name / "pipeline.yaml")
+    (expected,) = (EXAMPLES / name / "expected").glob("*.jsonl")
+
+    rows = run(spark, file, EXAMPLES / name / "data", tmp_path / "checkpoint")
+
+    wanted = [json.loads(line) for line in expected.read_text().splitlines()]
+    assert in_order(rows) == in_order(wanted)
+
+
+def test_columns_that_are_not_read_are_null_in_their_view(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = write_pipeline(
+        tmp_path,
+        pipeline_text("SELECT u FROM (SELECT user AS u, page FROM timeless)", sources=TIMELESS),
+    )
+    (tmp_path / "timeless.jsonl").write_text('{"user": "a", "page": "/"}\n')
+
+    assert analyse(spark, file).columns["timeless"].names == ["user"]
+    assert run(spark, file, tmp_path, tmp_path / "checkpoint") == [{"u": "a"}]
+
+
+def test_an_event_time_expression_becomes_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    source = TIMELESS + "    event_time: to_timestamp(page)\n    lateness: 0 s\n"
+    file = write_pipeline(
+        tmp_path, pipeline_text("SELECT user, _event_time AS at FROM timeless", sources=source)
+    )
+    (tmp_path / "timeless.jsonl").write_text('{"user": "a", "page": "2026-03-01T00:00:00Z"}\n')
+
+    rows = run(spark, file, tmp_path, tmp_path / "checkpoint")
+
+    assert rows == [{"user": "a", "at": "2026-03-01T00:00:00.000Z"}]
+
+
+def test_views_do_not_outlive_the_query_that_needed_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    analyse(spark, write_pipeline(tmp_path, pipeline_text()))
+
+    assert not spark.catalog.tableExists("clicks")
+
+
+@pytest.fixture
+def module(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A file beside the pipeline for the function; its name is used by no other test."""
+    name = "transform_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
+    return tmp_path / f"{name}.py"
+
+
+def with_transform(module: Path, code: str, function: str = "views") -> PipelineFile:
+    module.write_text(code)
+    text = pipeline_text(sources=TIMELESS).splitlines()
+    lines = [line for line in text if not line.startswith("  SELECT")]
+    at = lines.index("query: |")
+    lines[at] = f"transform: {module.stem}:{function}"
+    return write_pipeline(module.parent, "\n".join(lines) + "\n")
+
+
+def test_a_python_function_takes_each_source_by_its_name(spark: SparkSession, module: Path) -> None:
+    file = with_transform(
+        module, "def views(timeless):\n    return timeless.where(\"user = 'a'\")\n"
+    )
+    (module.parent / "timeless.jsonl").write_text('{"user": "a", "page": "/"}\n{"user": "b"}\n')
+
+    rows = run(spark, file, module.parent, module.parent / "checkpoint")
+
+    assert rows == [{"user": "a", "page": "/"}]
+
+
+@pytest.mark.parametrize(
+    ("code", "function", "what"),
+    [
+        ("", "views", "has no views"),
+        ("views = 5", "views", "is not a function: int"),
+        ("def views(clicks): ...", "views", "the function's parameters are not the sources"),
+        ("def views(timeless): ...", "views", "the function returns something else: NoneType"),
+        ("def views(timeless):\n    return 1 / 0", "views", "ZeroDivisionError: division by zero"),
+        (
+            "def views(timeless):\n    return timeless.select('usr')",
+            "views",
+            "unknown column `usr`",
+        ),
+        ("import no_such_module", "views", "cannot be imported: No module named 'no_such_module'"),
+        ("def views(:", "views", "cannot be imported"),
+    ],
+)
+def test_a_python_function_that_cannot_serve_is_refused(
+    spark: SparkSession, module: Path, code: str, function: str, what: str
+) -> None:
+    file = with_transform(module, code, function)
+
+    with pytest.raises(ConfigError) as refused:
+        analyse(spark, file)
+
+    (fault,) = refused.value.faults
+    assert what in fault.what
+    assert (fault.where, fault.line) == ("transform", 3)
+
+
+def test_a_python_udf_is_warned_of(spark: SparkSession, module: Path) -> None:
+    code = (
+        "from pyspark.sql.functions import udf\n"
+        "shout = udf(lambda text: text.upper())\n"
+        "def views(timeless):\n"
+        "    return timeless.select(shout('user').alias('user'))\n"
+    )
+
+    (warning,) = analyse(spark, with_transform(module, code)).warnings
+
+    assert "<lambda>()" in warning.what
