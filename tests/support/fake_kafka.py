@@ -1,446 +1,249 @@
-"""Kafka's transactions in memory: what the runtime's unit tests run on.
+"""A Kafka in memory for consumers: partitions, groups, rebalances. Passes the contract suite.
 
-Modelled: one producer epoch per initialisation, which fences; markers that land after the commit
-was acknowledged; the last stable offset; aborted records that keep their offsets; commits that
-name an epoch, so that a late one cannot end a later transaction. Not modelled: replication,
-retention, compaction, time-outs of transactions (call `expire`).
-
-It passes the same contract suite as the real thing. Faults are armed by name, fire once, and are
-listed in `fired` when they have.
+Rebalances are eager, as with both real clients: all members let go of everything when they poll,
+and when the last one has, each finds its new share at its next poll. A member that does not poll in
+time misses a generation in which others may have read its partitions.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from itertools import cycle
+from typing import Any
 
-from onceflow.clock import Clock, Deadline
-from onceflow.contracts.sink import OutputRecord
-from onceflow.errors import (
-    AbortableError,
-    ConfigError,
-    FencedError,
-    OnceflowError,
-    OutcomeUnknownError,
-    RecordError,
-    require,
+from onceflow.errors import AbortableError, RetriableError
+from onceflow.protocol.record import HEADER_NAME
+from onceflow_connectors.consumer import (
+    FilteringConsumer,
+    Hooks,
+    Partition,
+    Position,
+    Record,
+    Rules,
 )
-from onceflow.protocol.identity import OWNER_PARTITION, head_partition, ledger_topic
-from onceflow.protocol.ledger import HEAD_KEY, OWNER_KEY, HeadEntry, OwnerEntry
+from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
+from onceflow_connectors.consumer.client import NO_PROPERTIES, Reassignment, Subscription
+from tests.support.consumer_steps import Written
 
-MAX_CLIENT_BYTES = 1_000_000
-"""Records above this are refused by the client, before a broker sees them."""
-LOOK_S = 0.01
-"""Between two looks at what is waited for."""
-
-
-class Fault(Enum):
-    """What can go wrong once, for one transactional id."""
-
-    INITIALISE_UNANSWERED = auto()
-    """Older incarnations are fenced; the answer does not arrive."""
-    PRODUCE_REFUSED = auto()
-    """A `send` fails at its first record. Kafka itself would commit the rest."""
-    DELIVERY_FAILED = auto()
-    """A record fails after `send` returned; shows at the commit, which does not happen."""
-    OFFSETS_REFUSED = auto()
-    COMMIT_REQUEST_LOST = auto()
-    """The transaction stays open; the caller knows nothing."""
-    COMMIT_REQUEST_LATE = auto()
-    """As lost, until `deliver_late_requests`."""
-    COMMIT_ANSWER_LOST = auto()
-    """It is committed; the caller knows nothing."""
-    COMMIT_ANSWERED_FENCED = auto()
-    """It is committed; the answer to the retried request says that the producer is fenced."""
-
-
-class _Decision(Enum):
-    OPEN = auto()
-    COMMITTED = auto()
-    ABORTED = auto()
-
-
-@dataclass(eq=False)
-class _Transaction:
-    """What one producer epoch wrote."""
-
-    decision: _Decision = _Decision.OPEN
-    is_marked: bool = False
-    places: set[tuple[str, int]] = field(default_factory=set)
-    offsets: dict[tuple[str, tuple[str, int]], int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """One offset of a partition; a marker has no record."""
-
-    transaction: _Transaction
-    record: OutputRecord | None = None
+ADDRESS = "fake:9092"
+POLLED_MAX = 3
+"""Records handed out at once: several, so that some wait in the consumer."""
+OWN_PROPERTIES = {"isolation": "read_committed", "auto_commit": False}
+WRITTEN_AT_MS = 1_700_000_000_000
 
 
 @dataclass
-class _Topic:
-    partitions: list[list[_Stored]]
-    max_record_bytes: int
+class Log:
+    """One partition. `None` stands for an aborted record."""
+
+    start: int = 0
+    entries: dict[int, Written | None] = field(default_factory=dict)
+    end: int = 0
+
+    def append(self, entry: Written | None) -> None:
+        self.entries[self.end] = entry
+        self.end += 1
+
+    def delete_before(self, offset: int) -> None:
+        self.start = offset
+        self.entries = {o: entry for o, entry in self.entries.items() if o >= offset}
 
 
-class FakeKafka:
-    """Brokers and coordinators in one. Safe for threads. Implements `contract_sink.SinkKafka`.
+class Group:
+    """Members in the order in which they joined, and what was committed."""
 
-    Args:
-        clock: of every deadline; a ManualClock makes waiting free.
-    """
+    def __init__(self) -> None:
+        self.committed: dict[Partition, Position] = {}
+        self.members: list[FakeClient] = []
+        self._rejoined: list[FakeClient] = []
+        self._shares: dict[FakeClient, list[Partition]] = {}
+        self._is_rebalancing = False
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.fired: list[tuple[Fault, str]] = []
-        """Faults that have happened, in order."""
-        self.are_markers_held = False
-        """While true no marker lands: commits are acknowledged, and stay undecided to readers."""
-        self.is_queue_full = False
-        """While true `send` finds no room."""
-        self._lock = threading.RLock()
-        self._topics: dict[str, _Topic] = {}
-        self._producer_epochs: dict[str, int] = defaultdict(int)
-        self._transactions: dict[str, _Transaction] = {}
-        self._unmarked: list[_Transaction] = []
-        self._group_offsets: dict[tuple[str, tuple[str, int]], int] = {}
-        self._armed: set[tuple[Fault, str]] = set()
-        self._late: list[tuple[str, int]] = []
+    def rebalance(self) -> None:
+        """Begin a rebalance; shares of the last one that nobody fetched are void."""
+        self._is_rebalancing = True
+        self._rejoined.clear()
+        self._shares.clear()
 
-    # For tests
+    def remove(self, member: FakeClient) -> None:
+        if member in self.members:
+            self.members.remove(member)
+            self.rebalance()
 
-    def arm(self, fault: Fault, transactional_id: str) -> None:
-        """Let it happen once, at the next chance."""
-        self._armed.add((fault, transactional_id))
+    def is_rejoining(self, member: FakeClient) -> bool:
+        return member in self._rejoined or member in self._shares
 
-    def deliver_late_requests(self) -> None:
-        """Commit requests that were late arrive now, whatever happened meanwhile."""
-        with self._lock:
-            for transactional_id, producer_epoch in self._late:
-                if self._producer_epochs[transactional_id] == producer_epoch:
-                    self._decide(transactional_id, _Decision.COMMITTED)
-            self._late.clear()
+    def rejoin(self, member: FakeClient) -> bool:
+        """Take part in a rebalance. Returns whether the member lets go of its partitions."""
+        if not self._is_rebalancing or member in self._rejoined:
+            return False
+        self._rejoined.append(member)
+        return True
 
-    def expire(self, transactional_id: str) -> None:
-        """The coordinator aborts an open transaction that took too long, and fences its writer."""
-        with self._lock:
-            self._producer_epochs[transactional_id] += 1
-            self._decide(transactional_id, _Decision.ABORTED)
+    def share_of(
+        self, member: FakeClient, partitions: Sequence[Partition]
+    ) -> list[Partition] | None:
+        """What the member got in a rebalance that is over, once; None if there is nothing new."""
+        if self._is_rebalancing and len(self._rejoined) == len(self.members):
+            self._is_rebalancing = False
+            self._shares = {each: [] for each in self.members}
+            for partition, owner in zip(partitions, cycle(self.members), strict=False):
+                self._shares[owner].append(partition)
+            self._rejoined.clear()
+        return self._shares.pop(member, None)
 
-    def incarnation(self, transactional_id: str) -> FakeIncarnation:
-        return FakeIncarnation(self, transactional_id)
 
-    def ledger(self, pipeline: str) -> FakeLedger:
-        return FakeLedger(self, pipeline)
+class FakeClient:
+    """Implements `client.Client`. Never waits: what is not here does not come."""
 
-    def create_topic(
-        self, name: str, partitions: int, max_record_bytes: int = MAX_CLIENT_BYTES
-    ) -> None:
-        with self._lock:
-            logs: list[list[_Stored]] = [[] for _ in range(partitions)]
-            self._topics.setdefault(name, _Topic(logs, max_record_bytes))
+    def __init__(self, subscription: Subscription, kafka: FakeConsumerKafka) -> None:
+        self._subscription = subscription
+        self._kafka = kafka
+        self._group = kafka.group(subscription.group)
+        self._reassignment: Reassignment | None = None
+        self._next: dict[Partition, int] = {}
 
-    def committed(self, topic: str) -> Sequence[OutputRecord]:
-        """What a read_committed reader sees now. Markers that are due land right after the look."""
-        with self._lock:
-            seen = [
-                stored.record
-                for log in self._topics[topic].partitions
-                for stored in log[: _last_stable_offset(log)]
-                if stored.record and stored.transaction.decision is _Decision.COMMITTED
-            ]
-            self.land_markers()
-            return seen
+    def start(self, reassignment: Reassignment) -> None:
+        wanted = self._subscription
+        wanted.checked_properties(OWN_PROPERTIES)
+        if wanted.bootstrap_servers != ADDRESS:
+            raise wanted.unreachable("silence")
+        known = self._kafka.topics()
+        wanted.refuse_missing([topic for topic in wanted.topics if topic not in known])
+        wanted.check_group(topic for topic, _ in self._group.committed)
+        self._reassignment = reassignment
+        self._group.members.append(self)
+        self._group.rebalance()
 
-    def undecided(self, topic: str) -> int:
-        with self._lock:
-            return sum(
-                len(log) - _last_stable_offset(log) for log in self._topics[topic].partitions
-            )
+    def poll(self, timeout_s: float) -> Iterable[Record]:
+        self._take_part()
+        records: list[Record] = []
+        for partition in list(self._next):
+            records += self._fetch(partition, POLLED_MAX - len(records))
+        return records
 
-    def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What lag tools see now. Markers that are due land right after the look."""
-        with self._lock:
-            seen = {
-                place: offset for (g, place), offset in self._group_offsets.items() if g == group
-            }
-            self.land_markers()
-            return seen
+    def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        committed = self._group.committed
+        return {
+            partition: committed[partition] for partition in partitions if partition in committed
+        }
 
-    # For incarnations and ledgers
+    def log_start(self, partition: Partition) -> int:
+        return self._kafka.log(partition).start
 
-    def partition_count(self, topic: str) -> int:
-        """0 if it does not exist."""
-        found = self._topics.get(topic)
-        return len(found.partitions) if found else 0
+    def commit(self, positions: Sequence[Position]) -> None:
+        if self not in self._group.members:
+            raise AbortableError("expelled")
+        if self._group.is_rejoining(self):
+            raise RetriableError("rebalance")
+        self._group.committed.update({(p.topic, p.partition): p for p in positions})
 
-    def high_watermark(self, topic: str, partition: int) -> int:
-        return len(self._topics[topic].partitions[partition])
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._next[partition] = offset
 
-    def read(self, topic: str, partition: int, end: int, deadline: Deadline) -> list[OutputRecord]:
-        """Committed records below `end`; waits until all of them are decided."""
-        log = self._topics[topic].partitions[partition]
-        self._wait(
-            lambda: _last_stable_offset(log) >= end, deadline, f"reading {topic}-{partition}"
-        )
-        with self._lock:
-            return [
-                stored.record
-                for stored in log[:end]
-                if stored.record and stored.transaction.decision is _Decision.COMMITTED
-            ]
+    def stop(self) -> None:
+        self._next.clear()
+        self._group.remove(self)
 
-    def initialise(self, transactional_id: str, deadline: Deadline) -> int:
-        """Fence, end what is open, wait for its markers; returns the new producer epoch."""
-        with self._lock:
-            self._producer_epochs[transactional_id] += 1
-            producer_epoch = self._producer_epochs[transactional_id]
-            self._decide(transactional_id, _Decision.ABORTED)
-            before = self._transactions.pop(transactional_id, None)
-        is_unanswered = self.fires(Fault.INITIALISE_UNANSWERED, transactional_id)
-        self._wait(
-            lambda: not is_unanswered and (before is None or before not in self._unmarked),
-            deadline,
-            f"initialising {transactional_id}",
-        )
-        return producer_epoch
+    def _take_part(self) -> None:
+        assert self._reassignment is not None
+        if self not in self._group.members:
+            self._next.clear()
+            self._reassignment.lost()
+            self._group.members.append(self)
+            self._group.rebalance()
+        if self._group.rejoin(self):
+            self._next.clear()
+            self._reassignment.revoked()
+        partitions = self._kafka.partitions(self._subscription.topics)
+        share = self._group.share_of(self, partitions)
+        if share is not None:
+            starts = self._reassignment.assigned(share)
+            self._next = {p: starts[p] or self.log_start(p) for p in share}
 
-    def require_newest(self, transactional_id: str, producer_epoch: int) -> None:
-        """Raises FencedError for an older incarnation."""
-        if self._producer_epochs[transactional_id] != producer_epoch:
-            raise FencedError("a newer incarnation exists", subject=transactional_id)
+    def _fetch(self, partition: Partition, count: int) -> list[Record]:
+        log = self._kafka.log(partition)
+        if not log.start <= self._next[partition] <= log.end:
+            self._next[partition] = log.start
+        records: list[Record] = []
+        while len(records) < count and self._next[partition] < log.end:
+            offset = self._next[partition]
+            entry = log.entries[offset]
+            self._next[partition] += 1
+            if entry is not None:
+                headers = () if entry.header is None else ((HEADER_NAME, entry.header),)
+                records.append(
+                    Record(*partition, offset, WRITTEN_AT_MS, None, entry.value, headers)
+                )
+        return records
 
-    def append(
-        self, transactional_id: str, producer_epoch: int, topic: str, record: OutputRecord
-    ) -> bool:
-        """Write one record in the open transaction; False if the broker refuses its size."""
-        with self._lock:
-            self.require_newest(transactional_id, producer_epoch)
-            if topic not in self._topics:
-                raise AbortableError("no such topic", subject=topic)
-            found = self._topics[topic]
-            if not 0 <= record.partition < len(found.partitions):
-                raise _unwritable(topic, record)
-            if _size_bytes(record) > found.max_record_bytes:
-                return False
-            transaction = self._transactions.setdefault(transactional_id, _Transaction())
-            transaction.places.add((topic, record.partition))
-            found.partitions[record.partition].append(_Stored(transaction, record))
-            return True
 
-    def add_offsets(
+class FakeConsumerKafka:
+    """Implements `consumer_steps.ConsumerKafka`."""
+
+    uncommitted: Mapping[str, Any] = {"isolation": "read_uncommitted"}
+    auto_commit: Mapping[str, Any] = {"auto_commit": True}
+
+    def __init__(self) -> None:
+        self._logs: dict[Partition, Log] = {}
+        self._groups: dict[str, Group] = {}
+
+    def consumer(
         self,
-        transactional_id: str,
-        producer_epoch: int,
+        topics: Sequence[str],
         group: str,
-        offsets: Mapping[tuple[str, int], int],
-    ) -> None:
-        with self._lock:
-            self.require_newest(transactional_id, producer_epoch)
-            transaction = self._transactions.setdefault(transactional_id, _Transaction())
-            transaction.offsets.update({(group, place): n for place, n in offsets.items()})
+        rules: Rules = STRICT,
+        hooks: Hooks = NO_HOOKS,
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> FilteringConsumer:
+        subscription = Subscription(ADDRESS, group, topics, properties)
+        return FilteringConsumer(FakeClient(subscription, self), rules, hooks)
 
-    def end(self, transactional_id: str, producer_epoch: int, decision: _Decision) -> None:
-        """EndTxn: acknowledged as soon as it is decided; the markers follow."""
-        with self._lock:
-            self.require_newest(transactional_id, producer_epoch)
-            self._decide(transactional_id, decision)
+    def consumer_at(self, address: str) -> FilteringConsumer:
+        subscription = Subscription(address, "group", ["any"], NO_PROPERTIES)
+        return FilteringConsumer(FakeClient(subscription, self), STRICT, NO_HOOKS)
 
-    def end_late(self, transactional_id: str, producer_epoch: int) -> None:
-        """A commit request goes astray until `deliver_late_requests`."""
-        self._late.append((transactional_id, producer_epoch))
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self._logs |= {(topic, number): Log() for number in range(partitions)}
 
-    def fires(self, fault: Fault, transactional_id: str) -> bool:
-        """Whether a fault happens here; it will not again."""
-        with self._lock:
-            if (fault, transactional_id) not in self._armed:
-                return False
-            self._armed.remove((fault, transactional_id))
-            self.fired.append((fault, transactional_id))
-            return True
+    def recreate_topic(self, topic: str, partitions: int) -> None:
+        for group in self._groups.values():
+            kept = {p: position for p, position in group.committed.items() if p[0] != topic}
+            group.committed = kept
+        self.create_topic(topic, partitions)
 
-    def land_markers(self) -> None:
-        """Let every transaction that is decided become so for readers, unless markers are held."""
-        with self._lock:
-            if self.are_markers_held:
-                return
-            for transaction in self._unmarked:
-                transaction.is_marked = True
-                for topic, partition in sorted(transaction.places):
-                    self._topics[topic].partitions[partition].append(_Stored(transaction))
-                if transaction.decision is _Decision.COMMITTED:
-                    self._group_offsets.update(transaction.offsets)
-            self._unmarked.clear()
-
-    def _decide(self, transactional_id: str, decision: _Decision) -> None:
-        transaction = self._transactions.get(transactional_id)
-        if transaction is not None and transaction.decision is _Decision.OPEN:
-            transaction.decision = decision
-            self._unmarked.append(transaction)
-
-    def _wait(self, is_done: Callable[[], bool], deadline: Deadline, what: str) -> None:
-        while True:
-            self.land_markers()
-            with self._lock:
-                if is_done():
-                    return
-            deadline.check(what)
-            deadline.clock.sleep(deadline.at_most_s(LOOK_S))
-
-
-class _Stage(Enum):
-    NEW = auto()
-    READY = auto()
-    OPEN = auto()
-    USED = auto()
-
-
-class FakeIncarnation:
-    """Implements `contracts.sink.Incarnation`."""
-
-    def __init__(self, kafka: FakeKafka, transactional_id: str) -> None:
-        self._kafka = kafka
-        self._transactional_id = transactional_id
-        self._producer_epoch = 0
-        self._stage = _Stage.NEW
-        self._failure: OnceflowError | None = None
-
-    @property
-    def transactional_id(self) -> str:
-        return self._transactional_id
-
-    def initialise(self, deadline: Deadline) -> None:
-        self._leave(_Stage.NEW)
-        self._producer_epoch = self._kafka.initialise(self._transactional_id, deadline)
-        self._stage = _Stage.READY
-
-    def begin(self) -> None:
-        self._leave(_Stage.READY)
-        self._stage = _Stage.OPEN
-
-    def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
-        self._leave(_Stage.OPEN)
-        count = 0
+    def write(self, topic: str, records: Sequence[Written]) -> None:
         for record in records:
-            self._send_one(topic, record, deadline)
-            count += 1
-        self._stage = _Stage.OPEN
-        return count
+            self._logs[topic, record.partition].append(record)
 
-    def send_offsets(
-        self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
-    ) -> None:
-        self._leave(_Stage.OPEN)
-        if self._fires(Fault.OFFSETS_REFUSED):
-            raise AbortableError("offsets refused", subject=group)
-        self._kafka.add_offsets(self._transactional_id, self._producer_epoch, group, offsets)
-        self._stage = _Stage.OPEN
+    def write_aborted(self, topic: str, records: Sequence[Written]) -> None:
+        for record in records:
+            self._logs[topic, record.partition].append(None)
 
-    def commit(self, deadline: Deadline) -> None:
-        self._leave(_Stage.OPEN)
-        identity = self._transactional_id, self._producer_epoch
-        self._kafka.require_newest(*identity)
-        if self._failure is not None:
-            raise self._failure
-        if self._fires(Fault.DELIVERY_FAILED):
-            raise AbortableError("a record failed", subject=self._transactional_id)
-        if deadline.is_over or self._fires(Fault.COMMIT_REQUEST_LOST):
-            raise OutcomeUnknownError("no answer", subject=self._transactional_id)
-        if self._fires(Fault.COMMIT_REQUEST_LATE):
-            self._kafka.end_late(*identity)
-            raise OutcomeUnknownError("no answer", subject=self._transactional_id)
-        self._kafka.end(*identity, _Decision.COMMITTED)
-        if self._fires(Fault.COMMIT_ANSWER_LOST):
-            raise OutcomeUnknownError("no answer", subject=self._transactional_id)
-        if self._fires(Fault.COMMIT_ANSWERED_FENCED):
-            raise FencedError("a newer incarnation exists", subject=self._transactional_id)
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        self._logs[topic, partition].delete_before(offset)
 
-    def abort(self, deadline: Deadline) -> None:
-        self._leave(_Stage.OPEN, _Stage.USED)
-        try:
-            self._kafka.end(self._transactional_id, self._producer_epoch, _Decision.ABORTED)
-        except FencedError:
-            return
+    def commit_by_another(self, group: str, position: Position) -> None:
+        self.group(group).committed[position.topic, position.partition] = position
 
-    def discard(self) -> None:
-        self._stage = _Stage.USED
-        # Nothing of a client is left that could abort.
+    def committed(self, group: str, topic: str, partition: int) -> Position | None:
+        return self.group(group).committed.get((topic, partition))
 
-    def _send_one(self, topic: str, record: OutputRecord, deadline: Deadline) -> None:
-        while self._kafka.is_queue_full:
-            deadline.check("no room in the client's queue", subject=self._transactional_id)
-            deadline.clock.sleep(deadline.at_most_s(LOOK_S))
-        if self._fires(Fault.PRODUCE_REFUSED):
-            raise AbortableError("a record was refused", subject=self._transactional_id)
-        if _size_bytes(record) > MAX_CLIENT_BYTES:
-            raise _unwritable(topic, record)
-        if not self._kafka.append(self._transactional_id, self._producer_epoch, topic, record):
-            self._failure = _unwritable(topic, record)
+    def expel_all(self, group: str) -> None:
+        self.group(group).members.clear()
 
-    def _fires(self, fault: Fault) -> bool:
-        return self._kafka.fires(fault, self._transactional_id)
+    def group(self, name: str) -> Group:
+        return self._groups.setdefault(name, Group())
 
-    def _leave(self, *stages: _Stage) -> None:
-        """Begin a step: used up, unless the step succeeds and says otherwise."""
-        require(self._stage in stages, "one transaction, in order", found=self._stage.name)
-        self._stage = _Stage.USED
+    def log(self, partition: Partition) -> Log:
+        return self._logs[partition]
 
+    def logs(self) -> Iterable[Log]:
+        return self._logs.values()
 
-class FakeLedger:
-    """Implements `contracts.sink.Ledger`."""
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self._logs}
 
-    def __init__(self, kafka: FakeKafka, pipeline: str) -> None:
-        self._kafka = kafka
-        self._topic = ledger_topic(pipeline)
-
-    def create(self, partitions: int, deadline: Deadline) -> None:
-        self._kafka.create_topic(self._topic, partitions)
-        found = self._kafka.partition_count(self._topic)
-        if found < partitions:
-            raise ConfigError(f"{found} partitions; expected {partitions}", subject=self._topic)
-
-    def exists(self, deadline: Deadline) -> bool:
-        return self._kafka.partition_count(self._topic) > 0
-
-    def read_owner(self, deadline: Deadline) -> OwnerEntry | None:
-        values = self._values(OWNER_PARTITION, OWNER_KEY, deadline)
-        return OwnerEntry.from_json(values[-1]) if values and values[-1] else None
-
-    def read_head(self, slot: int, deadline: Deadline) -> HeadEntry | None:
-        values = self._values(head_partition(slot), HEAD_KEY, deadline)
-        return HeadEntry.from_json(values[-1]) if values and values[-1] else None
-
-    def history(self, slot: int, deadline: Deadline) -> Iterator[HeadEntry]:
-        for value in self._values(head_partition(slot), HEAD_KEY, deadline):
-            if value is not None:
-                yield HeadEntry.from_json(value)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def _values(self, partition: int, key: bytes, deadline: Deadline) -> list[bytes | None]:
-        if not self.exists(deadline):
-            return []
-        end = self._kafka.high_watermark(self._topic, partition)
-        records = self._kafka.read(self._topic, partition, end, deadline)
-        return [record.value for record in records if record.key == key]
-
-
-def _last_stable_offset(log: Sequence[_Stored]) -> int:
-    """First offset whose transaction has no marker yet."""
-    open_offsets = (n for n, stored in enumerate(log) if not stored.transaction.is_marked)
-    return next(open_offsets, len(log))
-
-
-def _size_bytes(record: OutputRecord) -> int:
-    return len(record.key or b"") + len(record.value or b"")
-
-
-def _unwritable(topic: str, record: OutputRecord) -> RecordError:
-    return RecordError(
-        f"cannot write a record with key {record.key!r} to {topic}-{record.partition}"
-    )
+    def partitions(self, topics: Sequence[str]) -> list[Partition]:
+        return [partition for partition in self._logs if partition[0] in topics]

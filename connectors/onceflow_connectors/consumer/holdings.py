@@ -24,7 +24,7 @@ class Progress:
         partition: which one.
         offset: next offset to read; None until the first record of a partition read from its start.
         filter: what was delivered before that offset.
-        stored: what the group has committed as far as we know, if anything.
+        stored: what is stored as far as we know, if anything.
         is_moved: whether `offset` changed since it was stored.
     """
 
@@ -80,6 +80,18 @@ class Holdings:
                 expected="one of assignment(), which is filled by the first polls",
             ) from None
 
+    def position(self, partition: Partition) -> Position:
+        """The value for the user to store. From now on it counts as stored.
+
+        Raises:
+            InvariantError: nothing was read yet, or this member does not hold the partition.
+        """
+        progress = self.progress(partition)
+        position = progress.position()
+        if self._hooks.load_position is not None:
+            progress.stored = position
+        return position
+
     def moved(self) -> Sequence[Progress]:
         """Everything that is not stored yet.
 
@@ -107,8 +119,8 @@ class Holdings:
         """A rebalance ended.
 
         A partition that stayed here goes on where it was: reading it again from the stored position
-        would repeat what this process has delivered. It did not stay if the stored position is
-        another than ours: a generation of the group went by in which another member had it.
+        would repeat what this process has delivered. It did not stay if another position is stored
+        than ours: a generation of the group went by in which another member had it.
 
         Raises:
             ConfigError: an offset was committed by another program.
@@ -117,15 +129,10 @@ class Holdings:
         self.revoked()
         for found in self._load(partitions):
             ours = self._parked.get(found.partition)
-            stayed = ours is not None and self._stayed(ours, found)
+            stayed = ours is not None and ours.stored == found.stored
             self._held[found.partition] = self._parked.pop(found.partition) if stayed else found
         self._give_up()
         return {partition: progress.offset for partition, progress in self._held.items()}
-
-    def _stayed(self, ours: Progress, found: Progress) -> bool:
-        if self._hooks.load_position is None:
-            return ours.stored == found.stored
-        return (found.offset or 0) <= (ours.offset or 0)
 
     def _give_up(self) -> None:
         gone = sorted(self._parked)
@@ -135,25 +142,22 @@ class Holdings:
 
     def _load(self, partitions: Sequence[Partition]) -> Iterable[Progress]:
         if load := self._hooks.load_position:
-            found = {partition: load(*partition) for partition in partitions}
-            return [self._resume(partition, found[partition], None) for partition in partitions]
+            return [self._resume(partition, load(*partition)) for partition in partitions]
         stored = self._client.stored(partitions)
-        return [self._resume(p, stored.get(p), stored.get(p)) for p in partitions]
+        return [self._resume(partition, stored.get(partition)) for partition in partitions]
 
-    def _resume(
-        self, partition: Partition, position: Position | None, stored: Position | None
-    ) -> Progress:
-        if position is None:
-            return Progress(partition, None, PartitionFilter(), stored)
-        if not position.state:
-            self._check_bare(position)
-            return Progress(partition, position.offset, PartitionFilter(), stored)
+    def _resume(self, partition: Partition, stored: Position | None) -> Progress:
+        if stored is None:
+            return Progress(partition, None, PartitionFilter(), None)
+        if not stored.state:
+            self._check_bare(stored)
+            return Progress(partition, stored.offset, PartitionFilter(), stored)
         try:
-            state = PartitionFilter.from_json(position.state)
+            state = PartitionFilter.from_json(stored.state)
         except (ConfigError, CorruptionError) as error:
             error.subject = name_of(partition)
             raise
-        return Progress(partition, position.offset, state, stored)
+        return Progress(partition, stored.offset, state, stored)
 
     def _check_bare(self, position: Position) -> None:
         if self._rules.bare_offset is OnFault.REPORT:

@@ -120,13 +120,13 @@ class FilteringConsumer:
     def position(self, topic: str, partition: int) -> Position:
         """Where one partition stands after the record that was handed out last.
 
-        To be stored with the effects, in one transaction that also checks that the position it
-        replaces is not ahead: a member that lost the partition may still be writing.
+        To be stored with the effects, in one transaction that also checks that what it replaces is
+        where these effects begin: a member that lost the partition may still be writing.
 
         Raises:
             InvariantError: nothing was read of that partition, or this member does not hold it.
         """
-        return self._holdings.progress((topic, partition)).position()
+        return self._holdings.position((topic, partition))
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read a partition again from `offset`, or skip to it.
