@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import fastavro
+from fastavro.schema import SchemaParseException
 
 from onceflow.errors import ConfigError, RecordError
 
@@ -53,7 +54,7 @@ def encode_avro(schema: str, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
 def _parse(schema: str) -> Any:
     try:
         return fastavro.parse_schema(json.loads(schema))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (SchemaParseException, *_MISFITS) as error:
         raise ConfigError(
             "unreadable Avro schema", found=f"{type(error).__name__}: {error}"
         ) from error
