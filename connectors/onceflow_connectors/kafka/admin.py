@@ -36,8 +36,9 @@ from onceflow_connectors.kafka.failures import (
 )
 from onceflow_connectors.kafka.properties import admin_config
 
-REQUEST_TIMEOUT_S = 5.0
-"""For one request; then the deadline is looked at and the request made again."""
+FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 8.0
+"""For the first request, which may go to a leader that has just died; doubled for each next one,
+because a slow broker must be able to answer at last."""
 RETRY_PAUSE_S = 0.05
 """Between two requests of which the first failed at once."""
 
@@ -89,9 +90,10 @@ class Administration:
             DeadlineError: no answer in time.
             ConfigError: refused for good.
         """
+        patience_s = FIRST_PATIENCE_S
         while True:
             try:
-                return request(self._open(), deadline.at_most_s(REQUEST_TIMEOUT_S))
+                return request(self._open(), deadline.at_most_s(patience_s))
             except CLIENT_ERRORS as raised:
                 error = kafka_error(raised)
             if not is_passing(error):
@@ -103,6 +105,9 @@ class Administration:
                     expected=f"an answer within {deadline.budget_s:g} s",
                     found=self._trouble_text() or describe(error),
                 )
+            # A client asks the leader that it remembers for minutes, though it be dead.
+            self.close()
+            patience_s = min(2 * patience_s, MAX_PATIENCE_S)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
 
     def describe_topic(self, name: str, deadline: Deadline) -> TopicDescription | None:

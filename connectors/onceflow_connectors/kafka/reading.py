@@ -16,7 +16,7 @@ from onceflow_connectors.kafka.properties import Setting, consumer_config
 POLL_S = 0.2
 """Longest wait in the client before the deadline is looked at again."""
 
-_SETTINGS: Mapping[str, Setting] = {
+SETTINGS: Mapping[str, Setting] = {
     "isolation.level": "read_committed",
     # Tells how far a partition is decided, also where the last offsets hold no record.
     "enable.partition.eof": True,
@@ -26,6 +26,7 @@ _SETTINGS: Mapping[str, Setting] = {
     # With a rack, the client may be sent to a follower, which lags behind the leader.
     "client.rack": "",
 }
+"""What no property of the user may change."""
 
 
 class CommittedReader:
@@ -79,7 +80,7 @@ class CommittedReader:
 
     def _open(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = open_consumer(consumer_config(self._connection, _SETTINGS))
+            self._consumer = open_consumer(consumer_config(self._connection, SETTINGS))
         return self._consumer
 
 
