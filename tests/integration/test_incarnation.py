@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -229,6 +230,18 @@ def test_discarding_waits_for_nobody(own_scene: Scene, own_broker: EmbeddedBroke
     for incarnation in (initialised, full, committing):
         incarnation.discard()
     assert own_scene.kafka.clock.monotonic_s() - started_s < 1.0
+
+
+def test_a_discarded_client_is_gone(scene: Scene) -> None:
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    assert scene.output
+    before = threads()
+    incarnation = scene.leave_open(scene.output, record(b"x"))
+    assert threads() > before
+    incarnation.discard()
+    eventually(threads, lambda count: count <= before)
 
 
 def test_a_ledger_read_keeps_to_its_deadline(own_scene: Scene, own_broker: EmbeddedBroker) -> None:
