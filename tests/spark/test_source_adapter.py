@@ -1,0 +1,215 @@
+"""Any source of the contract, found by its entry point, runs under Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import SourceSpec, Split
+from onceflow.errors import LineageError
+from onceflow.runtime.source import (
+    IDLE_WAIT_S,
+    SourceHandle,
+    SourceReader,
+    SplitPartition,
+    open_stream,
+)
+from onceflow.runtime.spark_errors import from_text
+from tests.support import log_connector
+from tests.support.clock import ManualClock
+from tests.support.log_source import LogOrigin, open_log
+
+ROOT = Path(__file__).parents[2]
+SECRET = "correct-horse"  # not one of anybody's
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Iterator[LogOrigin]:
+    with open_log(tmp_path) as origin:
+        yield origin
+
+
+@pytest.fixture
+def plugin(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that Spark starts finds the connector."""
+    folder = tmp_path_factory.mktemp("plugin")
+    log_connector.install(folder)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", paths)
+
+
+def spec(origin: LogOrigin, name: str = "log", **options: Any) -> SourceSpec:
+    schema = pa.schema([("value", pa.binary())])
+    return SourceSpec(name, {"path": str(origin.source().file.path), **options}, "binary", schema)
+
+
+def handle(source: SourceSpec) -> SourceHandle:
+    return SourceHandle(log_connector.NAME, source, Connection("nowhere:1", {"password": SECRET}))
+
+
+class Collecting:
+    """A sink: keeps the values of each batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        self.batches.append(sorted(bytes(row.value).decode() for row in frame.collect()))
+
+
+def run(frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], None]) -> Any:
+    """Process what is there, then stop."""
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_query_reads_everything_once_and_goes_on_where_it_was(
+    spark: SparkSession, origin: LogOrigin, tmp_path: Path
+) -> None:
+    sink, checkpoint = Collecting(), tmp_path / "checkpoint"
+    origin.append(0, [(b"k", b"a%d" % i) for i in range(5)])
+    origin.append(1, [(b"k", b"b0")])
+    frame = open_stream(spark, handle(spec(origin, max_records_per_batch=2)))
+    run(frame, checkpoint, sink)
+    assert [len(batch) for batch in sink.batches] == [2, 2, 2]
+    origin.append(1, [(b"k", b"b1")])
+    run(frame, checkpoint, sink)
+    assert sorted(chain(*sink.batches)) == ["a0", "a1", "a2", "a3", "a4", "b0", "b1"]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_batch_that_failed_is_read_again_as_it_was_logged(
+    spark: SparkSession, origin: LogOrigin, tmp_path: Path
+) -> None:
+    sink, checkpoint = Collecting(), tmp_path / "checkpoint"
+    origin.append(0, [(b"k", b"first")])
+
+    def fail(frame: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("as planned")
+
+    frame = open_stream(spark, handle(spec(origin)))
+    with pytest.raises(StreamingQueryException, match="as planned"):
+        run(frame, checkpoint, fail)
+    origin.append(0, [(b"k", b"second")])
+    run(frame, checkpoint, sink)
+    assert sink.batches == [["first"], ["second"]]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_offset_log_names_the_source_and_shows_no_secret(
+    spark: SparkSession, origin: LogOrigin, tmp_path: Path
+) -> None:
+    origin.append(0, [(b"k", b"x")])
+    frame = open_stream(spark, handle(spec(origin, name="left")))
+    query = run(frame, tmp_path / "checkpoint", Collecting())
+    logged = json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1])
+    assert logged["source"] == "left"
+    assert logged["position"]["ends"] == {"0": 1, "1": 0}
+    progress = query.lastProgress
+    shown = progress.json + frame._jdf.queryExecution().toString()
+    assert SECRET not in shown
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_error_of_a_worker_comes_back_as_itself(
+    spark: SparkSession, origin: LogOrigin, tmp_path: Path
+) -> None:
+    origin.append(0, [(b"k", b"x")] * 3)
+    origin.delete_before(0, 1)
+    frame = open_stream(spark, handle(spec(origin)))
+    with pytest.raises(StreamingQueryException) as caught:
+        run(frame, tmp_path / "checkpoint", Collecting())
+    error = from_text(str(caught.value))
+    assert error is not None
+    assert type(error).__name__ == "CorruptionError"
+    assert "records were deleted" in str(error)
+
+
+def test_what_both_halves_need_travels_as_options(origin: LogOrigin) -> None:
+    sent = handle(spec(origin, max_records_per_batch=7))
+    assert SourceHandle.from_options(sent.to_options()) == sent
+    assert SECRET in sent.to_options()["connection_secret"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def reader(origin: LogOrigin, clock: ManualClock) -> SourceReader:
+    return SourceReader(spec(origin, max_records_per_batch=2), origin.source(), clock)
+
+
+def test_planning_obeys_the_limit_that_spark_hands_in(
+    reader: SourceReader, origin: LogOrigin
+) -> None:
+    start = reader.initialOffset()
+    origin.append(0, [(b"k", b"x")] * 5)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(2)
+    assert reader.latestOffset(start, limit)["position"]["ends"]["0"] == 2
+    assert reader.latestOffset(start, ReadAllAvailable())["position"]["ends"]["0"] == 5
+
+
+def test_without_a_limit_everything_is_read(origin: LogOrigin) -> None:
+    reader = SourceReader(spec(origin), origin.source(), ManualClock())
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_planning_waits_a_bounded_time_for_something_new(
+    reader: SourceReader, clock: ManualClock
+) -> None:
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    before_s = clock.monotonic_s()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert clock.monotonic_s() - before_s == pytest.approx(IDLE_WAIT_S)
+
+
+def test_planning_does_not_wait_for_what_may_not_come(
+    reader: SourceReader, clock: ManualClock
+) -> None:
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert clock.monotonic_s() == 0
+
+
+def test_the_position_of_another_source_is_refused(origin: LogOrigin, clock: ManualClock) -> None:
+    left = SourceReader(spec(origin, name="left"), origin.source(), clock)
+    right = SourceReader(spec(origin, name="right"), origin.source(), clock)
+    offset = left.initialOffset()
+    for use in (
+        lambda: right.latestOffset(offset, ReadAllAvailable()),
+        lambda: right.partitions(offset, offset),
+        lambda: right.commit(offset),
+    ):
+        with pytest.raises(LineageError, match="source left"):
+            use()
+
+
+def test_splits_travel_as_partitions(reader: SourceReader, origin: LogOrigin) -> None:
+    start = reader.initialOffset()
+    origin.append(1, [(b"k", b"x")])
+    (partition,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert isinstance(partition, SplitPartition)
+    assert isinstance(partition.value, Split)
+    (batch,) = reader.read(partition)
+    assert batch.column("value").to_pylist() == [b"x"]
