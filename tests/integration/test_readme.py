@@ -1,0 +1,98 @@
+"""The code in the README that needs a broker does what the README says."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onceflow.clock import Deadline, SystemClock
+from onceflow.contracts.connector import Connection, find_connector
+from tests.support.brokers import RunningBroker
+from tests.support.documents import ROOT, CodeBlock, Document
+from tests.support.driver import PARTITIONS, Driver
+from tests.support.eventually import eventually
+
+BLOCKS = [block for block in Document(ROOT / "README.md").blocks() if "broker" in block.marks]
+VALUES = [b'{"n":%d}' % n for n in range(20)]
+MAX_LINES = 5
+END_TIMEOUT_S = 30
+
+
+@pytest.fixture
+def output(broker: RunningBroker, topic: Callable[[str], str]) -> str:
+    """An output topic that does not hold anything yet."""
+    name = topic("p").lower().replace("_", "-")[-60:].strip("-")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    return name
+
+
+@contextmanager
+def running(program: str, log: Path) -> Iterator[Callable[[], list[str]]]:
+    """A process of its own, ended as by Ctrl-C; yields a look at what it has printed so far."""
+    command = [sys.executable, "-u", "-c", program]
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as process,
+    ):
+        try:
+            yield lambda: log.read_text().splitlines()
+            # Unlike a kill, this leaves the group: nobody has to wait for the session to end.
+            process.send_signal(signal.SIGINT)
+            process.wait(END_TIMEOUT_S)
+        finally:
+            process.kill()
+
+
+def position_of(broker: RunningBroker, group: str) -> int:
+    """Sum of the offsets that a group has committed."""
+    client = find_connector("kafka").broker(Connection(broker.bootstrap_servers))
+    try:
+        deadline = Deadline.after(SystemClock(), 30)
+        return sum(client.group_offsets(group, deadline).values())
+    finally:
+        client.close()
+
+
+def program_for(block: CodeBlock, broker: RunningBroker, output: str) -> str:
+    text = block.text
+    for written, here in (
+        ("127.0.0.1:9092", broker.bootstrap_servers),
+        ('"page-views"', repr(output)),
+        ('"reader"', repr(f"reader-{output}")),
+    ):
+        assert written in text
+        text = text.replace(written, here)
+    return text
+
+
+def test_the_consumer_has_five_lines() -> None:
+    (block,) = BLOCKS
+    assert len([line for line in block.text.splitlines() if line.strip()]) == MAX_LINES
+
+
+def test_the_consumer_of_five_lines_reads_each_record_once(
+    broker: RunningBroker, output: str, tmp_path: Path
+) -> None:
+    (block,) = BLOCKS
+    program, group = program_for(block, broker, output), f"reader-{output}"
+    with Driver(broker.bootstrap_servers, output, output) as driver:
+        driver.take_over()
+        driver.commit(0, VALUES)
+        with running(program, tmp_path / "first") as printed:
+            eventually(lambda: len(printed()) == len(VALUES))
+            eventually(lambda: position_of(broker, group) >= len(VALUES))
+        driver.commit(1, VALUES)
+        with running(program, tmp_path / "second") as printed:
+            eventually(lambda: len(printed()) == len(VALUES))
+            eventually(lambda: position_of(broker, group) > 2 * len(VALUES))
+    wanted = sorted(f"{b'k'!r} {value!r}" for value in VALUES)
+    assert sorted((tmp_path / "first").read_text().splitlines()) == wanted
+    assert sorted((tmp_path / "second").read_text().splitlines()) == wanted
