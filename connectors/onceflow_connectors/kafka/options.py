@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum, auto
+from enum import Enum
 from typing import Any
 
 from onceflow.errors import ConfigError
@@ -15,8 +15,8 @@ from onceflow_connectors.kafka.origin import Selection
 class Edge(Enum):
     """An end of the log at which a new pipeline may start."""
 
-    EARLIEST = auto()
-    LATEST = auto()
+    EARLIEST = "earliest"
+    LATEST = "latest"
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ class SourceOptions:
 
 
 def _starting(source: str, value: object) -> Edge | int:
-    if value in {"earliest", "latest"}:
-        return Edge[str(value).upper()]
+    for edge in Edge:
+        if value == edge.value:
+            return edge
     try:
         instant = datetime.fromisoformat(value["timestamp"])  # type: ignore[index]
     except (TypeError, KeyError, ValueError) as error:

@@ -1,0 +1,257 @@
+"""What the Kafka source does beyond its contract, on a real broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from onceflow.clock import SystemClock
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import META_COLUMNS, Position, SourceSpec
+from onceflow.devkit.conformance_cases import records
+from onceflow.devkit.conformance_origin import Reading
+from onceflow.errors import ConfigError, CorruptionError, LineageError, RecordError
+from onceflow_connectors.kafka.consumers import CHUNK_RECORDS, close_idle_readers, leased_reader
+from onceflow_connectors.kafka.source import KafkaSource
+from tests.support.brokers import RunningBroker
+from tests.support.eventually import eventually
+from tests.support.kafka_origin import KafkaOrigin
+
+DAY_MS = 86_400_000
+START_MS = 1_700_000_000_000
+VALUE = pa.schema([("value", pa.string())])
+
+
+@pytest.fixture(autouse=True)
+def _readers() -> Iterator[None]:
+    yield
+    close_idle_readers()
+
+
+@pytest.fixture
+def origin(broker: RunningBroker, topic: Callable[[str], str]) -> KafkaOrigin:
+    origin = KafkaOrigin(broker.bootstrap_servers, topic("input"))
+    origin.create()
+    return origin
+
+
+def source(
+    origin: KafkaOrigin,
+    schema: pa.Schema = VALUE,
+    format_name: str = "text",
+    lateness_ms: int | None = None,
+    **options: Any,
+) -> KafkaSource:
+    chosen = options if "pattern" in options else {"topics": [origin.topic], **options}
+    spec = SourceSpec("input", chosen, format_name, schema, lateness_ms=lateness_ms)
+    return KafkaSource(spec, Connection(origin.bootstrap_servers))
+
+
+def produce(origin: KafkaOrigin, partition: int, stamps: Mapping[str, int]) -> None:
+    """Value and timestamp of each record."""
+    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    for value, at_ms in stamps.items():
+        producer.produce(origin.topic, value, partition=partition, timestamp=at_ms)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+
+
+def starts(position: Position, topic: str) -> Mapping[str, int]:
+    found: Mapping[str, int] = position[topic]["starts"]
+    return found
+
+
+def table(source: KafkaSource) -> pa.Table:
+    """All rows from the beginning, in the order of splits."""
+    start = source.initial_position()
+    end = source.latest_position(start, None)
+    batches = [batch for split in source.splits(start, end) for batch in source.read(split)]
+    return pa.Table.from_batches(batches)
+
+
+def test_a_new_pipeline_starts_where_it_is_told(origin: KafkaOrigin) -> None:
+    produce(origin, 0, {f"v{i}": START_MS + i * 1000 for i in range(10)})
+    produce(origin, 1, {"old": START_MS})
+    after_4_s = {"timestamp": "2023-11-14T22:13:24Z"}
+    for starting, expected in (
+        ("earliest", {"0": 0, "1": 0}),
+        ("latest", {"0": 10, "1": 1}),
+        (after_4_s, {"0": 4, "1": 1}),
+    ):
+        position = source(origin, starting=starting).initial_position()
+        assert starts(position, origin.topic) == expected
+
+
+def test_an_unreadable_start_is_refused(origin: KafkaOrigin) -> None:
+    for starting in ("soon", {"timestamp": "yesterday"}, {"at": "x"}, 5):
+        with pytest.raises(ConfigError, match="unreadable `starting`"):
+            source(origin, starting=starting).initial_position()
+
+
+def test_topics_of_a_pattern_are_read_and_later_ones_join(
+    broker: RunningBroker, topic: Callable[[str], str]
+) -> None:
+    first, second = (KafkaOrigin(broker.bootstrap_servers, topic(name)) for name in ("p-a", "p-b"))
+    first.create()
+    first.append(0, records("a", 3))
+    pattern = f"(p-.|__.*){re.escape(first.topic.removeprefix('p-a'))}"
+    with pytest.raises(ConfigError, match="no topic matches"):
+        source(first, pattern="no-such-.*").initial_position()
+    reader = source(first, pattern=pattern)
+    reading = Reading(reader, reader.initial_position())
+    assert list(reading.position) == [first.topic]
+    second.create()
+    second.append(1, records("b", 2))
+    fresh = source(first, pattern=pattern)
+    end = fresh.latest_position(reading.position, None)
+    assert sorted(end) == [first.topic, second.topic]
+    assert fresh.ranges(reading.position, end)[second.topic] == {0: (0, 0), 1: (0, 2)}
+
+
+def test_a_topic_that_does_not_exist_is_refused_by_name(origin: KafkaOrigin) -> None:
+    with pytest.raises(ConfigError, match="does not exist: no-such-topic"):
+        source(origin, topics=[origin.topic, "no-such-topic"]).initial_position()
+
+
+def test_a_topic_that_disappears_is_corruption(origin: KafkaOrigin) -> None:
+    origin.append(0, records("a", 3))
+    reader = source(origin)
+    end = reader.latest_position(reader.initial_position(), None)
+    origin.admin.delete_topics([origin.topic])[origin.topic].result()
+    eventually(lambda: origin.partitions() == 0)
+    for planner in (reader, source(origin)):
+        with pytest.raises(CorruptionError, match=origin.topic):
+            planner.latest_position(end, None)
+
+
+def test_a_topic_that_the_pipeline_dropped_is_refused(origin: KafkaOrigin) -> None:
+    position = source(origin).initial_position()
+    with pytest.raises(LineageError, match=origin.topic):
+        source(origin, topics=["another"]).latest_position(position, None)
+
+
+def test_columns_of_the_record_itself(origin: KafkaOrigin) -> None:
+    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    producer.produce(origin.topic, b"x", b"key", partition=1, timestamp=START_MS)
+    producer.produce(origin.topic, None, None, partition=1, timestamp=START_MS + 1)
+    producer.flush(30)
+    schema = pa.schema([*META_COLUMNS.items(), ("value", pa.string())])
+    found = table(source(origin, schema)).to_pylist()
+    assert [list(row) for row in found] == [schema.names] * 2
+    first, second = found
+    assert (first["_key"], first["value"]) == (b"key", "x")
+    assert (second["_key"], second["value"]) == (None, None)
+    assert [(row["_topic"], row["_partition"], row["_offset"]) for row in found] == [
+        (origin.topic, 1, 0),
+        (origin.topic, 1, 1),
+    ]
+    assert [row["_timestamp"].timestamp() * 1000 for row in found] == [START_MS, START_MS + 1]
+
+
+def test_a_bad_record_among_many_is_named_by_its_offset(origin: KafkaOrigin) -> None:
+    bad_at = CHUNK_RECORDS + 17
+    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    for i in range(2 * CHUNK_RECORDS):
+        value = b'{"a": 1' if i == bad_at else b'{"a": %d}' % i
+        producer.produce(origin.topic, value, partition=0)
+    producer.flush(30)
+    with pytest.raises(RecordError, match=f"offset {bad_at} of {origin.topic}-0"):
+        table(source(origin, pa.schema([("a", pa.int64())]), "json"))
+
+
+def test_payloads_that_no_column_comes_from_are_not_looked_at(origin: KafkaOrigin) -> None:
+    origin.append(0, [(b"k", b"not json")])
+    schema = pa.schema([("_offset", pa.int64())])
+    assert table(source(origin, schema, "json")).to_pylist() == [{"_offset": 0}]
+
+
+def test_a_meta_column_of_another_type_is_refused(origin: KafkaOrigin) -> None:
+    origin.append(0, records("a", 1))
+    with pytest.raises(ConfigError, match="_offset"):
+        table(source(origin, pa.schema([("_offset", pa.string())])))
+
+
+def test_lost_records_are_named_with_their_range_and_a_cure(origin: KafkaOrigin) -> None:
+    origin.append(0, records("a", 10))
+    reader = source(origin)
+    start = reader.initial_position()
+    (split,) = reader.splits(start, reader.latest_position(start, None))
+    origin.delete_before(0, 4)
+    with pytest.raises(CorruptionError) as caught:
+        list(reader.read(split))
+    assert caught.value.subject == f"offsets [0, 4) of {origin.topic}-0"
+    assert "retention.ms" in caught.value.then
+
+
+def test_many_chunks_with_holes_are_read_completely(origin: KafkaOrigin) -> None:
+    expected = []
+    for number in range(6):
+        batch = records(f"t{number}-", CHUNK_RECORDS // 2)
+        transaction = origin.begin(0, batch)
+        if number % 2:
+            transaction.abort()
+        else:
+            transaction.commit()
+            expected += [value.decode() for _, value in batch]
+    reader = source(origin)
+    start = reader.initial_position()
+    end = eventually(
+        lambda: reader.latest_position(start, None),
+        until=lambda end: end[origin.topic]["partitions"]["0"] == 6 * (CHUNK_RECORDS // 2 + 1),
+    )
+    (split,) = reader.splits(start, end)
+    assert pa.Table.from_batches(reader.read(split)).column("value").to_pylist() == expected
+
+
+def test_a_reader_that_changes_partitions_reads_what_another_would(origin: KafkaOrigin) -> None:
+    for partition in (0, 1):
+        origin.append(partition, records(f"p{partition}-", 100))
+    reader = origin.source()
+    reading = Reading(reader, reader.initial_position(), 7)
+    reading.until_idle()
+    for partition in (0, 1):
+        assert reading.values[partition] == [v for _, v in records(f"p{partition}-", 100)]
+
+
+def test_two_reads_at_once_do_not_share_a_consumer(origin: KafkaOrigin) -> None:
+    connection, clock = Connection(origin.bootstrap_servers), SystemClock()
+    with leased_reader(connection, clock) as first, leased_reader(connection, clock) as second:
+        assert first is not second
+    with leased_reader(connection, clock) as third:
+        assert third in (first, second)
+
+
+@pytest.mark.parametrize("lateness_ms", [None, 0])
+def test_a_backlog_is_read_in_time_if_there_is_event_time(
+    origin: KafkaOrigin, lateness_ms: int | None
+) -> None:
+    """One partition is a hundred times longer than the other, and begins later."""
+    produce(origin, 0, {f"a{i}": START_MS + DAY_MS + i * 10 for i in range(2000)})
+    produce(origin, 1, {f"b{i}": START_MS + i * DAY_MS // 10 for i in range(20)})
+    schema = pa.schema([("_timestamp", META_COLUMNS["_timestamp"])])
+    reader = source(origin, schema, lateness_ms=lateness_ms)
+    position, newest_ms, lateness_seen_ms = reader.initial_position(), 0, 0
+    while (end := reader.latest_position(position, 100)) != position:
+        splits = reader.splits(position, end)
+        rows = [batch for split in splits for batch in reader.read(split)]
+        stamps = [row["_timestamp"].timestamp() * 1000 for b in rows for row in b.to_pylist()]
+        lateness_seen_ms = max(lateness_seen_ms, newest_ms - int(min(stamps)))
+        newest_ms, position = max(newest_ms, int(max(stamps))), end
+    assert position[origin.topic]["partitions"] == {"0": 2000, "1": 20}
+    assert (lateness_seen_ms <= 0) == (lateness_ms is not None)
+
+
+def test_the_newest_position_ignores_the_limit(origin: KafkaOrigin) -> None:
+    origin.append(0, records("a", 10))
+    reader = source(origin)
+    assert reader.newest_position() is None
+    start = reader.initial_position()
+    end = reader.latest_position(start, 3)
+    newest = reader.newest_position()
+    assert newest is not None
+    assert reader.ranges(end, newest)[origin.topic] == {0: (3, 10), 1: (0, 0)}
