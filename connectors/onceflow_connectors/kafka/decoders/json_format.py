@@ -92,7 +92,7 @@ class JsonDecoder:
 
 
 def _are_in_braces(payloads: Sequence[bytes]) -> bool:
-    # Not by Arrow: its first array made from a Python list imports pandas, half a second per worker.
+    # Not by Arrow: the first array that it makes of a list imports pandas, half a second.
     return {*map(_FIRST, payloads)} == {ord("{")} and {*map(_LAST, payloads)} == {ord("}")}
 
 
