@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
+from onceflow.cli.init import init
 from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
-from onceflow.pipeline.query import assemble
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.rehearsal import rehearse
 from tests.support.pipelines import TIMELESS, pipeline_text, write_pipeline
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Row = dict[str, Any]
 
 
-def run(spark: SparkSession, file: PipelineFile, data: Path, checkpoint: Path) -> list[Row]:
-    """Every row that the pipeline emits for `data/<topic>.jsonl`, reading only what it must."""
-    rows: list[Row] = []
-
-    def load(_: str, source: Source, columns: StructType) -> DataFrame:
-        (topic,) = source.kafka.topics or ()
-        return spark.readStream.schema(columns).json(str(data), pathGlobFilter=f"{topic}.jsonl")
-
-    def collect(batch: DataFrame, _: int) -> None:
-        rows.extend(
-            json.loads(line) for (line,) in batch.select(F.to_json(F.struct("*"))).collect()
-        )
-
-    frame = assemble(spark, file.pipeline, analyse(spark, file).columns, load)
-    query = (
-        frame.writeStream.foreachBatch(collect)
-        .outputMode(file.pipeline.sink.output_mode)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return rows
+def data_of(file: PipelineFile, folder: Path) -> dict[str, Path]:
+    """`<topic>.jsonl` for each source."""
+    sources = file.pipeline.sources.items()
+    return {name: folder / f"{(source.kafka.topics or ())[0]}.jsonl" for name, source in sources}
 
 
 def in_order(rows: list[Row]) -> list[str]:
@@ -52,13 +32,11 @@ def in_order(rows: list[Row]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["page-views", "sensors", "sessions", "trades"])
-def test_an_example_gives_what_its_oracle_expects(
-    spark: SparkSession, tmp_path: Path, name: str
-) -> None:
-    file = load_pipeline(EXAMPLES / name / "pipeline.yaml")
+def test_an_example_gives_what_its_oracle_expects(spark: SparkSession, name: str) -> None:
+    path = EXAMPLES / name / "pipeline.yaml"
     (expected,) = (EXAMPLES / name / "expected").glob("*.jsonl")
 
-    rows = run(spark, file, EXAMPLES / name / "data", tmp_path / "checkpoint")
+    rows = rehearse(path, data_of(load_pipeline(path), EXAMPLES / name / "data"))
 
     wanted = [json.loads(line) for line in expected.read_text().splitlines()]
     assert in_order(rows) == in_order(wanted)
@@ -74,7 +52,7 @@ def test_columns_that_are_not_read_are_null_in_their_view(
     (tmp_path / "timeless.jsonl").write_text('{"user": "a", "page": "/"}\n')
 
     assert analyse(spark, file).columns["timeless"].names == ["user"]
-    assert run(spark, file, tmp_path, tmp_path / "checkpoint") == [{"u": "a"}]
+    assert rehearse(file.path, data_of(file, tmp_path)) == [{"u": "a"}]
 
 
 def test_an_event_time_expression_becomes_a_column(spark: SparkSession, tmp_path: Path) -> None:
@@ -84,7 +62,7 @@ def test_an_event_time_expression_becomes_a_column(spark: SparkSession, tmp_path
     )
     (tmp_path / "timeless.jsonl").write_text('{"user": "a", "page": "2026-03-01T00:00:00Z"}\n')
 
-    rows = run(spark, file, tmp_path, tmp_path / "checkpoint")
+    rows = rehearse(file.path, data_of(file, tmp_path))
 
     assert rows == [{"user": "a", "at": "2026-03-01T00:00:00.000Z"}]
 
@@ -119,7 +97,7 @@ def test_a_python_function_takes_each_source_by_its_name(spark: SparkSession, mo
     )
     (module.parent / "timeless.jsonl").write_text('{"user": "a", "page": "/"}\n{"user": "b"}\n')
 
-    rows = run(spark, file, module.parent, module.parent / "checkpoint")
+    rows = rehearse(file.path, data_of(file, module.parent))
 
     assert rows == [{"user": "a", "page": "/"}]
 
@@ -165,3 +143,20 @@ def test_a_python_udf_is_warned_of(spark: SparkSession, module: Path) -> None:
     (warning,) = analyse(spark, with_transform(module, code)).warnings
 
     assert "<lambda>()" in warning.what
+
+
+def test_data_must_be_of_the_pipelines_sources(spark: SparkSession, tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, pipeline_text())
+
+    with pytest.raises(ConfigError, match="data for other sources; expected clicks; found views"):
+        rehearse(file.path, {"views": tmp_path})
+
+
+def test_a_new_pipeline_passes_the_test_that_comes_with_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    init("my-views")
+
+    test = runpy.run_path(str(tmp_path / "my-views" / "test_pipeline.py"))
+    test["test_views_are_counted_per_page_and_minute"]()

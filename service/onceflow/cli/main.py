@@ -18,6 +18,7 @@ import typer
 from onceflow.errors import InvariantError, OnceflowError
 
 COMMANDS = (
+    "init",
     "validate",
     "explain",
     "run",

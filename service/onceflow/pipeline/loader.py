@@ -122,11 +122,11 @@ def _as_fault(
 def _choice_fault(details: ErrorDetails, loc: tuple[str | int, ...], document: Document) -> Fault:
     choices = details["ctx"]["expected"].replace("'", "`")
     names = [part.strip() for part in choices.replace(" or ", ",").replace("`", "").split(",")]
-    written = _value_at(document.data, loc)
-    near = difflib.get_close_matches(str(written).lower(), names, n=1)
+    written = _text_at(document.data, loc)
+    near = difflib.get_close_matches(written, names, n=1)
     suggestion = f"Did you mean `{near[0]}`?" if near else ""
     line = document.place(loc).line
-    return Fault(f"unknown value `{written}`", _dotted(loc), line, choices, suggestion)
+    return Fault("not one of the possible values", _dotted(loc), line, choices, suggestion)
 
 
 def _avro_faults(pipeline: Pipeline, document: Document) -> Iterator[Fault]:
@@ -169,10 +169,13 @@ def _refused(path: Path, faults: Sequence[Fault]) -> ConfigError:
     return ConfigError("pipeline file refused", subject=str(path), faults=tuple(in_order))
 
 
-def _value_at(data: Any, path: Sequence[str | int]) -> Any:
+def _text_at(data: Any, path: Sequence[str | int]) -> str:
+    """What is written at a path; empty if nothing is: values may come from elsewhere, too."""
     for part in path:
+        if not isinstance(data, dict) or part not in data:
+            return ""
         data = data[part]
-    return data
+    return str(data)
 
 
 def _dotted(path: Sequence[str | int]) -> str:

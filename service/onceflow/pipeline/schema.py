@@ -1,9 +1,11 @@
-"""The JSON Schema of the pipeline file, and the tables of its reference page."""
+"""The JSON Schema of the pipeline file, and the tables of the reference page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from pydantic import BaseModel
 
 from onceflow.pipeline.keys import Key, KeyIndex
 from onceflow.pipeline.model import Pipeline
@@ -24,18 +26,23 @@ def json_schema() -> dict[str, Any]:
     return schema | {"title": "Onceflow pipeline"}
 
 
-def reference_table() -> str:
-    """Every key with its type, default and meaning, as a Markdown table."""
+def reference_table(model: type[BaseModel]) -> str:
+    """Every key of a model with its type, default and meaning, as a Markdown table."""
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    rows += (_row(key) for key in KeyIndex.of_model(Pipeline) if "description" in key.schema)
+    rows += (_row(key) for key in KeyIndex.of_model(model) if "description" in key.schema)
     return "\n".join(rows) + "\n"
 
 
 def _row(key: Key) -> str:
     name = ".".join("<view>" if part == "*" else part for part in key.path)
+    return f"| `{name}` | {_type(key.schema)} | {_default(key)} | {key.schema['description']} |"
+
+
+def _default(key: Key) -> str:
+    if key.is_required:
+        return "**required**"
     default = key.schema.get("default")
-    shown = "**required**" if key.is_required else "" if default is None else f"`{default}`"
-    return f"| `{name}` | {_type(key.schema)} | {shown} | {key.schema['description']} |"
+    return "" if default is None or isinstance(default, dict) else f"`{default}`"
 
 
 def _type(schema: Mapping[str, Any]) -> str:

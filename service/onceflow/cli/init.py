@@ -1,0 +1,56 @@
+"""`onceflow init`: a first pipeline to change, with data to try it on and a test of it."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onceflow.errors import ConfigError
+
+TEMPLATE = "template"
+"""Folder beside this module: what a new pipeline consists of."""
+NAME_MARK = "@NAME@"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init")(init)
+
+
+def init(
+    name: Annotated[str, typer.Argument(help="Of the pipeline, and of the new folder.")],
+) -> None:
+    """Write a commented pipeline, sample data and a test into a new folder."""
+    from onceflow.protocol.identity import check_pipeline_name
+
+    folder = Path(check_pipeline_name(name))
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise ConfigError(
+            "cannot make the folder",
+            subject=str(folder),
+            expected="a name that is not taken, in a folder that may be written",
+            found=error.strerror or type(error).__name__,
+            then="nothing was written",
+        ) from error
+    for file in sorted(files("onceflow.cli").joinpath(TEMPLATE).iterdir(), key=lambda f: f.name):
+        text = file.read_text(encoding="utf-8").replace(NAME_MARK, name)
+        target = folder / file.name.removesuffix(".txt")
+        target.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {target}")
+    typer.echo(f"\nTry it:\n{_first_steps(folder)}")
+
+
+def _first_steps(folder: Path) -> str:
+    return "\n".join(
+        [
+            '  eval "$(onceflow dev up)"',
+            f"  onceflow produce clicks {folder}/clicks.jsonl --key user --partitions 2",
+            f"  onceflow run {folder}/pipeline.yaml --until caught-up",
+            f"  onceflow consume {folder.name} --from-beginning --timeout 2",
+        ]
+    )

@@ -1,0 +1,83 @@
+"""Runs a pipeline's query over files, without a broker: for tests of pipelines.
+
+The same Spark, the same query and the same rules of event time as in a run, over one batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onceflow.errors import ConfigError
+from onceflow.pipeline.analysis import analyse
+from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.query import assemble
+from onceflow.pipeline.source import Source
+
+TIMEOUT_S = 300
+"""A few rows on this machine need seconds; what takes longer hangs."""
+
+
+def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, Any]]:
+    """What a pipeline emits for given input.
+
+    Args:
+        pipeline_file: of the pipeline. Whatever its format, payloads are read as JSON here.
+        data: source -> file with one JSON object per line.
+
+    Returns:
+        Each row as a JSON object, in no particular order. Windows that the data leaves open are not
+        among them.
+
+    Raises:
+        ConfigError: the pipeline has a fault, or `data` is not of its sources.
+    """
+    file = load_pipeline(pipeline_file)
+    if data.keys() != file.pipeline.sources.keys():
+        raise ConfigError(
+            "data for other sources",
+            expected=", ".join(file.pipeline.sources),
+            found=", ".join(data),
+        )
+    spark = _session()
+    rows: list[dict[str, Any]] = []
+
+    def load(name: str, _: Source, columns: StructType) -> DataFrame:
+        path = data[name].resolve()
+        return spark.readStream.schema(columns).json(str(path.parent), pathGlobFilter=path.name)
+
+    def collect(batch: DataFrame, _: int) -> None:
+        texts = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
+        rows.extend(json.loads(str(text)) for (text,) in texts)
+
+    frame = assemble(spark, file.pipeline, analyse(spark, file).columns, load)
+    with TemporaryDirectory(prefix="onceflow-rehearsal-") as checkpoint:
+        query = (
+            frame.writeStream.foreachBatch(collect)
+            .outputMode(file.pipeline.sink.output_mode)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(TIMEOUT_S)
+        query.stop()
+    return rows
+
+
+def _session() -> SparkSession:
+    """The session of this process, or a small one on this machine."""
+    return (
+        SparkSession.builder.master("local[1]")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )

@@ -1,0 +1,224 @@
+"""Settings of the process: rising order, the origin of each fault, secrets from files only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceflow.config import Settings, load_settings
+from onceflow.errors import ConfigError, Fault
+
+SECRET = "hush-hush"
+
+
+@pytest.fixture(autouse=True)
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str) -> None:
+    Path("onceflow.yaml").write_text(text)
+
+
+def load(environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    return load_settings(environment or {}, overrides)
+
+
+def faults(environment: Mapping[str, str] | None = None, **overrides: Any) -> tuple[Fault, ...]:
+    with pytest.raises(ConfigError) as refused:
+        load(environment, **overrides)
+    return refused.value.faults
+
+
+def test_without_any_setting_kafka_is_on_this_machine() -> None:
+    connection = load().connection()
+
+    assert connection.bootstrap_servers == "localhost:9092"
+    assert connection.properties == {}
+
+
+def test_environment_wins_over_file_and_command_line_over_both() -> None:
+    write("bootstrap_servers: file:1\nspark: {master: 'local[1]', driver_memory: 1g}\n")
+    environment = {"ONCEFLOW_SPARK__DRIVER_MEMORY": "3g", "ONCEFLOW_BOOTSTRAP_SERVERS": "env:1"}
+
+    settings = load(environment, bootstrap_servers="line:1")
+
+    assert load().bootstrap_servers == "file:1"
+    assert load(environment).bootstrap_servers == "env:1"
+    assert settings.bootstrap_servers == "line:1"
+    assert (settings.spark.master, settings.spark.driver_memory) == ("local[1]", "3g")
+
+
+def test_what_the_command_line_leaves_out_changes_nothing() -> None:
+    write("bootstrap_servers: file:1\n")
+
+    assert load(bootstrap_servers=None).bootstrap_servers == "file:1"
+
+
+def test_a_mapping_in_the_environment_is_json() -> None:
+    environment = {"ONCEFLOW_CLIENT": '{"client.rack": "a", "socket.keepalive.enable": true}'}
+
+    assert load(environment).client == {"client.rack": "a", "socket.keepalive.enable": "true"}
+
+
+def test_foreign_settings_may_be_written_as_numbers() -> None:
+    write("client: {queued.max.messages.kbytes: 65536}\nspark: {conf: {spark.x: true}}\n")
+
+    assert load().client == {"queued.max.messages.kbytes": "65536"}
+    assert load().spark.conf == {"spark.x": "true"}
+
+
+def test_sizes_are_written_as_people_do() -> None:
+    write("spark: {max_result_bytes: 64 MiB}\n")
+
+    assert load().spark.max_result_bytes == 64 * 1024 * 1024
+    assert load({"ONCEFLOW_SPARK__MAX_RESULT_BYTES": "2 GB"}).spark.max_result_bytes == 2 * 10**9
+
+
+def test_the_file_may_be_named() -> None:
+    Path("other.yaml").write_text("bootstrap_servers: other:1\n")
+
+    by_option = load_settings({}, {}, Path("other.yaml"))
+    by_variable = load({"ONCEFLOW_CONFIG": "other.yaml"})
+
+    assert by_option.bootstrap_servers == by_variable.bootstrap_servers == "other:1"
+
+
+def test_a_named_file_must_exist() -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the settings: nowhere\.yaml"):
+        load({"ONCEFLOW_CONFIG": "nowhere.yaml"})
+
+
+def test_every_fault_names_where_its_value_was_set() -> None:
+    write("sasl: {mechanism: PLAIN, username: a}\nspark: {driver_memory: much}\n")
+
+    found = faults(
+        {
+            "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "many",
+            "ONCEFLOW_FOO": "1",
+            "ONCEFLOW_CLIENT": "{",
+            "ONCEFLOW_SASL__MECHANISM": "PLANE",
+        },
+        bootstrap_servers="kafka://x",
+    )
+
+    assert {(fault.where, fault.line) for fault in found} == {
+        ("ONCEFLOW_CLIENT", None),
+        ("ONCEFLOW_FOO", None),
+        ("ONCEFLOW_SASL__MECHANISM", None),
+        ("ONCEFLOW_SPARK__SHUFFLE_PARTITIONS", None),
+        ("--bootstrap-servers", None),
+        ("sasl.password_file", 1),
+        ("spark.driver_memory", 2),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ONCEFLOW_CACHE",
+        "ONCEFLOW_CRASH_POINT",
+        "ONCEFLOW_CRASH_PROOF",
+        "ONCEFLOW_TRACEBACK",
+        "ONCEFLOW_TEST_SEED",
+        "PATH",
+    ],
+)
+def test_variables_that_are_no_settings_are_left_alone(name: str) -> None:
+    load({name: "x"})
+
+
+@pytest.mark.parametrize("text", ["- a\n", "text\n", "a: [\n", ""])
+def test_a_file_that_holds_no_settings_is_refused(text: str) -> None:
+    write(text)
+
+    assert faults()
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "ssl.key.pem"])
+def test_a_secret_outside_a_file_is_refused_and_not_repeated(name: str) -> None:
+    write(f"client: {{{name}: {SECRET}}}\n")
+
+    (fault,) = faults()
+
+    assert fault.what == "a secret outside a file"
+    assert SECRET not in str(fault)
+
+
+@pytest.mark.parametrize("name", ["isolation.level", "transactional.id", "bootstrap.servers"])
+def test_client_settings_that_the_guarantee_rests_on_are_refused(name: str) -> None:
+    write(f"client: {{{name}: x}}\n")
+
+    (fault,) = faults()
+
+    assert fault.where == f"client.{name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "protocol"),
+    [
+        ("tls: {}\n", "SSL"),
+        ("sasl: {mechanism: PLAIN, username: a, password_file: pw}\n", "SASL_PLAINTEXT"),
+        ("tls: {}\nsasl: {mechanism: PLAIN, username: a, password_file: pw}\n", "SASL_SSL"),
+    ],
+)
+def test_the_security_protocol_follows_from_what_is_configured(text: str, protocol: str) -> None:
+    write(text)
+    Path("pw").write_text(f"{SECRET}\n")
+
+    assert load().connection().properties["security.protocol"] == protocol
+
+
+def test_the_password_is_the_file_without_its_line_end() -> None:
+    write("sasl: {mechanism: SCRAM-SHA-512, username: app, password_file: pw}\n")
+    Path("pw").write_text(f" {SECRET}\n")
+
+    properties = load().connection().properties
+
+    assert properties["sasl.password"] == f" {SECRET}"
+    assert properties["sasl.username"] == "app"
+    assert properties["sasl.mechanism"] == "SCRAM-SHA-512"
+
+
+def test_no_secret_shows_where_a_connection_is_printed() -> None:
+    write("sasl: {mechanism: PLAIN, username: a, password_file: pw}\n")
+    Path("pw").write_text(SECRET)
+
+    assert SECRET not in repr(load().connection()) + repr(load())
+
+
+def test_a_secret_that_cannot_be_read_names_the_setting_and_the_file() -> None:
+    write("tls: {key_password_file: nowhere, key_file: k, certificate_file: c}\n")
+
+    with pytest.raises(ConfigError, match=r"tls\.key_password_file: nowhere"):
+        load().connection()
+
+
+def test_certificates_reach_the_client() -> None:
+    write("tls: {ca_file: ca, certificate_file: c, key_file: k, key_password_file: pw}\n")
+    Path("pw").write_text(SECRET)
+
+    assert load().connection().properties == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "ca",
+        "ssl.certificate.location": "c",
+        "ssl.key.location": "k",
+        "ssl.key.password": SECRET,
+    }
+
+
+def test_half_a_key_pair_is_refused() -> None:
+    write("tls: {certificate_file: c}\n")
+
+    (fault,) = faults()
+
+    assert (fault.where, fault.what) == ("tls", "half a key pair")
+
+
+def test_the_engines_settings_are_those_of_a_session() -> None:
+    session = pytest.importorskip("onceflow.runtime.session")
+
+    assert session.SessionSettings(**load().spark.model_dump()) == session.SessionSettings()

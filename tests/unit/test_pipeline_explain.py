@@ -1,0 +1,55 @@
+"""A pipeline explained: stations, names in Kafka, and what each kind of reader gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onceflow.pipeline.explain import Explanation, explain
+from tests.support.pipelines import CLICKS, pipeline_text, write_pipeline
+
+
+def explained(folder: Path, **parts: str) -> Explanation:
+    return explain(write_pipeline(folder, pipeline_text(**parts)).pipeline, ("a fact",))
+
+
+def test_names_in_kafka_are_those_of_the_protocol(tmp_path: Path) -> None:
+    names = explained(tmp_path).names
+
+    assert names.ledger == "onceflow.ledger.views"
+    assert names.group == "onceflow.views"
+    assert names.transactional_ids == ("onceflow.views.owner", "onceflow.views.s0.l0")
+
+
+def test_each_kind_of_reader_gets_what_the_table_says(tmp_path: Path) -> None:
+    levels = {r.reading: r.guarantee.level.value for r in explained(tmp_path).readers}
+
+    assert levels == {
+        "read_committed": "exactly_once",
+        "read_uncommitted": "at_least_once",
+        "deduplicating": "exactly_once",
+    }
+
+
+def test_stations_say_what_is_known_about_them(tmp_path: Path) -> None:
+    found = explained(
+        tmp_path, sources=CLICKS.replace("topics: [clicks]", "pattern: 'c.*', starting: latest")
+    )
+
+    (source,) = found.sources
+    assert source.facts == (
+        "topics like c.*",
+        "json, from latest at the first start",
+        "event time at, 10000 ms lateness",
+    )
+    assert found.query.facts == ("Spark SQL", "a fact")
+
+
+def test_the_choice_of_the_partition_is_told(tmp_path: Path) -> None:
+    def told(sink: str) -> str:
+        return explained(tmp_path, sink=sink).sink.facts[1]
+
+    assert told("kafka: {topic: t}") == "partitions as they are, all in one, for want of a key"
+    assert told("kafka: {topic: t, key: k}") == "partitions as they are, partition by crc32 of k"
+    assert told("kafka: {topic: t, partitions: 2, partition: p}") == (
+        "2 partitions, partition from column p"
+    )
