@@ -36,8 +36,6 @@ TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""
 MAX_FRAMES = 4
 """Innermost calls that the message of an unexpected error names."""
-INTERRUPTED = 130
-"""Exit code of shells for Ctrl-C."""
 
 
 def build_app() -> typer.Typer:
@@ -67,8 +65,6 @@ def main() -> None:
         build_app()()
     except OnceflowError as error:
         _end(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _end("interrupted", INTERRUPTED)
     except Exception as error:  # noqa: BLE001  whatever arrives here is our bug
         if os.environ.get(TRACEBACK_VARIABLE):
             traceback.print_exc()

@@ -94,19 +94,22 @@ def validate(
 
 
 def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) -> Iterator[Verdict]:
+    """A verdict on each file, in the order given. Spark is started only if a file deserves it."""
     from onceflow.pipeline.loader import load_pipeline
 
-    loaded: list[PipelineFile] = []
+    loaded: dict[Path, PipelineFile] = {}
+    refused: dict[Path, Verdict] = {}
     for path in paths:
         try:
-            loaded.append(load_pipeline(path))
+            loaded[path] = load_pipeline(path)
         except ConfigError as error:
-            yield Verdict(path, error.faults or (Fault(str(error)),))
-    if file_only or not has_spark():
-        yield from (Verdict(file.path) for file in loaded)
-    elif loaded:
-        with analysis_session("validate", config) as spark:
-            yield from (_analysed(spark, file) for file in loaded)
+            refused[path] = Verdict(path, error.faults or (Fault(str(error)),))
+    if file_only or not loaded or not has_spark():
+        yield from (refused.get(path, Verdict(path)) for path in paths)
+        return
+    with analysis_session("validate", config) as spark:
+        for path in paths:
+            yield refused[path] if path in refused else _analysed(spark, loaded[path])
 
 
 def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:

@@ -1,0 +1,133 @@
+"""The entry point: quick help, one message for each error, and the exit code of its class."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+import typer
+
+from onceflow.cli import main as entry
+from onceflow.errors import (
+    ConfigError,
+    CorruptionError,
+    Fault,
+    FencedError,
+    InvariantError,
+    OnceflowError,
+)
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the entry point with one command that raises `error`."""
+
+    def run(error: BaseException) -> tuple[int, str]:
+        app = typer.Typer(pretty_exceptions_enable=False)
+
+        @app.command()
+        def fail() -> NoReturn:
+            raise error
+
+        monkeypatch.setattr(entry, "build_app", lambda: app)
+        monkeypatch.setattr(sys, "argv", ["onceflow"])
+        with pytest.raises(SystemExit) as ended:
+            entry.main()
+        return int(ended.value.code or 0), capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("bad file"), 2),
+        (FencedError("newer instance"), 4),
+        (CorruptionError("two truths"), 7),
+        (InvariantError("our bug"), 70),
+    ],
+)
+def test_an_error_of_ours_is_one_message_and_its_code(
+    run: Run, error: OnceflowError, code: int
+) -> None:
+    assert run(error) == (code, f"onceflow: {error}\n")
+
+
+def test_faults_are_listed_below_their_message(run: Run) -> None:
+    _, message = run(ConfigError("bad file", faults=(Fault("a"), Fault("b", line=3))))
+
+    assert message == "onceflow: bad file\n  - a\n  - line 3: b\n"
+
+
+def test_an_unexpected_error_says_where_it_came_from(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(entry.TRACEBACK_VARIABLE, raising=False)
+
+    code, message = run(ValueError("odd"))
+
+    assert code == 70
+    assert message.startswith("onceflow: unexpected ValueError: odd\n  at ")
+    assert "test_cli_main.py:" in message
+    assert "Traceback" not in message
+
+
+def test_the_whole_traceback_may_be_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(entry.TRACEBACK_VARIABLE, "1")
+
+    _, message = run(ValueError("odd"))
+
+    assert message.startswith("Traceback (most recent call last)")
+
+
+def test_an_interrupt_is_no_bug(run: Run) -> None:
+    code, message = run(KeyboardInterrupt())
+
+    assert code == 130  # as shells have it
+    assert "bug" not in message
+
+
+def test_an_unknown_command_is_refused_like_a_wrong_setting() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "onceflow.cli", "nonsense"], check=False, capture_output=True
+    )
+
+    assert ended.returncode == ConfigError.exit_code
+    assert b"nonsense" in ended.stderr
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
+    heavy = {"pyspark", "pyarrow", "confluent_kafka", "pydantic", "yaml"}
+    program = (
+        "import sys; sys.argv = ['onceflow', '--help']\n"
+        "from onceflow.cli import main\n"
+        "try: main.main()\n"
+        f"finally: sys.stderr.write(repr(sorted({heavy!r} & sys.modules.keys())))"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert ended.stderr == "[]"
+    assert all(f"  {name}" in ended.stdout for name in entry.COMMANDS)
+
+
+def test_a_faulty_file_is_told_without_loading_spark() -> None:
+    program = (
+        "import sys; sys.argv = ['onceflow', 'validate', '/dev/null']\n"
+        "from onceflow.cli import main\n"
+        "try: main.main()\n"
+        "finally: sys.stderr.write(repr('pyspark' in sys.modules))"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+
+    assert (ended.returncode, ended.stderr) == (2, "False")

@@ -1,0 +1,95 @@
+"""`validate` and `explain` on files alone, as people and programs see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from onceflow.cli.main import build_app
+from onceflow.pipeline.schema import json_schema
+from tests.support.pipelines import pipeline_text
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    """In a folder with a good and a bad file."""
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(pipeline_text())
+    Path("bad.yaml").write_text(pipeline_text().replace("lateness", "latness"))
+    return CliRunner()
+
+
+def test_a_faulty_file_is_refused_with_every_fault(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["validate", "bad.yaml", "-o", "text"])
+
+    assert done.exit_code == 2
+    assert done.stdout.splitlines()[0] == "bad.yaml: 2 faults"
+    assert "unknown key `latness`. Did you mean `lateness`?" in done.stdout
+
+
+def test_programs_get_every_field_of_a_fault(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["validate", "bad.yaml", "--format", "json"])
+
+    (verdict,) = json.loads(done.stdout)
+    unknown: dict[str, Any] = verdict["faults"][1]
+    assert (verdict["file"], verdict["valid"], verdict["guarantee"]) == ("bad.yaml", False, None)
+    assert unknown == {
+        "what": "unknown key `latness`",
+        "where": "sources.clicks.latness",
+        "line": 12,
+        "suggestion": "Did you mean `lateness`?",
+    }
+
+
+def test_files_are_told_in_the_order_in_which_they_were_given(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["validate", "good.yaml", "bad.yaml", "x.yaml", "--file-only"])
+
+    verdicts = json.loads(done.stdout)
+    assert [(v["file"], v["valid"]) for v in verdicts] == [
+        ("good.yaml", True),
+        ("bad.yaml", False),
+        ("x.yaml", False),
+    ]
+    assert done.exit_code == 2
+
+
+def test_a_file_that_was_not_analysed_is_not_called_more_than_it_is(cli: CliRunner) -> None:
+    text = cli.invoke(build_app(), ["validate", "good.yaml", "--file-only", "-o", "text"])
+    (verdict,) = json.loads(
+        cli.invoke(build_app(), ["validate", "good.yaml", "--file-only"]).stdout
+    )
+
+    assert text.exit_code == 0
+    assert "its query was not analysed" in text.stdout
+    assert (verdict["analysed"], verdict["guarantee"]) == (False, None)
+
+
+def test_the_schema_is_printed_on_request(cli: CliRunner) -> None:
+    assert json.loads(cli.invoke(build_app(), ["validate", "--schema"]).stdout) == json_schema()
+
+
+def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["explain", "good.yaml", "--file-only", "-o", "text"])
+
+    assert done.exit_code == 0
+    for part in (
+        "─ clicks ─",
+        "─ query ─",
+        "─ topic views ─",
+        "every batch once, all partitions together",
+        "onceflow.ledger.views",
+        "read_uncommitted  at least once",
+    ):
+        assert part in done.stdout
+
+
+def test_programs_get_the_picture_as_data(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["explain", "good.yaml", "--file-only"])
+
+    found = json.loads(done.stdout)
+    assert (found["pipeline"], found["analysed"]) == ("views", False)
+    assert found["names"]["group"] == "onceflow.views"
