@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from onceflow.errors import ConfigError
+from onceflow_connectors.consumer import Position
 from tests.support.brokers import RunningBroker
 from tests.support.consumer_kafka import FLAVOURS, NOBODY, RealConsumerKafka
-from tests.support.consumer_steps import enter, expect, sequenced
+from tests.support.consumer_steps import enter, expect, sequenced, take
 from tests.support.contract_consumer import ConsumerContract
 
 
@@ -26,6 +27,24 @@ def test_a_refused_connection_is_said_to_be_refused() -> None:
         ConfigError, match=r"no broker answers: 127\.0\.0\.1:1;.*Connection refused"
     ):
         enter(consumer)
+
+
+@pytest.mark.parametrize("flavour", sorted(FLAVOURS))
+@pytest.mark.parametrize("metadata", ["app-7", "x" * 24, "y" * 40])
+def test_metadata_of_other_clients_is_refused_whatever_memory_follows_it(
+    broker: RunningBroker, topic: Callable[[str], str], flavour: str, metadata: str
+) -> None:
+    """Java and kafka-python end metadata by its length, and confluent-kafka by a zero byte."""
+    kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS[flavour])
+    name = topic("metadata")
+    kafka.create_topic(name, 1)
+    kafka.write(name, sequenced(1, 2))
+    kafka.commit_without_end(name, Position(name, 0, 1, metadata))
+    with (
+        pytest.raises(ConfigError, match="this offset was committed by another program"),
+        kafka.consumer([name], name) as records,
+    ):
+        take(records, 1)
 
 
 @pytest.mark.parametrize("order", [("confluent", "kafka_python"), ("kafka_python", "confluent")])

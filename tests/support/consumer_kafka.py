@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaAdminClient
-from kafka.admin import MemberToRemove
+from kafka.admin import KafkaAdminClient, MemberToRemove
+from kafka.structs import OffsetAndMetadata
 
 from onceflow.protocol.record import HEADER_NAME
 from onceflow_connectors.consumer import FilteringConsumer, Hooks, Position, Rules
@@ -106,6 +107,17 @@ class RealConsumerKafka:
         offset = TopicPartition(position.topic, position.partition, position.offset, position.state)
         with self._plain_consumer(group) as consumer:
             consumer.commit(offsets=[offset], asynchronous=False)
+
+    def commit_without_end(self, group: str, position: Position) -> None:
+        """Commit as clients do that know where metadata ends."""
+        place = kafka.TopicPartition(position.topic, position.partition)
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=self.bootstrap_servers, group_id=group, enable_auto_commit=False
+        )
+        try:
+            consumer.commit({place: OffsetAndMetadata(position.offset, position.state, -1)})
+        finally:
+            consumer.close(autocommit=False)
 
     def committed(self, group: str, topic: str, partition: int) -> Position | None:
         with self._plain_consumer(group) as consumer:

@@ -98,6 +98,26 @@ def apply_and_commit(job: Job) -> int:
     raise AssertionError("records ended")
 
 
+def store(database: sqlite3.Connection, record: Record, position: Position) -> bool:
+    """Effect and position in one transaction; False, and nothing, if another one is ahead."""
+    with database:
+        database.execute("INSERT INTO effect VALUES (?)", (text_of(record),))
+        reach(CrashPoint.AFTER_EFFECT)
+        moved = database.execute(
+            MOVE_POSITION,
+            {
+                "topic": position.topic,
+                "partition": position.partition,
+                "next": position.offset,
+                "state": position.state,
+                "read": record.offset,
+            },
+        )
+        if moved.rowcount == 0:
+            database.rollback()
+        return moved.rowcount > 0
+
+
 def apply_in_one_transaction(job: Job) -> int:
     """Effects go to a database together with the position: each is applied once."""
     database = sqlite3.connect(job.database, timeout=60)
@@ -111,22 +131,8 @@ def apply_in_one_transaction(job: Job) -> int:
         for record in records:
             reach(CrashPoint.BEFORE_OFFSET_COMMIT)
             position = records.position(record.topic, record.partition)
-            with database:
-                database.execute("INSERT INTO effect VALUES (?)", (text_of(record),))
-                reach(CrashPoint.AFTER_EFFECT)
-                moved = database.execute(
-                    MOVE_POSITION,
-                    {
-                        "topic": position.topic,
-                        "partition": position.partition,
-                        "next": position.offset,
-                        "state": position.state,
-                        "read": record.offset,
-                    },
-                )
-                if moved.rowcount == 0:
-                    database.rollback()
-                    return TAKEN_OVER
+            if not store(database, record, position):
+                return TAKEN_OVER
             if text_of(record) == job.last:
                 return 0
     raise AssertionError("records ended")

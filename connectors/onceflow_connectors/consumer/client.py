@@ -16,6 +16,10 @@ ANSWER_TIMEOUT_S = 30.0
 """For one look-up or commit. Kafka elects a new coordinator within a few seconds; what takes longer
 needs a person."""
 
+METADATA_END = "\0"
+"""Last byte of the metadata of an offset commit. confluent-kafka writes it unasked, and needs it:
+what it reads ends at the next zero byte, wherever in memory that is."""
+
 NO_PROPERTIES: Mapping[str, Any] = {}
 
 

@@ -33,6 +33,7 @@ from onceflow_connectors.consumer.client import (
     Reassignment,
     Subscription,
 )
+from onceflow_connectors.consumer.filter import foreign_state
 from onceflow_connectors.consumer.reader import FilteringConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
@@ -150,13 +151,7 @@ class ConfluentClient:
             if entry.error is not None:
                 name = name_of((entry.topic, entry.partition))
                 raise _mapped(KafkaException(entry.error), "offset cannot be read", name)
-        return {
-            (entry.topic, entry.partition): Position(
-                entry.topic, entry.partition, entry.offset, entry.metadata or ""
-            )
-            for entry in found
-            if entry.offset >= 0
-        }
+        return {(e.topic, e.partition): _position(e) for e in found if e.offset >= 0}
 
     def log_start(self, partition: Partition) -> int:
         """See `client.Client`."""
@@ -269,6 +264,16 @@ def _record(message: Any) -> Record:
         message.value(),
         headers,
     )
+
+
+def _position(entry: TopicPartition) -> Position:
+    """Convert a committed offset. Its metadata is decoded only here, by the library."""
+    try:
+        state = entry.metadata or ""
+    except UnicodeDecodeError as error:  # it read past the end; see METADATA_END
+        name = name_of((entry.topic, entry.partition))
+        raise foreign_state("text without a zero byte at its end", name) from error
+    return Position(entry.topic, entry.partition, entry.offset, state)
 
 
 def _consequence(error: KafkaError) -> type[OnceflowError]:

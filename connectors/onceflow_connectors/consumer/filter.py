@@ -24,8 +24,8 @@ REMEMBERED_BATCHES = 8
 """Batches per pipeline whose plan tags are kept. Only the last batch can be written again, and two
 drivers that race are at most a few batches apart; older repeats are discarded unchecked."""
 STATE_BYTES_MAX = 4095
-"""Kafka's default limit for the metadata of an offset commit is 4096 (`offset.metadata.max.bytes`),
-and confluent-kafka adds a zero byte to what it is given."""
+"""Kafka's default limit for the metadata of an offset commit (`offset.metadata.max.bytes`), less
+one for the zero byte at its end."""
 
 
 class Verdict(Enum):
@@ -166,12 +166,7 @@ class PartitionFilter:
         """
         fields = _json_or_none(text)
         if not isinstance(fields, dict) or STATE_KEY not in fields:
-            raise ConfigError(
-                "this offset was committed by another program",
-                expected="the state of an Onceflow consumer in the commit's metadata",
-                found=repr(text[:80]),
-                then="use a consumer group of your own",
-            )
+            raise foreign_state(repr(text[:80]))
         if fields[STATE_KEY] != STATE_VERSION:
             raise CorruptionError(
                 "unknown version of the consumer's state",
@@ -188,6 +183,17 @@ class PartitionFilter:
                 "damaged state of a consumer", expected="what it wrote", found=repr(text[:80])
             ) from error
         return loaded
+
+
+def foreign_state(found: str, subject: str = "") -> ConfigError:
+    """The error for metadata of an offset commit that no Onceflow consumer wrote."""
+    return ConfigError(
+        "this offset was committed by another program",
+        subject=subject,
+        expected="the state of an Onceflow consumer in the commit's metadata",
+        found=found,
+        then="use a consumer group of your own",
+    )
 
 
 def _json_or_none(text: str) -> Any:

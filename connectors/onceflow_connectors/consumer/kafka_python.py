@@ -27,6 +27,7 @@ from onceflow_connectors.consumer.broker_errors import BROKER_ERRORS
 from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
+    METADATA_END,
     NO_PROPERTIES,
     Reassignment,
     Subscription,
@@ -146,7 +147,7 @@ class KafkaPythonClient:
                     timeout_ms=int(ANSWER_TIMEOUT_S * 1000),
                 )
                 if entry is not None:
-                    state = (entry.metadata or "").rstrip("\0")  # confluent-kafka's terminator
+                    state = (entry.metadata or "").removesuffix(METADATA_END)
                     found[topic, number] = Position(topic, number, entry.offset, state)
         return found
 
@@ -161,7 +162,9 @@ class KafkaPythonClient:
         if self._listener.events:  # an interrupted poll: who holds what is not settled
             raise RetriableError("offsets cannot be committed now", then="poll, then commit again")
         offsets = {
-            kafka.TopicPartition(p.topic, p.partition): OffsetAndMetadata(p.offset, p.state, -1)
+            kafka.TopicPartition(p.topic, p.partition): OffsetAndMetadata(
+                p.offset, p.state + METADATA_END, leader_epoch=-1
+            )
             for p in positions
         }
         with _mapping("committing offsets", self._subscription.group):
