@@ -174,6 +174,8 @@ class Application:
         A running predecessor may move `head` between our two reads and make them contradict each
         other; then the comparison behind the fence decides. Another lineage never becomes ours.
         """
+        # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
+        tools.broker.brokers(self._deadline())
         head = tools.ledger.read_head(DRIVER_SLOT, self._deadline())
         for _ in range(MAX_LOOKS):
             error = self._compare(tools, head).error

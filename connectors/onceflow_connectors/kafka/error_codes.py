@@ -101,7 +101,7 @@ REASONS: Mapping[Nature, Mapping[str, str]] = {
         "_KEY_DESERIALIZATION": _NO_REASON,
         "_VALUE_DESERIALIZATION": _NO_REASON,
         "INVALID_MSG_SIZE": _NO_REASON,
-        "MSG_SIZE_TOO_LARGE": "over the client's message.max.bytes or the topic's limit",
+        "MSG_SIZE_TOO_LARGE": "over the client's message.max.bytes or the topic's max.message.bytes",
         "RECORD_LIST_TOO_LARGE": "larger than segment.bytes of the topic",
         "INVALID_TIMESTAMP": "outside message.timestamp.before.max.ms and its like",
         "INVALID_RECORD": "a compacted topic refuses a record without a key",

@@ -145,7 +145,8 @@ class CommitState:
         proposal: what wants to be committed.
         attempts: transactions begun so far.
         judgement: of the newest `head` that was read.
-        is_refused_for_good: the running abort ends in FAILED whatever attempts are left.
+        is_refused_for_good: unless it turns out to be committed, the proposal ends in FAILED
+            whatever attempts are left.
     """
 
     phase: Phase
@@ -208,6 +209,10 @@ def _abort_for_good(state: CommitState) -> Step:
     return replace(state, phase=Phase.ABORTING, is_refused_for_good=True), (Action.ABORT,)
 
 
+def _resettle_for_good(state: CommitState) -> Step:
+    return replace(state, phase=Phase.RESETTLING, is_refused_for_good=True), (Action.RESETTLE_LANE,)
+
+
 def _to(phase: Phase, *actions: Action) -> Callable[[CommitState], Step]:
     return lambda state: (replace(state, phase=phase), actions)
 
@@ -240,7 +245,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Callable[[CommitState], Step]] = {
     (Phase.SENDING_OFFSETS, _E.FENCED): _confirm_owner,
     (Phase.COMMITTING, _E.DONE): _to(Phase.COMMITTED, Action.RELEASE_LANE),
     (Phase.COMMITTING, _E.REFUSED): _resettle,
-    (Phase.COMMITTING, _E.REFUSED_FOR_GOOD): _resettle,
+    (Phase.COMMITTING, _E.REFUSED_FOR_GOOD): _resettle_for_good,
     (Phase.COMMITTING, _E.UNKNOWN): _resettle,
     (Phase.COMMITTING, _E.FENCED): _confirm_owner,
     (Phase.ABORTING, _E.DONE): _next_attempt,

@@ -184,10 +184,10 @@ class BatchRunner:
     def _collect(self, frame: DataFrame) -> pa.Table:
         """Run the plan: one action, so that state is touched once."""
         budget = self._settings.max_result_bytes
-        with translated_errors():
+        with translated_errors(budget):
             table = frame.toArrow()
         if table.nbytes > budget:
-            raise over_budget(f"{budget} bytes", f"{table.nbytes} bytes")
+            raise over_budget(budget, f"{table.nbytes} bytes")
         if self._settings.output.key and (nulls := table.column(KEY_COLUMN).null_count):
             raise RecordError(
                 "the key column is null",

@@ -22,12 +22,11 @@ MAX_CAUSES = 10
 """Depth of a Java cause chain; a longer one is a loop."""
 
 _OURS = re.compile(r"onceflow\.errors\.(?P<name>\w+): (?P<message>[^\n]+)")
-_RESULT_TOO_LARGE = re.compile(
-    r"Total size of serialized results of \d+ tasks \((?P<found>[^)]+)\) is bigger than"
-    r" (?:local maxResultSize|spark\.driver\.maxResultSize) \(?(?P<budget>[\d.]+ \w+)"
+_OVER_BUDGET = (
+    "spark.driver.maxResultSize",
+    # What an executor leaves of a single task's result that is larger than the budget.
+    "TaskResultLost (result lost from block manager)",
 )
-# What an executor leaves of a single task's result that is larger than the budget.
-_RESULT_DROPPED = "TaskResultLost (result lost from block manager)"
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
 _CHECKPOINT_DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
@@ -38,8 +37,11 @@ _CHECKPOINT_DAMAGED = (
 
 
 @contextmanager
-def translated_errors() -> Iterator[None]:
+def translated_errors(max_result_bytes: int) -> Iterator[None]:
     """Turn what Spark raises inside the block into an error of ours, where its text tells which.
+
+    Args:
+        max_result_bytes: the budget in force, for the message about it.
 
     Raises:
         OnceflowError: the text names one of our errors, or a failure that we know by its text.
@@ -47,7 +49,10 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        ours = from_text("\n".join([str(error), *_causes(error.java_exception)]))
+        text = "\n".join([str(error), *_causes(error.java_exception)])
+        if any(mark in text for mark in _OVER_BUDGET):
+            raise over_budget(max_result_bytes, "more") from error
+        ours = from_text(text)
         if ours is None:
             raise
         raise ours from error
@@ -71,10 +76,6 @@ def from_text(text: str) -> OnceflowError | None:
     """Our error behind a text of Spark's; None if the text names none that we know."""
     if found := list(_OURS.finditer(text)):
         return _rebuilt(found[-1]["name"], found[-1]["message"])
-    if found_size := _RESULT_TOO_LARGE.search(text):
-        return over_budget(found_size["budget"], found_size["found"])
-    if _RESULT_DROPPED in text:
-        return over_budget("spark.driver.maxResultSize", "a task whose rows alone are larger")
     if any(mark in text for mark in _CONCURRENT):
         return LineageError(
             "another driver wrote to this checkpoint",
@@ -90,11 +91,11 @@ def from_text(text: str) -> OnceflowError | None:
     return None
 
 
-def over_budget(budget: str, found: str) -> ConfigError:
+def over_budget(max_result_bytes: int, found: str) -> ConfigError:
     """The output of one batch does not fit into the driver."""
     return ConfigError(
         "the output of one batch is larger than the driver's memory budget",
-        expected=f"at most {budget} (max_result_bytes)",
+        expected=f"at most {max_result_bytes} bytes (max_result_bytes)",
         found=found,
         then="nothing of this batch was written; lower max_records_per_batch or raise the budget",
     )

@@ -1,0 +1,191 @@
+"""Bad input ends in one sentence that names the thing, with the right error and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.devkit.broker_start import ClusterOptions
+from onceflow.errors import ConfigError, LineageError, OnceflowError, RecordError
+from tests.support.brokers import RunningBroker
+from tests.support.eventually import eventually
+from tests.support.here import QUICK, run_here
+from tests.support.history import read_topic
+from tests.support.views_job import ViewsJob
+
+NOBODY = "127.0.0.1:1"
+INCOMPRESSIBLE = "array_join(transform(sequence(1, 200), i -> sha2(page || i, 256)), '')"
+"""12,800 characters that no compression makes small: the limit is on what arrives."""
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
+    made = ViewsJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    made.produce(Random(1), records=400, seconds=120)
+    return made
+
+
+def refused(job: ViewsJob, kind: type[OnceflowError], file: Path | None = None) -> str:
+    """Run; expect this error; expect that no record became visible. Returns the message."""
+    before = _visible(job)
+    with pytest.raises(kind) as caught:
+        run_here(file or job.write_file(), job.bootstrap_servers)
+    assert type(caught.value) is kind
+    assert _visible(job) == before
+    return str(caught.value)
+
+
+def edited(job: ViewsJob, before: str, after: str) -> Path:
+    file = job.write_file()
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+    return file
+
+
+def test_nobody_at_the_address(job: ViewsJob) -> None:
+    with pytest.raises(ConfigError, match=NOBODY):
+        run_here(job.write_file(), NOBODY)
+
+
+def test_an_input_topic_that_does_not_exist(job: ViewsJob) -> None:
+    file = edited(job, f"[{job.input_topic}]", "[no-such-topic]")
+    assert "no-such-topic" in refused(job, ConfigError, file)
+
+
+def test_an_unknown_column(job: ViewsJob) -> None:
+    message = refused(job, ConfigError, edited(job, "sum(ms)", "sum(milis)"))
+    assert "milis" in message
+    assert "line" in message
+
+
+def test_a_window_over_a_source_without_event_time(job: ViewsJob) -> None:
+    file = edited(job, "    event_time: at\n    lateness: 5 seconds\n", "")
+    assert "event_time" in refused(job, ConfigError, file)
+
+
+def test_a_bad_record_in_the_middle_of_a_batch(job: ViewsJob) -> None:
+    offset = _produce(job, b'{"page": "/1", "ms": "many", "at": "2026-03-01T00:00:30Z"}')
+    job.produce(Random(2), records=400, seconds=60)
+    message = refused(job, RecordError, job.write_file(batch=10_000))
+    assert f"{job.input_topic}-0" in message.replace(" partition ", "-")
+    assert str(offset) in message
+
+
+def test_a_null_key(job: ViewsJob) -> None:
+    file = edited(job, "SELECT page,", "SELECT nullif(page, '/1') AS page,")
+    job.close_windows()
+    message = refused(job, RecordError, file)
+    assert "key column is null" in message
+    assert job.output_topic in message
+
+
+def test_a_record_larger_than_the_topic_takes(job: ViewsJob) -> None:
+    _create(job, job.output_topic, 3, {"max.message.bytes": "2000"})
+    file = edited(job, "count(*) AS views,", f"{INCOMPRESSIBLE} AS big, count(*) AS views,")
+    job.close_windows()
+    message = refused(job, RecordError, file)
+    assert job.output_topic in message
+    assert "max.message.bytes" in message
+    # Nothing is lost: with a query that fits, the same pipeline goes on and is right.
+    run_here(job.write_file(), job.bootstrap_servers)
+
+
+def test_an_output_topic_with_other_partitions_than_wanted(job: ViewsJob) -> None:
+    _create(job, job.output_topic, 2, {})
+    message = refused(job, ConfigError)
+    assert job.output_topic in message
+    assert "expected 3" in message
+
+
+def test_an_output_topic_with_fewer_partitions_than_recorded(job: ViewsJob) -> None:
+    run_here(job.write_file(), job.bootstrap_servers)
+    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
+    admin.delete_topics([job.output_topic])[job.output_topic].result(30)
+    eventually(lambda: job.output_topic not in admin.list_topics(timeout=10).topics)
+    _create(job, job.output_topic, 2, {})
+    message = refused(job, ConfigError, edited(job, "partitions: 3, ", ""))
+    assert "expected 3, as recorded in the ledger" in message
+
+
+def test_an_output_that_is_also_the_input(job: ViewsJob) -> None:
+    file = edited(job, f"topic: {job.output_topic}", f"topic: {job.input_topic}")
+    with pytest.raises(ConfigError, match="cannot read the topic that it writes"):
+        run_here(file, job.bootstrap_servers)
+
+
+def test_two_pipelines_with_one_name(job: ViewsJob, tmp_path: Path) -> None:
+    run_here(job.write_file(), job.bootstrap_servers)
+    other = edited(job, f"checkpoint: {job.checkpoint}", f"checkpoint: {tmp_path / 'other'}")
+    assert "under another checkpoint" in refused(job, LineageError, other)
+
+
+def test_output_larger_than_the_memory_budget(job: ViewsJob) -> None:
+    job.close_windows()
+    file = job.write_file()
+    tight = replace(QUICK, max_result_bytes=200)
+    with pytest.raises(ConfigError, match="memory budget") as caught:
+        run_here(file, job.bootstrap_servers, tight)
+    assert "200" in str(caught.value)
+    assert _visible(job) == 0
+    # The budget raised, nothing was lost.
+    run_here(file, job.bootstrap_servers)
+    job.check()
+
+
+def test_a_consumer_that_joined_the_pipelines_group(job: ViewsJob) -> None:
+    group = f"onceflow.{job.name}"
+    consumer = Consumer({"bootstrap.servers": job.bootstrap_servers, "group.id": group})
+    consumer.subscribe([job.input_topic])
+    try:
+        eventually(lambda: (consumer.poll(0.2), consumer.assignment())[1])
+        assert group in refused(job, ConfigError)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    "setting", ["transaction.state.log.min.isr", "transaction.state.log.replication.factor"]
+)
+def test_a_broker_that_can_never_begin_a_transaction(tmp_path: Path, setting: str) -> None:
+    with EmbeddedCluster(ClusterOptions(settings={setting: "3"})) as cluster:
+        job = ViewsJob(cluster.bootstrap_servers, tmp_path)
+        job.create_input()
+        with pytest.raises(ConfigError, match=setting.replace(".", r"\.")):
+            run_here(job.write_file(), cluster.bootstrap_servers)
+
+
+def test_spark_settings_that_break_exactly_once(job: ViewsJob) -> None:
+    eager = replace(QUICK, conf={"spark.speculation": "true"})
+    with pytest.raises(ConfigError, match=r"spark\.speculation"):
+        run_here(job.write_file(), job.bootstrap_servers, eager)
+
+
+def _visible(job: ViewsJob) -> int:
+    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
+    if job.output_topic not in admin.list_topics(timeout=20).topics:
+        return 0
+    return len(read_topic(job.bootstrap_servers, job.output_topic))
+
+
+def _create(job: ViewsJob, topic: str, partitions: int, config: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+
+
+def _produce(job: ViewsJob, value: bytes) -> int:
+    """Write to partition 0; returns the offset."""
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": job.bootstrap_servers})
+    producer.produce(
+        job.input_topic, value, partition=0, on_delivery=lambda _, m: offsets.append(m.offset())
+    )
+    assert producer.flush(30) == 0
+    return offsets[0]
