@@ -37,8 +37,10 @@ RECORDS = 240_000
 EVENT_SECONDS = 1_200
 MAX_RECORDS_PER_BATCH = 30_000
 CRASH = (CrashPoint.AFTER_COMMIT, 4)
-"""Between the Kafka commit and Spark's commit of the fourth batch."""
+"""Between the Kafka commit and Spark's commit; the first arrival is the pipeline's registration."""
 SIGKILLED = -9
+SAMPLES = 3
+"""Output records that are shown."""
 SEED = 20_260_101
 
 
@@ -92,7 +94,7 @@ def _play(
     killed_at_ms = clock.unix_ms()
     console.print(
         f"[bold]3[/] the driver was killed with SIGKILL after Kafka's commit of batch"
-        f" {CRASH[1] - 1} and before Spark's"
+        f" {_killed_batch(killed)} and before Spark's"
     )
     with console.status("  onceflow run: started again ..."):
         finished = run_service(pipeline, bootstrap_servers, None, proof_file)
@@ -100,8 +102,11 @@ def _play(
         raise CorruptionError("the second run failed", found=finished.errors[-2_000:])
     console.print("[bold]4[/] started again, it caught up and ended by itself")
 
+    values = read_plainly(bootstrap_servers, "page-views", clock)
+    for value in values[:SAMPLES]:
+        console.print(f"    {value.decode()}", highlight=False)
     answer = expected_answer(generate_views(records, EVENT_SECONDS, SEED))
-    plain = Counter(answer_row(v) for v in read_plainly(bootstrap_servers, "page-views", clock))
+    plain = Counter(answer_row(v) for v in values)
     wanted = Counter(answer.items())
     filtered, counters = _read_filtered(bootstrap_servers, sum(plain.values()), clock)
     require(filtered == plain, "our consumer and a plain one see the same records")
@@ -127,6 +132,11 @@ def _require_kill(run: RunResult, proof_file: Path) -> None:
             expected=f"death at {CRASH[0].value}",
             found=f"exit code {run.exit_code}: {run.errors[-2_000:]}",
         )
+
+
+def _killed_batch(run: RunResult) -> int:
+    """The batch after the last one that the run could still report."""
+    return int(str(run.of_kind("batch")[-1]["batch_id"])) + 1
 
 
 def _recovery_s(run: RunResult, killed_at_ms: int) -> float:
