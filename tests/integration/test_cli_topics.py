@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,20 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
+from onceflow.cli import verification
 from onceflow.cli.main import build_app
+from onceflow.clock import Deadline, SystemClock
+from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import ConfigError, CorruptionError, RecordError
-from onceflow.protocol.identity import pipeline_tag
+from onceflow.protocol.identity import (
+    BatchKey,
+    FencingToken,
+    Layout,
+    head_partition,
+    ledger_topic,
+    pipeline_tag,
+)
+from onceflow.protocol.ledger import HEAD_KEY, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 from tests.support.brokers import RunningBroker
 
@@ -94,11 +106,14 @@ def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "127.0.0.1:1" in str(result.exception)
 
 
-def write_output(broker: RunningBroker, topic: str, sequences: list[int]) -> None:
-    """Records as a pipeline `views` would write them; each sequence is a batch of its own."""
+def write_output(
+    broker: RunningBroker, topic: str, sequences: list[int], pipeline: str = "views"
+) -> None:
+    """Records as a pipeline would write them; each sequence is a batch of its own."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for sequence in sequences:
-        header = RecordHeader(Flag(0), pipeline_tag("views"), 1, 77 + sequence, sequence, sequence)
+        tag = pipeline_tag(pipeline)
+        header = RecordHeader(Flag(0), tag, 1, 77 + sequence, sequence, sequence)
         producer.produce(
             topic,
             f"row {sequence}".encode(),
@@ -135,3 +150,80 @@ def test_verify_finds_a_gap(cli: Cli, broker: RunningBroker, output: str) -> Non
     assert isinstance(result.exception, CorruptionError)
     assert "sequences 3 to 4 missing" in str(result.exception)
     assert json.loads(result.stderr)["gaps"] == 1
+
+
+@pytest.fixture
+def ledger(broker: RunningBroker, topic: Topic) -> Callable[[str, int], str]:
+    """Writes a ledger that says how many records the output has; returns the pipeline's name."""
+
+    def ledger(output: str, last: int) -> str:
+        name = topic("p")[:60].rstrip("-").replace("_", "-")
+        connection = Connection(broker.bootstrap_servers)
+        with closing(find_connector("kafka").ledger(name, connection)) as entries:
+            entries.create(2, Deadline.after(SystemClock(), 30))
+        sink = SinkState(output, 1, Layout(1, 1), {0: (last, last)})
+        head = HeadEntry(
+            pipeline=name,
+            generation=1,
+            batch=BatchKey("q", last),
+            token=FencingToken(1),
+            run_id="r",
+            plan=BatchPlan({}, 0, 0),
+            sink=sink,
+            records=RecordCounts(),
+            digest="",
+            plan_hash="",
+        )
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce(ledger_topic(name), head.to_json(), HEAD_KEY, head_partition(0))
+        assert producer.flush(30) == 0
+        return name
+
+    return ledger
+
+
+def test_verify_agrees_with_a_ledger_that_has_seen_the_same(
+    cli: Cli, broker: RunningBroker, output: str, ledger: Callable[[str, int], str]
+) -> None:
+    name = ledger(output, 3)
+    write_output(broker, output, [1, 2, 3], name)
+
+    result = cli("consume", output, "--verify", "--pipeline", name)
+
+    assert len(records(result)) == 3
+    assert json.loads(result.stderr)["ledger"] == "agrees"
+
+
+def test_verify_finds_that_the_last_records_are_missing(
+    cli: Cli,
+    broker: RunningBroker,
+    output: str,
+    ledger: Callable[[str, int], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verification, "MARKER_WAIT_S", 0.5)
+    name = ledger(output, 5)
+    write_output(broker, output, [1, 2, 3], name)
+
+    result = cli("consume", output, "--verify", "--pipeline", name)
+
+    assert isinstance(result.exception, CorruptionError)
+    assert "partition 0 ends at 3, the ledger at 5" in str(result.exception)
+    assert json.loads(result.stderr)["ledger"] == "behind"
+
+
+def test_verify_refuses_the_ledger_of_another_output(
+    cli: Cli, output: str, ledger: Callable[[str, int], str]
+) -> None:
+    name = ledger("elsewhere", 1)
+
+    result = cli("consume", output, "--verify", "--pipeline", name)
+
+    assert isinstance(result.exception, ConfigError)
+    assert "this pipeline writes to another topic" in str(result.exception)
+
+
+def test_a_pipeline_that_is_named_must_have_a_ledger(cli: Cli, output: str) -> None:
+    result = cli("consume", output, "--verify", "--pipeline", "nobody")
+
+    assert str(result.exception) == "this pipeline has no ledger: nobody"

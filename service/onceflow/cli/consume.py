@@ -63,7 +63,8 @@ def consume(  # noqa: PLR0913  options of a command line
                 typer.echo(shown(record, chosen(output)))
             return
         with closing(connector.ledger(pipeline or topic, connection)) as ledger:
-            verification = Verification(tail, ledger, pipeline or topic)
+            name, is_named = pipeline or topic, pipeline is not None
+            verification = Verification(tail, ledger, name, is_named)
             for record in verification.records():
                 typer.echo(shown(record, chosen(output)))
         typer.echo(json.dumps(verification.summary()), err=True)

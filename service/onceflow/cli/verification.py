@@ -42,11 +42,13 @@ class Verification:
         tail: of the output topic, at its beginning.
         ledger: of the pipeline.
         pipeline: that wrote the topic.
+        is_ledger_required: whether somebody named the pipeline, so that its ledger must exist.
     """
 
     tail: TopicTail
     ledger: Ledger
     pipeline: str
+    is_ledger_required: bool
     counters: Counters = field(default_factory=Counters)
     findings: list[str] = field(default_factory=list)
     head: HeadEntry | None = None
@@ -56,7 +58,7 @@ class Verification:
         """Each record once, up to what the ledger says is committed.
 
         Raises:
-            ConfigError: the pipeline writes to another topic.
+            ConfigError: the pipeline writes to another topic, or has no ledger and must have one.
         """
         self.head = self._read_head()
         hooks = Hooks(on_gap=self._on_gap, on_divergence=self._on_divergence)
@@ -103,6 +105,8 @@ class Verification:
     def _read_head(self) -> HeadEntry | None:
         deadline = Deadline.after(self.tail.clock, ANSWER_TIMEOUT_S)
         if not self.ledger.exists(deadline):
+            if self.is_ledger_required:
+                raise ConfigError("this pipeline has no ledger", subject=self.pipeline)
             return None
         head = self.ledger.read_head(DRIVER_SLOT, deadline)
         if head is not None and head.sink.topic != self.tail.topic:
