@@ -204,10 +204,16 @@ def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
         expected=f"offsets/{head.batch.batch_id} in the checkpoint",
         found=_facts(checkpoint, head),
         then="halting; "
-        + ("`adopt` writes it from the ledger" if is_next else "start a new generation"),
+        + (
+            "`adopt` writes it from the ledger"
+            if is_next
+            else "start a new generation on a checkpoint without batches"
+        ),
     )
-    remedies = (Remedy.ADOPT, Remedy.NEW_GENERATION) if is_next else (Remedy.NEW_GENERATION,)
-    return _halt(error, *remedies)
+    # A checkpoint that has planned a batch has state, which cannot become another lineage's.
+    is_blank = checkpoint.planned == NOTHING_COMMITTED
+    remedies = {Remedy.ADOPT: is_next, Remedy.NEW_GENERATION: is_blank}
+    return _halt(error, *(remedy for remedy, applies in remedies.items() if applies))
 
 
 def _halt(error: OnceflowError, *remedies: Remedy) -> Comparison:
