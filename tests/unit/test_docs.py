@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ import typer
 
 from onceflow.cli.main import build_app
 from onceflow.errors import OnceflowError
+from onceflow.pipeline.loader import load_pipeline
 from tests.support.documents import ROOT, CodeBlock, Document, documents, names_of_tests
 
 DOCUMENTS = documents()
@@ -30,6 +32,9 @@ MACHINE = re.compile(
     r"(?<![\w.])/(?:home|root|tmp|work|Users|mnt)/[\w.-]+"  # paths of somebody's machine
     r"|\b(?!127\.0\.0\.1\b)\d{1,3}(?:\.\d{1,3}){3}\b"  # addresses of hosts
 )
+MESSAGE_SEAM = re.compile(r"\.\.\.|: |; expected |; found |; |, |\b(?:[A-Z][A-Z_:-]*|\d+)\b|\(s\)")
+"""What stands between the fixed parts of a message as docs/errors.md quotes it."""
+MIN_FRAGMENT = 6
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_-]*(?:\.\.\.)?|\.\.\.|\[.*|<.*")
 
 by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
@@ -51,6 +56,14 @@ def shell_commands() -> list[str]:
     found = [c for b in BLOCKS if b.language in SHELL_LANGUAGES for c in commands_of(b)]
     inline = [code for document in DOCUMENTS for code in document.inline_code()]
     return [*found, *(c for c in inline if re.match(r"(make|onceflow) [a-z-]", c))]
+
+
+def strings_in(package: Path) -> Iterator[str]:
+    """Every literal of a package, f-strings in the parts between their braces."""
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
 
 
 @cache
@@ -111,6 +124,16 @@ def test_python_that_needs_no_broker_runs(block: CodeBlock) -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.text.startswith("apiVersion:")], ids=lambda block: block.place
+)
+def test_pipelines_are_valid(block: CodeBlock, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(block.text)
+
+    load_pipeline(file)
 
 
 @pytest.mark.parametrize("command", sorted(set(shell_commands())))
@@ -182,6 +205,18 @@ def test_every_exit_code_is_explained() -> None:
     told = set(re.findall(r"^\| (\d+) \| `(\w+)` \|", text, flags=re.MULTILINE))
 
     assert told == {(str(kind.exit_code), kind.__name__) for kind in OnceflowError.__subclasses__()}
+
+
+def test_every_message_that_is_explained_exists() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("## Common")[2]
+    rows = re.findall(r"^\| (`.*?`.*?) \| ", text, flags=re.MULTILINE)
+    quoted = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
+    source = "\0".join(string for package in PACKAGES for string in strings_in(ROOT / package))
+    fragments = {part.strip() for quote in quoted for part in MESSAGE_SEAM.split(quote)}
+
+    assert len(quoted) > 50
+    unknown = sorted(f for f in fragments if len(f) > MIN_FRAGMENT and f not in source)
+    assert not unknown, "\n".join(unknown)
 
 
 def test_the_changelog_begins_with_this_version() -> None:
