@@ -56,6 +56,7 @@ MAX_LOOKS = 5
 LEDGER_PARTITIONS = 1 + SLOTS
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
+TIMEOUT_PROPERTY = "transaction.timeout.ms"
 _NO_COLUMNS = pa.schema([])
 
 
@@ -68,7 +69,7 @@ class RunOptions:
         remedy: what to do about a start that would be refused.
         reason: why; recorded in the ledger.
         lanes: transactional ids used in turn.
-        transaction_timeout_s: budget of one batch's transaction, and Kafka's own for it.
+        transaction_timeout_s: budget of one batch's transaction.
         takeover_timeout_s: budget to claim and fence.
         drain_timeout_s: how long a drain waits for the running batch.
     """
@@ -199,7 +200,7 @@ class Application:
             output=kafka.topic,
             partitions=kafka.partitions,
             recorded_partitions=head.sink.partitions if head and not is_new_lineage else None,
-            transaction_timeout_ms=self._transaction_timeout_ms(),
+            transaction_timeout_ms=self._timeout_ms(),
         )
         found = preflight(tools.broker, needs, self._deadline())
         for warning in found.warnings:
@@ -376,13 +377,14 @@ class Application:
 
     def _open_incarnation(self, transactional_id: str) -> Incarnation:
         around = self._around
-        timeout_ms = str(self._transaction_timeout_ms())
-        properties = {**around.connection.properties, "transaction.timeout.ms": timeout_ms}
+        properties = {**around.connection.properties, TIMEOUT_PROPERTY: str(self._timeout_ms())}
         connection = Connection(around.connection.bootstrap_servers, properties)
         return around.connector.incarnation(transactional_id, connection)
 
-    def _transaction_timeout_ms(self) -> int:
-        return int(self._options.transaction_timeout_s * 1000)
+    def _timeout_ms(self) -> int:
+        """Kafka's limit for an open transaction: the user's, or what one batch may take."""
+        chosen = self._around.connection.properties.get(TIMEOUT_PROPERTY)
+        return int(chosen or self._options.transaction_timeout_s * 1000)
 
     def _partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
         partitioner = self._pipeline.sink.kafka.partitioner

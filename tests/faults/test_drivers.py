@@ -194,7 +194,7 @@ def test_an_outcome_that_nobody_can_tell_stops_the_driver(stage: Stage) -> None:
     def unreadable(slot: int, deadline: object) -> None:
         raise DeadlineError("the ledger cannot be read, on purpose")
 
-    driver.ledger.read_head = unreadable  # type: ignore[method-assign, assignment]
+    driver.ledger.read_head = unreadable  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknownError):
         driver.commit(0, VALUES)
     driver.ledger.read_head = reads  # type: ignore[method-assign]

@@ -49,7 +49,7 @@ def sequence_faults(written: Sequence[Written]) -> list[str]:
 def ledger_faults(heads: Sequence[dict[str, Any]], written: Sequence[Written]) -> list[str]:
     """Where the ledger and the output topic disagree, or the ledger with itself."""
     faults = []
-    tail = {}
+    tail: dict[int, int] = {}
     for record in written:
         tail[record.partition] = max(tail.get(record.partition, 0), record.sequence)
     recorded = {int(p): last for p, (_, last) in heads[-1]["sink"]["sequence"].items()}

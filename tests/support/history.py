@@ -76,16 +76,10 @@ def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[Writ
         for message in consumer.consume(1000, POLL_S):
             error = message.error()
             if error is None:
-                headers = dict(message.headers() or [])
-                found.append(
-                    Written(
-                        partition,
-                        message.offset(),
-                        message.key(),
-                        message.value(),
-                        headers.get("onceflow"),
-                    )
-                )
+                offset, header = message.offset(), dict(message.headers() or []).get("onceflow")
+                assert offset is not None
+                assert header is None or isinstance(header, bytes)
+                found.append(Written(partition, offset, message.key(), message.value(), header))
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise AssertionError(f"cannot read {topic}: {error}")
     raise AssertionError(f"{topic}-{partition} is not readable up to {high}: hung transaction?")

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,13 @@ import psutil
 
 CRASH_POINT = "ONCEFLOW_CRASH_POINT"
 CRASH_PROOF = "ONCEFLOW_CRASH_PROOF"
+QUICK = {
+    "ONCEFLOW_SPARK__MASTER": "local[2]",
+    "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "1",
+    # Half the processor time of a start, which is most of what these tests wait for.
+    "ONCEFLOW_SPARK__CONF": '{"spark.driver.extraJavaOptions":'
+    ' "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}',
+}
 END_TIMEOUT_S = 150.0
 """Starting Spark takes seconds on an idle machine and half a minute on a loaded one."""
 
@@ -70,6 +77,7 @@ def started(
     bootstrap_servers: str,
     *arguments: str,
     crash: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Service]:
     """Start a service; whatever it left is ended with the block.
 
@@ -79,16 +87,18 @@ def started(
         bootstrap_servers: where.
         arguments: further arguments of `onceflow run`.
         crash: `POINT:kill|stop:ARRIVALS`, or None.
+        environment: further variables, such as settings of the product.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {k: v for k, v in os.environ.items() if k not in {CRASH_POINT, CRASH_PROOF}}
+    variables = {k: v for k, v in os.environ.items() if k not in {CRASH_POINT, CRASH_PROOF}}
+    variables |= {**QUICK, **(environment or {})}
     if crash is not None:
-        environment |= {CRASH_POINT: crash, CRASH_PROOF: str(folder / "crashed")}
+        variables |= {CRASH_POINT: crash, CRASH_PROOF: str(folder / "crashed")}
     command = [sys.executable, "-m", "onceflow.cli", "run", str(pipeline_file)]
     command += ["--bootstrap-servers", bootstrap_servers, *arguments]
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            command, env=environment, stdout=out, stderr=err, start_new_session=True
+            command, env=variables, stdout=out, stderr=err, start_new_session=True
         )
     try:
         yield Service(process, folder, arguments)

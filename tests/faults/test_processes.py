@@ -1,0 +1,122 @@
+"""Whole services side by side: taken over, frozen and thawed, drained by signals."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.brokers import RunningBroker
+from tests.support.eventually import eventually
+from tests.support.history import read_topic
+from tests.support.service import Service, run_to_end, started
+from tests.support.views_job import ViewsJob
+
+FENCED = 4
+START_TIMEOUT_S = 120.0
+SHORT_TIMEOUT_MS = 6_000
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
+    made = ViewsJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    made.produce(Random(1), records=3_000, seconds=300)
+    return made
+
+
+def wait_for_batches(service: Service, count: int) -> None:
+    eventually(
+        lambda: (len(service.of_kind("batch")), service.process.poll(), service.errors[-500:]),
+        lambda seen: seen[0] >= count or seen[1] is not None,
+        timeout_s=START_TIMEOUT_S,
+    )
+    assert len(service.of_kind("batch")) >= count, service.errors[-3000:]
+
+
+def test_the_second_of_two_drivers_wins_and_the_first_ends_with_4(job: ViewsJob) -> None:
+    file = job.write_file()
+    servers = job.bootstrap_servers
+    with started(job.folder / "first", file, servers) as first:
+        wait_for_batches(first, 2)
+        with started(job.folder / "second", file, servers, "--until", "caught-up") as second:
+            eventually(lambda: second.of_kind("owner"), timeout_s=START_TIMEOUT_S)
+            job.produce(Random(2), records=1_000, seconds=100)
+            assert first.wait() == FENCED, first.errors[-3000:]
+            second.wait()
+    job.close_windows()
+    run_to_end(job.folder / "last", file, servers)
+    job.check()
+
+
+def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thawed(
+    job: ViewsJob,
+) -> None:
+    """out: n rec (A, open, frozen) | coordinator aborts | B: n rec + C | A thaws: fenced"""
+    file = job.write_file()
+    servers = job.bootstrap_servers
+    short = {"ONCEFLOW_CLIENT": f'{{"transaction.timeout.ms": "{SHORT_TIMEOUT_MS}"}}'}
+    arguments = ("--until", "caught-up")
+    with started(
+        job.folder / "frozen",
+        file,
+        servers,
+        *arguments,
+        crash="before_commit:stop:5",
+        environment=short,
+    ) as frozen:
+        eventually((job.folder / "frozen" / "crashed").exists, timeout_s=START_TIMEOUT_S)
+        seen = len(read_topic(servers, job.output_topic))
+        hidden = len(read_topic(servers, job.output_topic, "read_uncommitted"))
+        assert hidden > seen, "the transaction is open while the driver is frozen"
+        eventually(lambda: _readable_to_the_end(job), timeout_s=60)
+        run_to_end(job.folder / "successor", file, servers)
+        frozen.send(signal.SIGCONT)
+        assert frozen.wait() == FENCED, frozen.errors[-3000:]
+    job.close_windows()
+    run_to_end(job.folder / "last", file, servers)
+    job.check()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
+    job: ViewsJob, number: signal.Signals
+) -> None:
+    file = job.write_file(batch=300)
+    with started(job.folder / "drained", file, job.bootstrap_servers) as service:
+        wait_for_batches(service, 2)
+        service.send(number)
+        assert service.wait() == 0, service.errors[-3000:]
+    assert service.of_kind("drained")
+    last = service.of_kind("batch")[-1]["batch_id"]
+    assert (job.checkpoint / "commits" / str(last)).exists()
+    assert _readable_to_the_end(job)
+    job.close_windows()
+    finished = run_to_end(job.folder / "last", file, job.bootstrap_servers)
+    assert not any(batch["is_skipped"] for batch in finished.of_kind("batch"))
+    job.check()
+
+
+def _readable_to_the_end(job: ViewsJob) -> bool:
+    """No transaction is open on the output: both isolation levels end at the same place."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": job.bootstrap_servers,
+                "group.id": "ends",
+                "isolation.level": isolation,
+            }
+        )
+        partitions = consumer.list_topics(job.output_topic, 20).topics[job.output_topic].partitions
+        ends.append(
+            [
+                consumer.get_watermark_offsets(TopicPartition(job.output_topic, p), 20)[1]
+                for p in sorted(partitions)
+            ]
+        )
+        consumer.close()
+    return ends[0] == ends[1]
