@@ -101,7 +101,8 @@ REASONS: Mapping[Nature, Mapping[str, str]] = {
         "_KEY_DESERIALIZATION": _NO_REASON,
         "_VALUE_DESERIALIZATION": _NO_REASON,
         "INVALID_MSG_SIZE": _NO_REASON,
-        "MSG_SIZE_TOO_LARGE": "over the client's message.max.bytes or the topic's max.message.bytes",
+        "MSG_SIZE_TOO_LARGE": "over message.max.bytes of the client, or, with all the records that"
+        " travelled in the same batch (batch.size), over max.message.bytes of the topic",
         "RECORD_LIST_TOO_LARGE": "larger than segment.bytes of the topic",
         "INVALID_TIMESTAMP": "outside message.timestamp.before.max.ms and its like",
         "INVALID_RECORD": "a compacted topic refuses a record without a key",
