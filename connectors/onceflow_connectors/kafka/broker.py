@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -150,14 +150,7 @@ class KafkaBroker:
         reports = _Reports()
         producer = open_producer(producer_config(self._connection), {"on_delivery": reports})
         try:
-            for key, value in records:
-                while True:  # until there is room, or the deadline is over
-                    try:
-                        producer.produce(topic, value, key)
-                        break
-                    except BufferError:
-                        deadline.check("no room in the client's queue", subject=topic)
-                        producer.poll(deadline.at_most_s(ROOM_POLL_S))
+            _queue(producer, topic, records, deadline)
             producer.flush(deadline.remaining_s())
         except CLIENT_ERRORS as raised:
             reports.error = reports.error or kafka_error(raised)
@@ -211,6 +204,22 @@ class _Reports:
             self.acked += 1
         elif self.error is None:
             self.error = error
+
+
+def _queue(
+    producer: Producer,
+    topic: str,
+    records: Sequence[tuple[bytes | None, bytes]],
+    deadline: Deadline,
+) -> None:
+    for key, value in records:
+        while True:  # until there is room, or the deadline is over
+            try:
+                producer.produce(topic, value, key)
+                break
+            except BufferError:
+                deadline.check("no room in the client's queue", subject=topic)
+                producer.poll(deadline.at_most_s(ROOM_POLL_S))
 
 
 def _plain(topic: str, message: Message) -> ReadRecord:
