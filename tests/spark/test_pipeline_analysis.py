@@ -389,6 +389,7 @@ def test_names_in_the_result_must_differ(faults: Callable[..., tuple[Fault, ...]
         ("at TIMESTAMP, _key STRING", "at", "`_key` is declared as STRING"),
         ("_timestamp TIMESTAMP", "_timestamp", "no column comes from the payload"),
         ("user STRING, at BIGINT", "at", "the column is BIGINT"),
+        ("i INTERVAL YEAR, at TIMESTAMP", "at", "the column `i` is INTERVAL YEAR"),
         ("user STRING, at BIGINT", "at + 1", "the expression is BIGINT"),
         ("user STRING, at TIMESTAMP", "att", "unknown column `att`"),
         ("user STRING", "_timestamp", "unknown column `_timestamp`"),
@@ -418,6 +419,27 @@ def test_faults_of_all_sources_come_at_once(faults: Callable[..., tuple[Fault, .
         "sources.orders.event_time",
     ]
     assert [fault.line for fault in found] == [10, 16]
+
+
+@pytest.mark.parametrize(
+    ("form", "schema", "what"),
+    [
+        ("csv", "a ARRAY<INT>", "CSV has no nested columns, and `a` is one"),
+        ("text", "a INT", "format text with payload columns of type INT"),
+        ("text", "a STRING, b STRING", "format text with payload columns of type STRING, STRING"),
+        ("binary", "_key BINARY", "format binary with payload columns of type none"),
+    ],
+)
+def test_columns_of_a_source_must_fit_its_format(
+    faults: Callable[..., tuple[Fault, ...]], form: str, schema: str, what: str
+) -> None:
+    source = (
+        f'  clicks:\n    kafka: {{topics: [clicks]}}\n    schema: "{schema}"\n    format: {form}\n'
+    )
+
+    found = faults("SELECT 1 AS one FROM clicks", sources=source)
+
+    assert what in [fault.what for fault in found]
 
 
 AVRO = '{"type": "record", "name": "r", "fields": [{"name": "page", "type": "string"}%s]}'

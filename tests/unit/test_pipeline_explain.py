@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from onceflow.pipeline.explain import Explanation, explain
+from onceflow.pipeline.values import duration_text, parse_duration_ms
 from tests.support.pipelines import CLICKS, pipeline_text, write_pipeline
 
 
@@ -39,7 +42,7 @@ def test_stations_say_what_is_known_about_them(tmp_path: Path) -> None:
     assert source.facts == (
         "topics like c.*",
         "json, from latest at the first start",
-        "event time at, 10000 ms lateness",
+        "event time at, 10 s lateness",
     )
     assert found.query.facts == ("Spark SQL", "a fact")
 
@@ -53,3 +56,12 @@ def test_the_choice_of_the_partition_is_told(tmp_path: Path) -> None:
     assert told("kafka: {topic: t, partitions: 2, partition: p}") == (
         "2 partitions, partition from column p"
     )
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(0, "0 ms"), (1_500, "1500 ms"), (10_000, "10 s"), (120_000, "2 min"), (172_800_000, "2 d")],
+)
+def test_a_duration_is_told_in_the_largest_whole_unit(duration_ms: int, text: str) -> None:
+    assert duration_text(duration_ms) == text
+    assert parse_duration_ms(text) == duration_ms

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.source import Source
+from onceflow.pipeline.values import duration_text
 from onceflow.protocol.guarantee import (
     Determinism,
     Guarantee,
@@ -122,7 +123,8 @@ def _source(view: str, source: Source) -> Node:
     what = f"topics {', '.join(kafka.topics)}" if kafka.topics else f"topics like {kafka.pattern}"
     facts = [what, f"{source.format}, from {kafka.starting} at the first start"]
     if source.event_time is not None:
-        facts.append(f"event time {source.event_time}, {source.lateness_ms} ms lateness")
+        lateness = duration_text(source.lateness_ms or 0)
+        facts.append(f"event time {source.event_time}, {lateness} lateness")
     return Node(view, tuple(facts))
 
 

@@ -6,12 +6,13 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import StructType
 
 from onceflow.errors import Fault
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.source_rules import avro_fields, unknown_field
+from onceflow.pipeline.types import is_nested, sql_name
 
 _PARTITION_TYPES = ("tinyint", "smallint", "int", "bigint")
 
@@ -54,10 +55,10 @@ def _routing_faults(file: PipelineFile, output: StructType, option: str) -> Iter
         return
     found = output[name].dataType
     if option == "partition" and found.simpleString() not in _PARTITION_TYPES:
-        yield Fault(f"the partition column is {_sql(found)}", expected="an integer")
-    if option == "key" and _is_nested(found):
+        yield Fault(f"the partition column is {sql_name(found)}", expected="an integer")
+    if option == "key" and is_nested(found):
         yield Fault(
-            f"the key column is {_sql(found)}",
+            f"the key column is {sql_name(found)}",
             expected="a column of text, numbers, time or BINARY",
         )
 
@@ -67,7 +68,7 @@ def _payload_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
     names = sink.payload_columns(output.names)
     if sink.format in SINGLE_COLUMN_SCHEMAS:
         expected = SINGLE_COLUMN_SCHEMAS[sink.format].partition(" ")[2]
-        types = [_sql(output[name].dataType) for name in names]
+        types = [sql_name(output[name].dataType) for name in names]
         if types != [expected]:
             found = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
             yield Fault(
@@ -76,19 +77,11 @@ def _payload_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
             )
     if sink.format == "csv":
         for name in names:
-            if _is_nested(output[name].dataType):
-                yield Fault(f"CSV cannot hold `{name}`, which is {_sql(output[name].dataType)}")
+            if is_nested(output[name].dataType):
+                yield Fault(f"CSV cannot hold `{name}`, which is {sql_name(output[name].dataType)}")
     if sink.avro is not None:
         fields = avro_fields(sink.avro.read(file.pipeline.folder))
         yield from (unknown_field(name, fields) for name in names if name not in fields)
         for name, field in fields.items():
             if name not in names and "default" not in field:
                 yield Fault(f"the result lacks `{name}`, which the Avro schema requires")
-
-
-def _is_nested(data_type: DataType) -> bool:
-    return isinstance(data_type, ArrayType | MapType | StructType | VariantType)
-
-
-def _sql(data_type: DataType) -> str:
-    return data_type.simpleString().upper()

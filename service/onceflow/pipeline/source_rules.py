@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import DataType, StructType, TimestampType
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import StructType, TimestampType
 
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import Fault
@@ -21,6 +21,7 @@ from onceflow.pipeline.plan import VIEW_OPTION
 from onceflow.pipeline.query import EVENT_TIME_COLUMN, declared_columns, is_column
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.spark_faults import fault_of
+from onceflow.pipeline.types import is_nested, sql_name
 
 
 def stand_in(spark: SparkSession, view: str, columns: StructType) -> DataFrame:
@@ -40,6 +41,7 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
             continue
         rules = (
             _name_faults(columns),
+            _type_faults(columns),
             _meta_faults(columns),
             _format_faults(source, columns, file),
         )
@@ -70,14 +72,25 @@ def _name_faults(columns: StructType) -> Iterator[Fault]:
             )
 
 
+def _type_faults(columns: StructType) -> Iterator[Fault]:
+    for field in columns:
+        try:
+            to_arrow_type(field.dataType, timezone="UTC")
+        except PySparkException:
+            yield Fault(
+                f"the column `{field.name}` is {sql_name(field.dataType)}",
+                expected="a type that payloads can be decoded to",
+            )
+
+
 def _meta_faults(columns: StructType) -> Iterator[Fault]:
     for field in columns:
         if field.name in META_COLUMNS:
             expected = from_arrow_type(META_COLUMNS[field.name])
             if field.dataType != expected:
                 yield Fault(
-                    f"`{field.name}` is declared as {_sql(field.dataType)}",
-                    expected=_sql(expected),
+                    f"`{field.name}` is declared as {sql_name(field.dataType)}",
+                    expected=sql_name(expected),
                 )
 
 
@@ -85,15 +98,17 @@ def _format_faults(source: Source, columns: StructType, file: PipelineFile) -> I
     payload = payload_names(columns)
     if source.format in SINGLE_COLUMN_SCHEMAS:
         expected = SINGLE_COLUMN_SCHEMAS[source.format].partition(" ")[2]
-        types = [_sql(columns[name].dataType) for name in payload]
+        types = [sql_name(columns[name].dataType) for name in payload]
         if types != [expected]:
             yield Fault(
-                f"format {source.format} has {len(payload)} payload columns"
-                if len(payload) != 1
-                else f"format {source.format} with a column of type {types[0]}",
+                f"format {source.format} with payload columns of type {', '.join(types) or 'none'}",
                 expected=f"exactly one column of type {expected}",
             )
-    elif not payload:
+    if source.format == "csv":
+        for name in payload:
+            if is_nested(columns[name].dataType):
+                yield Fault(f"CSV has no nested columns, and `{name}` is one")
+    if not payload:
         yield Fault("no column comes from the payload", expected="at least one")
     if source.avro is not None:
         fields = avro_fields(source.avro.read(file.pipeline.folder))
@@ -131,8 +146,4 @@ def _event_time_faults(spark: SparkSession, source: Source, columns: StructType)
     if not isinstance(found, TimestampType):
         cure = "Write e.g. `timestamp_millis(at)` for milliseconds, `to_timestamp(at)` for text."
         kind = "column" if is_column(source, columns) else "expression"
-        yield Fault(f"the {kind} is {_sql(found)}", expected="TIMESTAMP", suggestion=cure)
-
-
-def _sql(data_type: DataType) -> str:
-    return data_type.simpleString().upper()
+        yield Fault(f"the {kind} is {sql_name(found)}", expected="TIMESTAMP", suggestion=cure)

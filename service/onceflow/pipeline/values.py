@@ -63,6 +63,15 @@ def parse_duration_ms(value: object) -> int:
     return int(found[1]) * _MS_PER_UNIT[found[2]]
 
 
+def duration_text(duration_ms: int) -> str:
+    """A duration in the largest unit that gives a whole number, as the file could have it."""
+    for unit in ("d", "h", "min", "s"):
+        count, rest_ms = divmod(duration_ms, _MS_PER_UNIT[unit])
+        if count and not rest_ms:
+            return f"{count} {unit}"
+    return f"{duration_ms} ms"
+
+
 def parse_size_bytes(value: object) -> int:
     """Bytes of a size such as `256 MiB`; a bare number is bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
