@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +24,11 @@ from tests.support.documents import ROOT, CodeBlock, Document
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
 
-BLOCKS = [block for block in Document(ROOT / "README.md").blocks() if "broker" in block.marks]
+README = [*Document(ROOT / "README.md").blocks()]
+BLOCKS = [block for block in README if "broker" in block.marks]
+NAMED_BY_README = "my-views"
+COMMAND_TIMEOUT_S = 240
+"""Starting Spark takes seconds on an idle machine and half a minute on a loaded one."""
 VALUES = [b'{"n":%d}' % n for n in range(20)]
 MAX_LINES = 5
 END_TIMEOUT_S = 30
@@ -96,3 +105,60 @@ def test_the_consumer_of_five_lines_reads_each_record_once(
     wanted = sorted(f"{b'k'!r} {value!r}" for value in VALUES)
     assert sorted((tmp_path / "first").read_text().splitlines()) == wanted
     assert sorted((tmp_path / "second").read_text().splitlines()) == wanted
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command and the lines that the README shows below it; `...` stands for anything."""
+
+    words: list[str]
+    lines: list[str]
+
+
+def session() -> list[Shown]:
+    """The commands of ours in the README's console blocks, in order, but for the broker's own."""
+    shown: list[Shown] = []
+    for line in "".join(b.text for b in README if b.language == "console").splitlines():
+        if line.startswith("$ "):
+            shown.append(Shown(shlex.split(line)[1:], []))
+        else:
+            shown[-1].lines.append(line)
+    return [s for s in shown if s.words[0] == "onceflow" and s.words[1] != "dev"]
+
+
+def renamed(text: str, name: str, clicks: str) -> str:
+    """The broker is shared by all tests: names must be of this test alone."""
+    return re.sub(r"(?<![/\w])clicks(?![.\w])", clicks, text.replace(NAMED_BY_README, name))
+
+
+@pytest.mark.timeout(600)
+def test_the_first_pipeline_prints_what_the_readme_shows(
+    broker: RunningBroker, topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    name = f"my-views-{uuid.uuid4().hex[:8]}"
+    clicks = topic("clicks")
+    environment = {**os.environ, "ONCEFLOW_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    commands = session()
+    assert [shown.words[1] for shown in commands] == [
+        *("init", "produce", "validate", "run", "consume", "status", "ledger")
+    ]
+    for shown in commands:
+        words = [renamed(word, name, clicks) for word in shown.words[1:]]
+        as_on_a_terminal = [] if words[0] in {"init", "produce", "run"} else ["-o", "text"]
+        done = subprocess.run(
+            [sys.executable, "-m", "onceflow.cli", *words, *as_on_a_terminal],
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        printed = [line.rstrip() for line in (done.stdout + done.stderr).splitlines()]
+        for line in shown.lines:
+            wanted = ".*".join(map(re.escape, renamed(line, name, clicks).split("...")))
+            assert any(re.fullmatch(wanted, found) for found in printed), (line, printed)
+        if words[0] == "init":
+            file = tmp_path / name / "pipeline.yaml"
+            file.write_text(file.read_text().replace("topics: [clicks]", f"topics: [{clicks}]"))
