@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -13,7 +14,7 @@ from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
 from onceflow_connectors.kafka.broker import NO_ANSWER_S
 from tests.support.brokers import RunningBroker
-from tests.support.contract_sink import PARTITIONS, Scene, record
+from tests.support.contract_sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
 
@@ -246,6 +247,22 @@ def test_a_record_that_is_too_large_to_publish_is_told_with_what_was_written(
 ) -> None:
     with pytest.raises(RecordError, match=f"{scene.output}.*0 of 1 records were written"):
         sink.broker.publish(scene.output, [(None, bytes(2_000_000))], scene.within())
+
+
+def test_a_queue_smaller_than_what_is_published_loses_nothing(
+    scene: Scene, broker: RunningBroker
+) -> None:
+    sink = RealSink(broker.bootstrap_servers, {"queue.buffering.max.messages": "100"})
+    records = [(None, b"%d" % n) for n in range(5000)]
+    assert sink.broker.publish(scene.output, records, sink.within()) == len(records)
+
+
+def test_what_a_broker_refuses_to_take_is_told_with_what_was_written(
+    scene: Scene, sink: RealSink
+) -> None:
+    too_large = Random(1).randbytes(2 * MAX_RECORD_BYTES)
+    with pytest.raises(RecordError, match=f"{scene.output}.*0 of 1 records were written"):
+        sink.broker.publish(scene.output, [(b"key", too_large)], scene.within())
 
 
 def test_publishing_to_nobody_ends_with_the_deadline() -> None:
