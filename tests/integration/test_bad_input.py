@@ -185,7 +185,10 @@ def _produce(job: ViewsJob, value: bytes) -> int:
     offsets: list[int] = []
     producer = Producer({"bootstrap.servers": job.bootstrap_servers})
     producer.produce(
-        job.input_topic, value, partition=0, on_delivery=lambda _, m: offsets.append(m.offset() or 0)
+        job.input_topic,
+        value,
+        partition=0,
+        on_delivery=lambda _, m: offsets.append(m.offset() or 0),
     )
     assert producer.flush(30) == 0
     return offsets[0]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import CorruptionError, LineageError
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onceflow.errors import RecordError
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import SinkState
@@ -87,8 +88,6 @@ def test_a_null_is_another_row_than_an_empty_text() -> None:
 
 @pytest.mark.parametrize("chosen", [-1, 4, None])
 def test_a_partition_that_does_not_exist_is_refused(chosen: int | None) -> None:
-    table = table_of([(b"k", b"v")]).append_column(
-        PARTITION_COLUMN, pa.array([chosen], pa.int32())
-    )
+    table = table_of([(b"k", b"v")]).append_column(PARTITION_COLUMN, pa.array([chosen], pa.int32()))
     with pytest.raises(RecordError, match="0 to 3"):
         sort_batch(table, 4, crc32_of)
