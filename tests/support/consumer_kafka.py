@@ -57,7 +57,12 @@ class RealConsumerKafka:
         self.auto_commit = flavour.auto_commit
         self.bootstrap_servers = bootstrap_servers
         self._flavour = flavour
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        # Quiet: clients outlive the broker at the end of a run.
+        self._connection: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 2,
+        }
+        self._admin = AdminClient(self._connection)
 
     def consumer(
         self,
@@ -87,13 +92,11 @@ class RealConsumerKafka:
         eventually(lambda: self._create(topic, partitions))
 
     def write(self, topic: str, records: Sequence[Written]) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer = Producer(self._connection)
         _produce(producer, topic, records)
 
     def write_aborted(self, topic: str, records: Sequence[Written]) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "transactional.id": f"abort-{topic}"}
-        )
+        producer = Producer({**self._connection, "transactional.id": f"abort-{topic}"})
         producer.init_transactions(ANSWER_TIMEOUT_S)
         producer.begin_transaction()
         _produce(producer, topic, records)
@@ -147,7 +150,7 @@ class RealConsumerKafka:
         return True
 
     def _plain_consumer(self, group: str) -> Consumer:
-        return Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group})
+        return Consumer({**self._connection, "group.id": group})
 
 
 def _produce(producer: Producer, topic: str, records: Sequence[Written]) -> None:

@@ -230,6 +230,18 @@ class ConsumerContract:
             expect(records, "0/1")
         assert kafka.committed(topic, topic, 0) is None
 
+    def test_a_consumer_that_is_entered_again_begins_where_it_is_stored(
+        self, kafka: ConsumerKafka, topic: str
+    ) -> None:
+        kafka.write(topic, sequenced(1, 2, 3))
+        consumer = kafka.consumer([topic], topic)
+        with consumer:
+            expect(consumer, "0/1")
+            consumer.commit()
+            expect(consumer, "0/2")
+        with consumer:
+            expect(consumer, "0/2", "0/3")
+
     def test_a_commit_with_nothing_new_is_harmless(self, kafka: ConsumerKafka, topic: str) -> None:
         with kafka.consumer([topic], topic) as records:
             records.commit()

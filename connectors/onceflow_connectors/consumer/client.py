@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from onceflow.errors import ConfigError, Fault
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from onceflow.errors import ConfigError, Fault, RetriableError
 from onceflow.protocol.identity import consumer_group
 from onceflow_connectors.consumer.records import Partition, Position, Record
 
@@ -16,11 +18,30 @@ ANSWER_TIMEOUT_S = 30.0
 """For one look-up or commit. Kafka elects a new coordinator within a few seconds; what takes longer
 needs a person."""
 
+RETRY_INTERVAL_S = 0.1
+"""Between two attempts of a look-up: a coordinator needs about that long to load a small group."""
 METADATA_END = "\0"
 """Last byte of the metadata of an offset commit. confluent-kafka writes it unasked, and needs it:
 what it reads ends at the next zero byte, wherever in memory that is."""
 
 NO_PROPERTIES: Mapping[str, Any] = {}
+
+
+T = TypeVar("T")
+
+
+def patiently(look_up: Callable[[], T]) -> T:
+    """Repeat a look-up while its answer is a RetriableError, for `ANSWER_TIMEOUT_S`.
+
+    Clients do not retry all that passes: on a fresh cluster a group's coordinator is loading.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type(RetriableError),
+        stop=stop_after_delay(ANSWER_TIMEOUT_S),
+        wait=wait_fixed(RETRY_INTERVAL_S),
+        reraise=True,
+    )
+    return attempts(look_up)
 
 
 class Reassignment(Protocol):

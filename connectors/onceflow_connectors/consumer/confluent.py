@@ -8,12 +8,11 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 
 from onceflow.errors import (
     AbortableError,
@@ -32,6 +31,7 @@ from onceflow_connectors.consumer.client import (
     NO_PROPERTIES,
     Reassignment,
     Subscription,
+    patiently,
 )
 from onceflow_connectors.consumer.filter import foreign_state
 from onceflow_connectors.consumer.reader import FilteringConsumer
@@ -109,8 +109,7 @@ class ConfluentClient:
         except KafkaException as error:
             raise _mapped(error, "the consumer's settings were refused") from error
         self._consumer = consumer
-        self._check_topics(consumer)
-        wanted.check_group(self._committed_topics(settings))
+        self._check_group(consumer, self._check_topics(consumer))
 
         def on_assign(_: object, partitions: list[TopicPartition]) -> None:
             starts = reassignment.assigned([(p.topic, p.partition) for p in partitions])
@@ -142,16 +141,7 @@ class ConfluentClient:
 
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """See `client.Client`."""
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        try:
-            found = self._running().committed(wanted, timeout=ANSWER_TIMEOUT_S)
-        except KafkaException as error:
-            raise _mapped(error, "offsets cannot be read", self._subscription.group) from error
-        for entry in found:
-            if entry.error is not None:
-                name = name_of((entry.topic, entry.partition))
-                raise _mapped(KafkaException(entry.error), "offset cannot be read", name)
-        return {(e.topic, e.partition): _position(e) for e in found if e.offset >= 0}
+        return {(e.topic, e.partition): _position(e) for e in self._committed(partitions)}
 
     def log_start(self, partition: Partition) -> int:
         """See `client.Client`."""
@@ -194,28 +184,56 @@ class ConfluentClient:
             raise InvariantError("the client was not started")
         return self._consumer
 
-    def _check_topics(self, consumer: confluent_kafka.Consumer) -> None:
-        """Ask for each topic by name: a list of all would need the right to see all."""
-        missing = []
+    def _check_topics(self, consumer: confluent_kafka.Consumer) -> list[Partition]:
+        """Ask for each topic by name: a list of all would need the right to see all.
+
+        Returns:
+            Their partitions.
+        """
+        missing, partitions = [], []
         for topic in self._subscription.topics:
-            try:
-                found = consumer.list_topics(topic, timeout=CONNECT_TIMEOUT_S).topics[topic]
-            except KafkaException as error:
-                consumer.poll(0)  # lets librdkafka tell what it met, by error_cb
-                raise self._subscription.unreachable(self._last_error) from error
+            found = self._describe(consumer, topic=topic)[topic]
             if found.error is not None:
                 missing.append(f"{topic} ({found.error.str()})")
+            partitions += [(topic, number) for number in found.partitions]
         self._subscription.refuse_missing(missing)
+        return partitions
 
-    def _committed_topics(self, settings: Mapping[str, Any]) -> set[str]:
-        group = self._subscription.group
-        admin = AdminClient(dict(settings))  # kept until the answer is here: it dies with its owner
-        request = [ConsumerGroupTopicPartitions(group)]
-        answers = admin.list_consumer_group_offsets(request, request_timeout=ANSWER_TIMEOUT_S)
+    def _check_group(self, consumer: confluent_kafka.Consumer, ours: list[Partition]) -> None:
+        """Look at other topics only if the group has nothing of ours.
+
+        Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process
+        when the answer is that the coordinator has moved, and on a fresh cluster that is the rule.
+        """
+        if patiently(lambda: self._committed(ours)):
+            return
+        topics = self._describe(consumer).items()
+        every = [(name, number) for name, topic in topics for number in topic.partitions]
+        self._subscription.check_group(e.topic for e in patiently(lambda: self._committed(every)))
+
+    def _describe(
+        self, consumer: confluent_kafka.Consumer, **selection: str
+    ) -> Mapping[str, TopicMetadata]:
         try:
-            return {entry.topic for entry in answers[group].result().topic_partitions}
+            found: ClusterMetadata = consumer.list_topics(timeout=CONNECT_TIMEOUT_S, **selection)
+        except KafkaException as error:
+            consumer.poll(0)  # lets librdkafka tell what it met, by error_cb
+            raise self._subscription.unreachable(self._last_error) from error
+        return found.topics
+
+    def _committed(self, partitions: Sequence[Partition]) -> list[TopicPartition]:
+        """Those partitions of which the group has an offset."""
+        group = self._subscription.group
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        try:
+            found = self._running().committed(wanted, timeout=ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise _mapped(error, "the group's offsets cannot be read", group) from error
+        for entry in found:
+            if entry.error is not None:
+                name = name_of((entry.topic, entry.partition))
+                raise _mapped(KafkaException(entry.error), "an offset cannot be read", name)
+        return [entry for entry in found if entry.offset >= 0]
 
     def _remember(self, error: KafkaError) -> None:
         if error.name() != "_ALL_BROKERS_DOWN":  # which tells nothing

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onceflow.errors import ConfigError, CorruptionError, InvariantError, RetriableError
 from onceflow_connectors.consumer.admission import Hooks, OnFault, Rules
-from onceflow_connectors.consumer.client import Client
+from onceflow_connectors.consumer.client import Client, patiently
 from onceflow_connectors.consumer.filter import PartitionFilter
 from onceflow_connectors.consumer.records import Partition, Position, name_of
 
@@ -134,6 +134,11 @@ class Holdings:
         self._give_up()
         return {partition: progress.offset for partition, progress in self._held.items()}
 
+    def release(self) -> None:
+        """Forget everything: this member is about to leave."""
+        self._held.clear()
+        self._parked.clear()
+
     def _give_up(self) -> None:
         gone = sorted(self._parked)
         self._parked.clear()
@@ -143,7 +148,7 @@ class Holdings:
     def _load(self, partitions: Sequence[Partition]) -> Iterable[Progress]:
         if load := self._hooks.load_position:
             return [self._resume(partition, load(*partition)) for partition in partitions]
-        stored = self._client.stored(partitions)
+        stored = patiently(lambda: self._client.stored(partitions))
         return [self._resume(partition, stored.get(partition)) for partition in partitions]
 
     def _resume(self, partition: Partition, stored: Position | None) -> Progress:
@@ -162,11 +167,12 @@ class Holdings:
     def _check_bare(self, position: Position) -> None:
         if self._rules.bare_offset is OnFault.REPORT:
             return
-        start = self._client.log_start((position.topic, position.partition))
+        partition = (position.topic, position.partition)
+        start = patiently(lambda: self._client.log_start(partition))
         if position.offset > start:
             raise ConfigError(
                 "the group's offset has no state of an Onceflow consumer",
-                subject=name_of((position.topic, position.partition)),
+                subject=name_of(partition),
                 expected=f"our own commit, or an offset of {start}, the partition's start",
                 found=f"offset {position.offset}, committed by another program",
                 then="use another group, or set Rules(bare_offset=OnFault.REPORT)",

@@ -31,6 +31,7 @@ from onceflow_connectors.consumer.client import (
     NO_PROPERTIES,
     Reassignment,
     Subscription,
+    patiently,
 )
 from onceflow_connectors.consumer.reader import FilteringConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
@@ -179,6 +180,7 @@ class KafkaPythonClient:
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
             self._consumer = None
+            self._listener.events.clear()
 
     def _connected(self, settings: Mapping[str, Any]) -> KafkaConsumer:
         """A consumer that has reached a broker. Where it cannot, its thread is stopped as well."""
@@ -208,8 +210,13 @@ class KafkaPythonClient:
         group = self._subscription.group
         known = KafkaAdminClient.DEFAULT_CONFIG
         admin = KafkaAdminClient(**{k: v for k, v in connection.items() if k in known})
+
+        def look_up() -> set[str]:
+            with _mapping("reading the group's offsets", group):
+                return {partition.topic for partition in admin.list_group_offsets([group])[group]}
+
         try:
-            return {partition.topic for partition in admin.list_group_offsets([group])[group]}
+            return patiently(look_up)
         finally:
             admin.close()
 

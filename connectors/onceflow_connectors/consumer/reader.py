@@ -66,6 +66,8 @@ class FilteringConsumer:
     ) -> None:
         """Leave the group. Commits nothing: only the user knows which effects are done."""
         self._is_open = False
+        self._buffer.clear()
+        self._holdings.release()
         self._client.stop()
 
     def __iter__(self) -> Iterator[Record]:
