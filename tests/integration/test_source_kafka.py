@@ -12,11 +12,22 @@ from confluent_kafka import Producer
 
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.source import META_COLUMNS, Position, SourceSpec
+from onceflow.contracts.source import META_COLUMNS, Position, SourceSpec, Split
 from onceflow.devkit.conformance_cases import records
 from onceflow.devkit.conformance_origin import Reading
-from onceflow.errors import ConfigError, CorruptionError, LineageError, RecordError
-from onceflow_connectors.kafka.consumers import CHUNK_RECORDS, close_idle_readers, leased_reader
+from onceflow.errors import (
+    ConfigError,
+    CorruptionError,
+    DeadlineError,
+    LineageError,
+    RecordError,
+)
+from onceflow_connectors.kafka.consumers import (
+    CHUNK_RECORDS,
+    SplitReader,
+    close_idle_readers,
+    leased_reader,
+)
 from onceflow_connectors.kafka.source import KafkaSource
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
@@ -255,3 +266,30 @@ def test_the_newest_position_ignores_the_limit(origin: KafkaOrigin) -> None:
     newest = reader.newest_position()
     assert newest is not None
     assert reader.ranges(end, newest)[origin.topic] == {0: (3, 10), 1: (0, 0)}
+
+
+class Ticking:
+    """A clock that goes on by a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        self.now_s += 1
+        return self.now_s
+
+    def unix_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_read_without_brokers_ends_and_names_its_place() -> None:
+    reader = SplitReader(Connection("127.0.0.1:1"), Ticking())
+    with pytest.raises(DeadlineError) as caught:
+        list(reader.chunks(Split("clicks", 3, 17, 20)))
+    reader.close()
+    assert caught.value.subject == "offset 17 of clicks-3"
+    assert "20" in caught.value.expected
+    assert caught.value.found
