@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -229,6 +230,42 @@ def test_a_reader_that_changes_partitions_reads_what_another_would(origin: Kafka
         assert reading.values[partition] == [v for _, v in records(f"p{partition}-", 100)]
 
 
+def test_ranges_anywhere_hold_what_was_committed_there(origin: KafkaOrigin, random: Random) -> None:
+    """Two readers jump about in logs full of holes, while these grow."""
+    logs: dict[int, list[bytes | None]] = {0: [], 1: []}
+
+    def grow(partition: int) -> None:
+        log = logs[partition]
+        batch = [(b"k", b"%d" % (len(log) + i)) for i in range(random.choice([1, 3, 50, 500]))]
+        values = [value for _, value in batch]
+        match random.choice(["plain", "committed", "aborted"]):
+            case "plain":
+                origin.append(partition, batch)
+                log += values
+            case "committed":
+                origin.begin(partition, batch).commit()
+                log += [*values, None]
+            case _:
+                origin.begin(partition, batch).abort()
+                log += [None] * (len(values) + 1)
+
+    connection = Connection(origin.bootstrap_servers)
+    readers = [SplitReader(connection, SystemClock()) for _ in range(2)]
+    for step in range(150):
+        if step % 10 == 0:
+            grow(0)
+            grow(1)
+        partition = random.choice([0, 1])
+        log = logs[partition]
+        start = random.randrange(len(log))
+        end = random.choice([len(log), random.randint(start + 1, len(log))])
+        chunks = random.choice(readers).chunks(Split(origin.topic, partition, start, end))
+        found = [record.value() for chunk in chunks for record in chunk]
+        assert found == [value for value in log[start:end] if value is not None]
+    for reader in readers:
+        reader.close()
+
+
 def test_two_reads_at_once_do_not_share_a_consumer(origin: KafkaOrigin) -> None:
     connection, clock = Connection(origin.bootstrap_servers), SystemClock()
     with leased_reader(connection, clock) as first, leased_reader(connection, clock) as second:
@@ -255,17 +292,6 @@ def test_a_backlog_is_read_in_time_if_there_is_event_time(
         newest_ms, position = max(newest_ms, int(max(stamps))), end
     assert position[origin.topic]["partitions"] == {"0": 2000, "1": 20}
     assert (lateness_seen_ms <= 0) == (lateness_ms is not None)
-
-
-def test_the_newest_position_ignores_the_limit(origin: KafkaOrigin) -> None:
-    origin.append(0, records("a", 10))
-    reader = source(origin)
-    assert reader.newest_position() is None
-    start = reader.initial_position()
-    end = reader.latest_position(start, 3)
-    newest = reader.newest_position()
-    assert newest is not None
-    assert reader.ranges(end, newest)[origin.topic] == {0: (3, 10), 1: (0, 0)}
 
 
 class Ticking:

@@ -148,9 +148,6 @@ class LogSource:
             room -= step
         return start if ends == start["ends"] else {"ends": ends, "id": start["id"], "starts": {}}
 
-    def newest_position(self) -> Position | None:
-        return None
-
     def freeze_latest(self) -> None:
         self.frozen = self.stable_ends(self.file.load())
 

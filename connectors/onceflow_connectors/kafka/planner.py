@@ -48,7 +48,6 @@ class Planner:
         self._facts: Mapping[str, TopicFacts] = {}
         self._facts_until = Deadline.after(clock, 0.0)
         self._frozen: Cut | None = None
-        self._newest: Topics | None = None
         self._last_cut_ms: int | None = None
 
     def initial_position(self) -> Position:
@@ -71,15 +70,10 @@ class Planner:
         known = self._frozen if self._frozen is not None else self._origin.ends(starts)
         backlog = Backlog(starts, {place: known.get(place, at) for place, at in starts.items()})
         _check_length(backlog)
-        self._newest = _moved(before, backlog.ends)
         if backlog.size == 0 and not newcomers:
             return start
         self._check_identities(before)
         return encode(_moved(before, self._cut(backlog, max_records)))
-
-    def newest_position(self) -> Position | None:
-        """See `Source.newest_position`."""
-        return None if self._newest is None else encode(self._newest)
 
     def freeze(self) -> None:
         """See `Source.freeze_latest`."""

@@ -50,10 +50,6 @@ class KafkaSource:
         """See `Source`. Costs one request if nothing is new, and two if all of it fits."""
         return self._planning().latest_position(start, max_records)
 
-    def newest_position(self) -> Position | None:
-        """See `Source`."""
-        return self._planner.newest_position() if self._planner else None
-
     def freeze_latest(self) -> None:
         """See `Source`."""
         self._planning().freeze()

@@ -126,12 +126,6 @@ class Source(Protocol):
             CorruptionError: the origin was deleted and created again, or is shorter than `start`.
         """
 
-    def newest_position(self) -> Position | None:
-        """Where `latest_position` last saw the end of the origin, without its limit; for lag.
-
-        None before the first call. Asks nobody.
-        """
-
     def freeze_latest(self) -> None:
         """From now on, no `latest_position` lies beyond what exists at this moment."""
 

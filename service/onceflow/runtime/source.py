@@ -142,11 +142,6 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._offset(end)
             self._clock.sleep(patience.at_most_s(IDLE_POLL_S))
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The newest end that planning has seen, for `latestOffset` in Spark's progress."""
-        newest = self._source.newest_position()
-        return None if newest is None else self._offset(newest)
-
     def prepareForTriggerAvailableNow(self) -> None:
         """Read nothing that is not there yet."""
         self._source.freeze_latest()
