@@ -130,10 +130,10 @@ def test_an_error_of_librdkafka_becomes_ours(name: str, expected: type[OnceflowE
 def test_an_error_of_kafka_python_becomes_ours(
     error: kafka.errors.KafkaError, expected: type[OnceflowError]
 ) -> None:
-    with pytest.raises(OnceflowError) as caught, kafka_python._mapping("committing", "group"):
+    with pytest.raises(OnceflowError) as caught, kafka_python._mapping("it failed", "group"):
         raise error
     assert type(caught.value) is expected
-    assert str(caught.value).startswith("committing failed: group; found ")
+    assert str(caught.value).startswith("it failed: group; found ")
     assert caught.value.__cause__ is error
 
 

@@ -119,7 +119,7 @@ class KafkaPythonClient:
         }
         self._reassignment = reassignment
         self._consumer = self._connected({**connection, "group_id": wanted.group})
-        with _mapping("start", wanted.group):
+        with _mapping("the consumer cannot start", wanted.group):
             partitions = {t: self._consumer.partitions_for_topic(t) for t in wanted.topics}
             wanted.refuse_missing([topic for topic, known in partitions.items() if not known])
             wanted.check_group(self._committed_topics(connection))
@@ -129,7 +129,7 @@ class KafkaPythonClient:
         """See `client.Client`. At most `max_poll_records` (500)."""
         polled = {}
         try:
-            with _mapping("reading", self._subscription.group):
+            with _mapping("reading failed", self._subscription.group):
                 polled = self._running().poll(timeout_ms=int(timeout_s * 1000))
         except (RetriableError, AbortableError):
             pass  # the client goes on by itself
@@ -140,7 +140,7 @@ class KafkaPythonClient:
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """See `client.Client`."""
         found = {}
-        with _mapping("reading the group's offsets", self._subscription.group):
+        with _mapping("the group's offsets cannot be read", self._subscription.group):
             for topic, number in partitions:
                 entry = self._running().committed(
                     kafka.TopicPartition(topic, number),
@@ -155,20 +155,22 @@ class KafkaPythonClient:
     def log_start(self, partition: Partition) -> int:
         """See `client.Client`."""
         wanted = kafka.TopicPartition(*partition)
-        with _mapping("reading the partition's start", name_of(partition)):
+        with _mapping("the partition's start cannot be read", name_of(partition)):
             return int(self._running().beginning_offsets([wanted])[wanted])
 
     def commit(self, positions: Sequence[Position]) -> None:
         """See `client.Client`."""
         if self._listener.events:  # an interrupted poll: who holds what is not settled
-            raise RetriableError("offsets cannot be committed now", then="poll, then commit again")
+            raise RetriableError(
+                "offsets cannot be committed during a rebalance", then="poll, then commit again"
+            )
         offsets = {
             kafka.TopicPartition(p.topic, p.partition): OffsetAndMetadata(
                 p.offset, p.state + METADATA_END, leader_epoch=-1
             )
             for p in positions
         }
-        with _mapping("committing offsets", self._subscription.group):
+        with _mapping("offsets were not committed", self._subscription.group):
             self._running().commit(offsets, timeout_ms=int(ANSWER_TIMEOUT_S * 1000))
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -212,7 +214,7 @@ class KafkaPythonClient:
         admin = KafkaAdminClient(**{k: v for k, v in connection.items() if k in known})
 
         def look_up() -> set[str]:
-            with _mapping("reading the group's offsets", group):
+            with _mapping("the group's offsets cannot be read", group):
                 return {partition.topic for partition in admin.list_group_offsets([group])[group]}
 
         try:
@@ -307,4 +309,4 @@ def _mapping(what: str, subject: str) -> Iterator[None]:
         yield
     except kafka_errors.KafkaError as error:
         found = f"{type(error).__name__}: {error}"
-        raise _consequence(error)(f"{what} failed", subject=subject, found=found) from error
+        raise _consequence(error)(what, subject=subject, found=found) from error
