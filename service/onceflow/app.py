@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -32,9 +32,10 @@ from onceflow.protocol.compare import Comparison, Remedy, compare
 from onceflow.protocol.identity import DRIVER_SLOT, Layout
 from onceflow.protocol.ledger import HeadEntry, plan_hash
 from onceflow.protocol.takeover import Claimant
-from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, observed
+from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
+from onceflow.runtime.executed import observed
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.output import OutputFormat, to_record_columns
 from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
@@ -56,6 +57,8 @@ MAX_LOOKS = 5
 LEDGER_PARTITIONS = 1 + SLOTS
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
+DEFAULT_BATCH_BYTES = 1_000_000
+"""librdkafka's own."""
 TIMEOUT_PROPERTY = "transaction.timeout.ms"
 _NO_COLUMNS = pa.schema([])
 
@@ -115,6 +118,7 @@ class Application:
         self._drain_requested = threading.Event()
         self._layout = Layout(SLOTS, options.lanes)
         self._replays_skipped = 0
+        self._batch_bytes = DEFAULT_BATCH_BYTES
 
     def request_drain(self) -> None:
         """End after the running batch. Safe in a signal handler; a second call changes nothing."""
@@ -167,7 +171,8 @@ class Application:
             )
             stack.callback(source.close)
             sources[source_name] = SourceArithmetic(source.ranges, source.position)
-        return _Tools(broker, ledger, Checkpoint(self._pipeline.checkpoint_location, name, sources))
+        checkpoint = Checkpoint(self._pipeline.checkpoint_location, name, sources)
+        return _Tools(broker, ledger, checkpoint, sources)
 
     def _look(self, tools: _Tools) -> HeadEntry | None:
         """Compare before a claim, so that a start that must be refused stops nobody.
@@ -193,16 +198,17 @@ class Application:
 
     def _preflight(self, tools: _Tools, head: HeadEntry | None) -> PreflightReport:
         pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
-        is_new_lineage = self._options.remedy is Remedy.NEW_GENERATION
+        is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
             output=kafka.topic,
             partitions=kafka.partitions,
-            recorded_partitions=head.sink.partitions if head and not is_new_lineage else None,
+            recorded=(head.sink.topic, head.sink.partitions) if head and not is_new else None,
             transaction_timeout_ms=self._timeout_ms(),
         )
         found = preflight(tools.broker, needs, self._deadline())
+        self._batch_bytes = min(DEFAULT_BATCH_BYTES, found.max_batch_bytes or DEFAULT_BATCH_BYTES)
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found
@@ -229,7 +235,12 @@ class Application:
                 timeout_s=self._options.takeover_timeout_s,
             )
         )
-        self._around.report("owner", token=takeover.owner.token, run_id=takeover.owner.run_id)
+        self._around.report(
+            "owner",
+            pipeline=self._pipeline.name,
+            token=takeover.owner.token,
+            run_id=takeover.owner.run_id,
+        )
         return takeover
 
     def _committer(self, takeover: Takeover, tools: _Tools, stack: ExitStack) -> Committer:
@@ -295,7 +306,8 @@ class Application:
             output=self._output(),
             max_result_bytes=self._around.session.max_result_bytes,
             partition_of=self._partition_of(head.sink.partitions),
-            observe=handle.observe,
+            sources=tools.sources,
+            read_execution=handle.read_execution,
         )
         runner = BatchRunner(settings, tools.checkpoint, committer, head, self._on_batch)
         plan = QueryPlan(
@@ -377,7 +389,12 @@ class Application:
 
     def _open_incarnation(self, transactional_id: str) -> Incarnation:
         around = self._around
-        properties = {**around.connection.properties, TIMEOUT_PROPERTY: str(self._timeout_ms())}
+        properties = {
+            **around.connection.properties,
+            TIMEOUT_PROPERTY: str(self._timeout_ms()),
+            # The topic's limit is on requests of the client, which does not split them.
+            "batch.size": str(self._batch_bytes),
+        }
         connection = Connection(around.connection.bootstrap_servers, properties)
         return around.connector.incarnation(transactional_id, connection)
 
@@ -408,3 +425,4 @@ class _Tools:
     broker: Broker
     ledger: Ledger
     checkpoint: Checkpoint
+    sources: Mapping[str, SourceArithmetic]

@@ -88,7 +88,7 @@ class OnceflowError(Exception):
         return f"{text}; {self.then}" if self.then else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self)._rebuild, (dict(self.__dict__),))
+        return (type(self)._rebuild, (dict(self.__dict__),))  # noqa: SLF001  our own
 
     @classmethod
     def _rebuild(cls, fields: dict[str, object]) -> OnceflowError:
@@ -108,7 +108,7 @@ class ConfigError(OnceflowError):
 
     exit_code = 2
 
-    def __init__(  # noqa: PLR0913  the fields of the base class, plus the faults
+    def __init__(
         self,
         what: str,
         *,

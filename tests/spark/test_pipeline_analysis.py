@@ -336,12 +336,6 @@ def test_a_nested_key_is_refused(faults: Callable[..., tuple[Fault, ...]]) -> No
     assert fault.what.startswith("the key column is STRUCT")
 
 
-def test_rows_without_a_key_all_go_to_one_partition(analysed: Analyse) -> None:
-    (warning,) = analysed(sink="kafka: {topic: t}").warnings
-
-    assert warning.where == "sink.kafka"
-
-
 @pytest.mark.parametrize(
     ("form", "query", "is_possible"),
     [

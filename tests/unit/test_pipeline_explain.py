@@ -51,7 +51,7 @@ def test_the_choice_of_the_partition_is_told(tmp_path: Path) -> None:
     def told(sink: str) -> str:
         return explained(tmp_path, sink=sink).sink.facts[1]
 
-    assert told("kafka: {topic: t}") == "partitions as they are, all in one, for want of a key"
+    assert told("kafka: {topic: t}") == "partitions as they are, by the value, for want of a key"
     assert told("kafka: {topic: t, key: k}") == "partitions as they are, partition by crc32 of k"
     assert told("kafka: {topic: t, partitions: 2, partition: p}") == (
         "2 partitions, partition from column p"

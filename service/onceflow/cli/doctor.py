@@ -1,4 +1,4 @@
-"""`onceflow doctor`: what on this machine or these brokers would break a run, each with its cure."""
+"""`onceflow doctor`: what here or at the brokers would break a run, each with its cure."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from onceflow.runtime.progress import Report
 from onceflow.clock import Clock
+from onceflow.runtime.progress import Report, event_time_text
 
 REFRESH_PER_SECOND = 4
 MAX_MESSAGES = 5
@@ -76,7 +76,7 @@ class LivePanel:
         yield "batch", _number(facts.get("batch_id"))
         yield "records/s", _number(facts.get("records_per_second"))
         yield "lag", f"{_number(facts.get('lag'))} records"
-        yield "event watermark", str(facts.get("event_watermark", "-"))
+        yield "event watermark", event_time_text(facts.get("event_watermark_ms", 0))
         yield "last commit", self._age(facts.get("last_commit_ms"))
         yield "state rows", _number(facts.get("state_rows"))
         yield "replays skipped", _number(facts.get("replays_skipped", 0))

@@ -129,7 +129,8 @@ def _show(verdict: Verdict) -> None:
     elif verdict.is_analysed:
         word = typer.style(f"valid: {verdict.guarantee}", fg="green")
     else:
-        word = typer.style("valid as far as the file goes; its query was not analysed", fg="green")
+        reason = "" if has_spark() else ": PySpark is not installed (extra `service`)"
+        word = f"valid as far as the file goes; its query was not analysed{reason}"
     typer.echo(f"{verdict.path}: {word}")
     for fault in verdict.faults:
         typer.echo(f"  - {fault}")

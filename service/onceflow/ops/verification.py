@@ -64,14 +64,15 @@ def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> 
     is_whole = all(start == 0 for start, _, _ in offsets.values())
     for partition, (start, _, high_watermark) in sorted(offsets.items()):
         records = broker.read(head.sink.topic, {partition: (start, high_watermark)}, deadline)
-        last = 0
+        last = _last_before(history, partition) if start == 0 else None
         for record, header in _ours(records, head, result):
-            _check_sequence(result, record, header, last, is_first_whole=start == 0)
+            _check_sequence(result, record, header, last)
             last = header.sequence
             key = header.generation, header.batch_id
             counts[key] += 1
             digests.setdefault(key, RunningDigest()).add((partition, record.key, record.value))
-        _check_tail(result, head, partition, last)
+        if last is not None:
+            _check_tail(result, head, partition, last)
     if is_whole:
         _check_batches(result, history, counts, digests)
     return result
@@ -101,20 +102,26 @@ def _unpacked(packed: bytes, record: ReadRecord, result: Verification) -> Record
 
 
 def _check_sequence(
-    result: Verification,
-    record: ReadRecord,
-    header: RecordHeader,
-    last: int,
-    *,
-    is_first_whole: bool,
+    result: Verification, record: ReadRecord, header: RecordHeader, last: int | None
 ) -> None:
-    if last == 0 and not is_first_whole:
+    if last is None:
         return
     if header.sequence != last + 1:
         place = f"{record.topic}-{record.partition} offset {record.offset}"
         result.findings.append(
             Finding(place, f"sequence {last + 1}", f"sequence {header.sequence}")
         )
+
+
+def _last_before(history: Sequence[HeadEntry], partition: int) -> int | None:
+    """Last sequence before the first record of the topic; None if the ledger no longer tells.
+
+    Not always 0: a new generation may have begun to write to another topic.
+    """
+    first = next(entry for entry in history if entry.sink.topic == history[-1].sink.topic)
+    if first.batch.batch_id != NOTHING_COMMITTED:
+        return None
+    return first.sink.next_sequence(partition) - 1
 
 
 def _check_tail(result: Verification, head: HeadEntry, partition: int, last: int) -> None:

@@ -135,7 +135,7 @@ def _sink(pipeline: Pipeline) -> Node:
     elif kafka.key is not None:
         partition = f"partition by {kafka.partitioner} of {kafka.key}"
     else:
-        partition = "all in one, for want of a key"
+        partition = "by the value, for want of a key"
     count = f"{kafka.partitions} partitions" if kafka.partitions else "partitions as they are"
     emit = "each result once" if pipeline.sink.emit == "final" else "a result at every change"
     return Node(

@@ -146,7 +146,7 @@ def _avro_faults(pipeline: Pipeline, document: Document) -> Iterator[Fault]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             "cannot read the pipeline file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -68,6 +69,7 @@ def assemble(
         for name, source in pipeline.sources.items()
     }
     if pipeline.transform is not None:
+        _let_workers_import(spark, pipeline.folder)
         return call_transform(import_transform(pipeline.transform, pipeline.folder), frames)
     return _run_query(spark, pipeline.query or "", frames)
 
@@ -100,6 +102,14 @@ def _run_query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) 
     finally:
         for name in frames:
             spark.catalog.dropTempView(name)
+
+
+def _let_workers_import(spark: SparkSession, folder: Path) -> None:
+    """Functions of the user's modules are sent to workers by name, so these must find them, too."""
+    environment = spark.sparkContext.environment
+    places = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if str(folder) not in places:
+        environment["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, places)])
 
 
 def import_transform(name: str, folder: Path) -> Callable[..., Any]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from onceflow.contracts.source import TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
-from onceflow.errors import OnceflowError, RecordError, require
+from onceflow.errors import OnceflowError, RecordError
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
-from onceflow.runtime.checkpoint import Checkpoint
+from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.committer import Committer, Payload
+from onceflow.runtime.executed import Execution
 from onceflow.runtime.output import OutputFormat, encode_collected
 from onceflow.runtime.rows import KEY_COLUMN, number_records, sort_batch
 from onceflow.runtime.spark_errors import over_budget, translated_errors
@@ -26,19 +26,6 @@ from onceflow.runtime.spark_errors import over_budget, translated_errors
 
 class DrainRequestedError(Exception):
     """Raised at the start of a batch that shall not run now. It replays identically later."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What Spark counted while a batch ran.
-
-    Args:
-        read: records that the sources delivered.
-        late: rows that a stateful operator dropped behind the event watermark.
-    """
-
-    read: int
-    late: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,8 @@ class BatchSettings:
         output: how rows become records; a key column, if there is one, may not be null.
         max_result_bytes: rows of one batch that the driver will hold.
         partition_of: partitions of a column of keys, or of values if there is no key.
-        observe: reads Spark's counts of the batch that has just run.
+        sources: arithmetic of every source, by name.
+        read_execution: tells what Spark ran for the batch that has just run.
     """
 
     pipeline: str
@@ -78,7 +66,8 @@ class BatchSettings:
     output: OutputFormat
     max_result_bytes: int
     partition_of: Callable[[Sequence[bytes | None]], list[int]]
-    observe: Callable[[], Observation]
+    sources: Mapping[str, SourceArithmetic]
+    read_execution: Callable[[], Execution]
 
 
 @dataclass
@@ -111,7 +100,7 @@ class BatchRunner:
 
     Args:
         settings: of this run.
-        checkpoint: to read what Spark pinned for the batch.
+        checkpoint: tells where a source stands that no batch has read from.
         committer: leads the batch to its end.
         head: position of the ledger when the query starts; must be registered.
         report: told of every batch that ended well.
@@ -150,10 +139,10 @@ class BatchRunner:
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         reach(CrashPoint.AFTER_OFFSET_LOG)
-        plan = self._checkpoint.plan(batch_id)
         table = self._collect(frame)
+        execution = self._settings.read_execution()
+        plan = self._plan(execution, batch_id)
         batch = sort_batch(table, self.head.sink.partitions, self._settings.partition_of)
-        counts = self._settings.observe()
         entry = replace(
             self.head,
             batch=BatchKey(self._settings.query_id, batch_id),
@@ -161,7 +150,7 @@ class BatchRunner:
             run_id=self._settings.run_id,
             plan=plan,
             sink=self.head.sink.advanced(batch.counts),
-            records=RecordCounts(counts.read, counts.late, 0, len(batch.rows)),
+            records=RecordCounts(execution.read, execution.late, 0, len(batch.rows)),
             digest=batch.digest,
             plan_hash=self._settings.plan_hash,
             note="",
@@ -181,6 +170,18 @@ class BatchRunner:
             self.head = entry
         self._report(BatchOutcome(self.head, is_skipped))
 
+    def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
+        """What Spark ran, in the ledger's words."""
+        sources = {}
+        for name, arithmetic in self._settings.sources.items():
+            if name in execution.positions:
+                sources[name] = arithmetic.ranges(*execution.positions[name])
+            elif name in self.head.plan.sources:
+                sources[name] = _standing(self.head.plan.sources[name], at=1)
+            else:
+                sources[name] = _standing(self._checkpoint.plan(batch_id).sources[name], at=0)
+        return BatchPlan(sources, execution.event_watermark_ms, execution.batch_timestamp_ms)
+
     def _collect(self, frame: DataFrame) -> pa.Table:
         """Run the plan: one action, so that state is touched once."""
         budget = self._settings.max_result_bytes
@@ -199,6 +200,14 @@ class BatchRunner:
         return encode_collected(table, self._settings.output)
 
 
+def _standing(topics: TopicRanges, at: int) -> TopicRanges:
+    """Empty ranges at the starts (0) or ends (1) of others: a source that had nothing new."""
+    return {
+        topic: {partition: (bounds[at], bounds[at]) for partition, bounds in ranges.items()}
+        for topic, ranges in topics.items()
+    }
+
+
 def _end_offsets(plan: BatchPlan) -> Mapping[tuple[str, int], int]:
     """Where every source partition stands after the batch. One topic in two sources: the lower."""
     ends: dict[tuple[str, int], int] = {}
@@ -207,35 +216,3 @@ def _end_offsets(plan: BatchPlan) -> Mapping[tuple[str, int], int]:
             for partition, (_, end) in ranges.items():
                 ends[topic, partition] = min(end, ends.get((topic, partition), end))
     return ends
-
-
-def observe_execution(query: Any, source_names: Sequence[str]) -> Observation:
-    """Read the counts of the batch that has just run, from inside `foreachBatch`.
-
-    Observed metrics are exact and cost no further pass; late rows are counted by the stateful
-    operators themselves (`StateStoreWriter.numRowsDroppedByWatermark`).
-    """
-    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
-    observed = execution.observedMetrics()
-    read = 0
-    for name in source_names:
-        row = observed.get(_observation_name(name))
-        require(row.isDefined(), "every source is observed", subject=name)
-        read += row.get().getLong(0)
-    return Observation(read, _dropped_rows(execution.executedPlan()))
-
-
-def observed(frame: DataFrame, source: str) -> DataFrame:
-    """Count the records of a source as they are read."""
-    return frame.observe(_observation_name(source), F.count(F.lit(1)))
-
-
-def _observation_name(source: str) -> str:
-    return f"onceflow.{source}"
-
-
-def _dropped_rows(plan: Any) -> int:
-    metric = plan.metrics().get("numRowsDroppedByWatermark")
-    dropped = metric.get().value() if metric.isDefined() else 0
-    children = plan.children()
-    return int(dropped) + sum(_dropped_rows(children.apply(i)) for i in range(children.size()))

@@ -26,7 +26,8 @@ class TopicNeeds:
         inputs: source topics that are named one by one (not by pattern).
         output: the sink's topic.
         partitions: of the output, as the user wants it; None for "as it is".
-        recorded_partitions: of the output, as the ledger has it; None before the first start.
+        recorded: output topic and its partitions, as the ledger has them; None before the first
+            start of a lineage.
         transaction_timeout_ms: how long a transaction may stay open.
     """
 
@@ -34,7 +35,7 @@ class TopicNeeds:
     inputs: Sequence[str]
     output: str
     partitions: int | None
-    recorded_partitions: int | None
+    recorded: tuple[str, int] | None
     transaction_timeout_ms: int
 
 
@@ -44,11 +45,13 @@ class PreflightReport:
 
     Args:
         partitions: of the output topic, existing or to be created.
+        max_batch_bytes: largest request that the output topic takes; None for the default.
         create: the output topic to create; None if it exists.
         warnings: what weakens the guarantee.
     """
 
     partitions: int
+    max_batch_bytes: int | None
     create: TopicSpec | None
     warnings: tuple[Fault, ...]
 
@@ -65,11 +68,18 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     faults += _input_faults(broker, needs, deadline)
     faults += _group_faults(broker, needs, deadline)
     output = broker.topic(needs.output, deadline)
-    wanted = needs.recorded_partitions or needs.partitions
-    partitions = output.partitions if output else wanted or DEFAULT_PARTITIONS
-    if output is not None:
+    partitions = output.partitions if output else needs.partitions or DEFAULT_PARTITIONS
+    if needs.recorded is not None and needs.recorded[0] != needs.output:
+        faults.append(
+            Fault(
+                f"this pipeline writes to {needs.recorded[0]}",
+                where=needs.output,
+                suggestion="Keep its topic, or start a new generation on a new checkpoint.",
+            )
+        )
+    elif output is not None:
         faults += _partition_faults(output, needs)
-    elif needs.recorded_partitions is not None:
+    elif needs.recorded is not None:
         faults.append(
             Fault(
                 "the output topic is gone, although the ledger says it was written",
@@ -81,7 +91,8 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
         raise ConfigError(f"pipeline {needs.pipeline} cannot start", faults=tuple(faults))
     warnings = tuple(_durability_warnings(output, alive)) if output else ()
     create = None if output else TopicSpec(needs.output, partitions)
-    return PreflightReport(partitions, create, warnings)
+    limit = output.config.get("max.message.bytes") if output else None
+    return PreflightReport(partitions, int(limit) if limit else None, create, warnings)
 
 
 def transaction_faults(config: Mapping[str, str], alive: int) -> list[Fault]:
@@ -140,7 +151,7 @@ def _group_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list
 
 
 def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
-    recorded, wanted = needs.recorded_partitions, needs.partitions
+    recorded, wanted = needs.recorded and needs.recorded[1], needs.partitions
     if recorded is not None and output.partitions != recorded:
         return [
             Fault(

@@ -14,13 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onceflow.clock import Clock, Deadline
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
-from onceflow.runtime.batch import (
-    BatchRunner,
-    DrainRequestedError,
-    Observation,
-    observe_execution,
-)
+from onceflow.runtime.batch import BatchRunner, DrainRequestedError
 from onceflow.runtime.checkpoint import Checkpoint
+from onceflow.runtime.executed import Execution, read_execution
 from onceflow.runtime.spark_errors import from_text
 
 WATCH_INTERVAL_S = 0.2
@@ -42,13 +38,13 @@ class QueryHandle:
         self._query = query
         self._is_set.set()
 
-    def observe(self) -> Observation:
-        """Counts of the batch that has just run; for use inside `foreachBatch`."""
+    def read_execution(self) -> Execution:
+        """What the batch that has just run did; for use inside `foreachBatch`."""
         require(
             self._is_set.wait(START_TIMEOUT_S),
             "Spark hands out a query that it started",
         )
-        return observe_execution(self._query, self._source_names)
+        return read_execution(self._query, self._source_names)
 
 
 @dataclass(frozen=True)
