@@ -145,6 +145,22 @@ def test_a_python_udf_is_warned_of(spark: SparkSession, module: Path) -> None:
     assert "<lambda>()" in warning.what
 
 
+def test_functions_of_the_users_module_run_on_workers(spark: SparkSession, module: Path) -> None:
+    (module.parent / f"{module.stem}_words.py").write_text("SUFFIX = '!'\n")
+    code = (
+        "from pyspark.sql.functions import udf\n"
+        f"from {module.stem}_words import SUFFIX\n"
+        "def shouted(text):\n"
+        "    return text.upper() + SUFFIX\n"
+        "def views(timeless):\n"
+        "    return timeless.select(udf(shouted)('user').alias('user'))\n"
+    )
+    file = with_transform(module, code)
+    (module.parent / "timeless.jsonl").write_text('{"user": "ann"}\n')
+
+    assert rehearse(file.path, data_of(file, module.parent)) == [{"user": "ANN!"}]
+
+
 def test_data_must_be_of_the_pipelines_sources(spark: SparkSession, tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, pipeline_text())
 

@@ -319,3 +319,9 @@ def test_a_value_that_is_no_choice_is_answered_with_what_was_meant(
     (fault,) = faults(tmp_path, changed(old, new))
 
     assert fault.suggestion == suggestion
+
+
+def test_a_key_without_a_value_is_one_fault_and_not_two(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, changed("name: views", "name:"))
+
+    assert (fault.where, fault.what) == ("name", "no value")
