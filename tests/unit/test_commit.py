@@ -1,0 +1,174 @@
+"""The commit machine: every pair of phase and event is one of these, or a bug."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import pytest
+
+from onceflow.errors import InvariantError
+from onceflow.protocol.commit import (
+    MAX_ATTEMPTS,
+    TRANSITIONS,
+    Action,
+    CommitState,
+    Event,
+    HeadRead,
+    Judgement,
+    Phase,
+    Verdict,
+    start,
+    step,
+)
+from onceflow.protocol.ledger import HeadEntry
+from tests.support.entries import head
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A proposal with a fixed judgement of every head."""
+
+    verdict: Verdict
+
+    def judge(self, head: HeadEntry | None) -> Judgement:
+        return Judgement(self.verdict, "expected", f"found {head}")
+
+
+WANTED = Judged(Verdict.WRITE)
+P, E, A = Phase, Event, Action
+TABLE = {
+    (P.AWAITING_LANE, E.LANE_GRANTED): (P.BEGINNING, A.BEGIN),
+    (P.AWAITING_LANE, E.LANE_FENCED): (P.STOPPED, None),
+    (P.BEGINNING, E.DONE): (P.SENDING_RECORDS, A.SEND_RECORDS),
+    (P.BEGINNING, E.REFUSED): (P.ABORTING, A.ABORT),
+    (P.BEGINNING, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
+    (P.SENDING_RECORDS, E.DONE): (P.SENDING_HEAD, A.SEND_HEAD),
+    (P.SENDING_RECORDS, E.REFUSED): (P.ABORTING, A.ABORT),
+    (P.SENDING_RECORDS, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
+    (P.SENDING_RECORDS, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
+    (P.SENDING_HEAD, E.DONE): (P.SENDING_OFFSETS, A.SEND_OFFSETS),
+    (P.SENDING_HEAD, E.REFUSED): (P.ABORTING, A.ABORT),
+    (P.SENDING_HEAD, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
+    (P.SENDING_HEAD, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
+    (P.SENDING_OFFSETS, E.DONE): (P.COMMITTING, A.COMMIT),
+    (P.SENDING_OFFSETS, E.REFUSED): (P.ABORTING, A.ABORT),
+    (P.SENDING_OFFSETS, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
+    (P.SENDING_OFFSETS, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
+    (P.COMMITTING, E.DONE): (P.COMMITTED, A.RELEASE_LANE),
+    (P.COMMITTING, E.REFUSED): (P.RESETTLING, A.RESETTLE_LANE),
+    (P.COMMITTING, E.REFUSED_FOR_GOOD): (P.RESETTLING, A.RESETTLE_LANE),
+    (P.COMMITTING, E.UNKNOWN): (P.RESETTLING, A.RESETTLE_LANE),
+    (P.COMMITTING, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
+    (P.ABORTING, E.DONE): (P.AWAITING_LANE, A.ACQUIRE_LANE),
+    (P.CONFIRMING_OWNER, E.OWNER_IS_MINE): (P.RESETTLING, A.RESETTLE_LANE),
+    (P.CONFIRMING_OWNER, E.OWNER_IS_NOT_MINE): (P.STOPPED, None),
+    (P.RESETTLING, E.LANE_READY): (P.READING_HEAD, A.READ_HEAD),
+    (P.RESETTLING, E.LANE_FENCED): (P.STOPPED, None),
+    (P.CONFIRMING_HALT, E.OWNER_IS_MINE): (P.HALTED, None),
+    (P.CONFIRMING_HALT, E.OWNER_IS_NOT_MINE): (P.STOPPED, None),
+}
+JUDGED = {
+    Verdict.WRITE: (P.AWAITING_LANE, A.ACQUIRE_LANE),
+    Verdict.SKIP: (P.SKIPPED, None),
+    Verdict.HALT: (P.CONFIRMING_HALT, A.READ_OWNER),
+}
+
+
+def at(phase: Phase, verdict: Verdict = Verdict.WRITE) -> CommitState:
+    return CommitState(phase, Judged(verdict), 1, Judgement(Verdict.WRITE))
+
+
+def actions(action: Action | None) -> tuple[Action, ...]:
+    return () if action is None else (action,)
+
+
+@pytest.mark.parametrize(("phase", "event"), [*product(P, E)])
+def test_every_pair_is_listed_or_impossible(phase: Phase, event: Event) -> None:
+    if (phase, event) in TABLE:
+        after, action = TABLE[phase, event]
+        state, asked = step(at(phase), event)
+        assert (state.phase, asked) == (after, actions(action))
+        assert state.proposal == WANTED
+    else:
+        with pytest.raises(InvariantError, match=event.name):
+            step(at(phase), event)
+
+
+def test_the_table_holds_nothing_else() -> None:
+    assert set(TRANSITIONS) == set(TABLE)
+
+
+@pytest.mark.parametrize("phase", P)
+@pytest.mark.parametrize("verdict", Verdict)
+def test_a_head_is_judged_only_where_it_was_asked_for(phase: Phase, verdict: Verdict) -> None:
+    entry = head(3, 10, 20)
+    if phase is not P.READING_HEAD:
+        with pytest.raises(InvariantError, match="HeadRead"):
+            step(at(phase, verdict), HeadRead(entry))
+        return
+    state, asked = step(at(phase, verdict), HeadRead(entry))
+    assert (state.phase, asked) == (JUDGED[verdict][0], actions(JUDGED[verdict][1]))
+    assert state.judgement == Judgement(verdict, "expected", f"found {entry}")
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+@pytest.mark.parametrize("entry", [None, head(3, 10, 20)])
+def test_a_proposal_starts_with_its_judgement(verdict: Verdict, entry: HeadEntry | None) -> None:
+    state, asked = start(Judged(verdict), entry)
+    assert (state.phase, asked) == (JUDGED[verdict][0], actions(JUDGED[verdict][1]))
+    assert state.attempts == 0
+    assert state.judgement.found == f"found {entry}"
+
+
+def test_an_ended_proposal_asks_for_nothing_but_to_release_its_lane() -> None:
+    final = {phase for phase in P if phase.is_final}
+    assert final == {P.COMMITTED, P.SKIPPED, P.HALTED, P.STOPPED, P.FAILED}
+    assert not {phase for phase, _ in TRANSITIONS if phase in final}
+    endings = [(after, action) for after, action in TABLE.values() if after in final and action]
+    assert endings == [(P.COMMITTED, A.RELEASE_LANE)]
+
+
+def test_attempts_are_counted_and_bounded() -> None:
+    state, asked = start(WANTED, None)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        assert asked == (A.ACQUIRE_LANE,)
+        state, _ = step(state, E.LANE_GRANTED)
+        assert state.attempts == attempt
+        state, _ = step(state, E.REFUSED)
+        state, asked = step(state, E.DONE)
+    assert (state.phase, asked) == (P.FAILED, ())
+
+
+def test_a_judgement_behind_a_lost_answer_counts_as_an_attempt() -> None:
+    state = replace(at(P.READING_HEAD), attempts=MAX_ATTEMPTS)
+    assert step(state, HeadRead(None))[0].phase is P.FAILED
+
+
+@pytest.mark.parametrize("phase", [P.SENDING_RECORDS, P.SENDING_HEAD, P.SENDING_OFFSETS])
+def test_what_is_refused_for_good_is_aborted_and_not_tried_again(phase: Phase) -> None:
+    state, asked = step(at(phase), E.REFUSED_FOR_GOOD)
+    assert asked == (A.ABORT,)
+    assert step(state, E.DONE) == (replace(state, phase=P.FAILED), ())
+
+
+@pytest.mark.parametrize(("verdict", "end"), [(Verdict.WRITE, P.FAILED), (Verdict.SKIP, P.SKIPPED)])
+def test_what_a_commit_refuses_for_good_is_looked_up_before_it_fails(
+    verdict: Verdict, end: Phase
+) -> None:
+    state, _ = step(at(P.COMMITTING, verdict), E.REFUSED_FOR_GOOD)
+    state, _ = step(state, E.LANE_READY)
+    assert step(state, HeadRead(None))[0].phase is end
+
+
+def test_nothing_is_sent_after_fenced_or_unknown_before_head_was_read() -> None:
+    doubts = {TABLE[pair][0] for pair in TABLE if pair[1] in (E.FENCED, E.UNKNOWN)}
+    reached, writes = set(doubts), set()
+    while doubts:
+        phase = doubts.pop()
+        following = {after for (before, _), (after, _) in TABLE.items() if before is phase}
+        doubts |= following - reached - {P.READING_HEAD}
+        reached |= following
+        writes |= {TABLE[pair][1] for pair in TABLE if pair[0] is phase}
+    assert P.READING_HEAD in reached
+    assert writes <= {A.READ_OWNER, A.RESETTLE_LANE, A.READ_HEAD, None}
