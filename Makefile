@@ -29,7 +29,7 @@ test: $(READY)  ## Run every test against real brokers
 	$(BIN)/pytest tests
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit -m "not explorer"
 
 spark: $(READY)  ## Run the tests on local Spark, without a broker
 	$(BIN)/pytest tests/spark

@@ -1,0 +1,242 @@
+"""The product's state machines, memoised, and the entries that they handle.
+
+The machines are pure, so one step is computed once and looked up ever after. States and entries are
+wrapped in objects of which one exists per value: they compare by identity, which is quick, although
+the entries inside hold dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum, auto
+from typing import Any
+
+from onceflow.protocol import commit, compare, lane, takeover
+from onceflow.protocol.identity import BatchKey, FencingToken, LaneId, Layout
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    BatchPlan,
+    HeadEntry,
+    RecordCounts,
+    SinkState,
+    SourceRanges,
+)
+from onceflow.protocol.proposal import BatchProposal, HeadProposal
+
+QUERY = "query"
+SLOT = 0
+_SOURCE, _TOPIC, _PARTITION = "source", "input", 0
+
+
+class Reads(Enum):
+    """How far a read of the ledger goes."""
+
+    TO_HIGH_WATERMARK = auto()
+    TO_LAST_STABLE_OFFSET = auto()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The product's decisions. A removal (removals.py) replaces one of them.
+
+    Args:
+        lane_step: for a lane that is renewed in the background.
+        resettle_step: for a lane that is re-initialised after "fenced" or "unknown".
+        owner_reads: how the executor reads `owner` anywhere but in the read-back of a claim.
+        head_reads: how it reads `head`.
+    """
+
+    lane_step: Callable[[lane.LanePhase, lane.LaneEvent], lane.LaneStep] = lane.step
+    resettle_step: Callable[[lane.LanePhase, lane.LaneEvent], lane.LaneStep] = lane.step
+    takeover_start: Callable[[takeover.Claimant], takeover.Step] = takeover.start
+    takeover_step: Callable[[takeover.TakeoverState, Any], takeover.Step] = takeover.step
+    commit_start: Callable[[commit.Proposal, HeadEntry | None], commit.Step] = commit.start
+    commit_step: Callable[[commit.CommitState, Any], commit.Step] = commit.step
+    batch_proposal: Callable[[HeadEntry], commit.Proposal] = BatchProposal
+    compare: Callable[[compare.CheckpointFacts, HeadEntry | None], compare.Comparison] = (
+        compare.compare
+    )
+    owner_reads: Reads = Reads.TO_HIGH_WATERMARK
+    head_reads: Reads = Reads.TO_HIGH_WATERMARK
+
+
+class Head:
+    """A `head` entry; the same object for the same bytes."""
+
+    def __init__(self, entry: HeadEntry) -> None:
+        self.entry = entry
+        self.batch = entry.batch.batch_id
+        self.input = input_of(entry.plan.sources)
+        self.clock = entry.plan.batch_timestamp_ms
+
+    def __repr__(self) -> str:
+        if self.batch == NOTHING_COMMITTED:
+            return "no batch"
+        return f"batch {self.batch} of {self.entry.run_id}, input {range_text(self.input)}"
+
+
+class Position:
+    """Where one machine of one run stands; the same object for the same state.
+
+    Args:
+        state: of the machine.
+        actions: that the machine asked for when it came here.
+        head: what a commit machine's proposal would make of `head`.
+    """
+
+    def __init__(self, state: Any, actions: tuple[Any, ...], head: Head | None) -> None:
+        self.state = state
+        self.phase = state.phase
+        self.action: Any = actions[0] if actions else None
+        self.head = head
+
+    def __repr__(self) -> str:
+        return f"{self.phase.name}, {self.action.name if self.action else 'nothing to do'}"
+
+
+def ranges(start: int, end: int) -> SourceRanges:
+    """One source, one partition."""
+    return {_SOURCE: {_TOPIC: {_PARTITION: (start, end)}}}
+
+
+def input_of(sources: SourceRanges) -> tuple[int, int] | None:
+    """Inverse of `ranges`; None for a registration."""
+    return sources[_SOURCE][_TOPIC][_PARTITION] if sources else None
+
+
+def batch_plan(start: int, end: int, clock: int) -> BatchPlan:
+    """What Spark pins for a batch."""
+    return BatchPlan(ranges(start, end), 0, clock)
+
+
+def range_text(bounds: tuple[int, int] | None) -> str:
+    """A range for people."""
+    return f"[{bounds[0]},{bounds[1]})" if bounds else "none"
+
+
+@dataclass
+class Product:
+    """Runs the machines. `used` collects every (phase, event) that a search has executed."""
+
+    rules: Rules
+    used: set[tuple[str, str, str]] = field(default_factory=set)
+    _heads: dict[bytes, Head] = field(default_factory=dict)
+    _positions: dict[tuple[object, ...], Position] = field(default_factory=dict)
+    _steps: dict[tuple[object, ...], Position] = field(default_factory=dict)
+    _proposals: dict[tuple[Head | None, Head], commit.Proposal] = field(default_factory=dict)
+
+    def head(self, entry: HeadEntry) -> Head:
+        """The one object of this entry."""
+        return self._heads.setdefault(entry.to_json(), Head(entry))
+
+    def claim_of(self, run: int, lanes: int) -> Position:
+        """A run begins to take over."""
+        claimant = takeover.Claimant(f"R{run}", "host", 0, Layout(SLOT + 1, lanes))
+        return self._position(*self.rules.takeover_start(claimant))
+
+    def take_over(self, at: Position, event: object) -> Position:
+        """One step of the take-over machine."""
+        key = (at, event)
+        if key not in self._steps:
+            self._note("takeover", at.phase, event)
+            state, actions = self.rules.takeover_step(at.state, event)
+            if state.phase is at.phase and at.action:
+                actions = (at.action,)  # fencing goes on with the other lanes
+            self._steps[key] = self._position(state, actions)
+        return self._steps[key]
+
+    def propose_batch(self, entry: Head, current: Head) -> Position:
+        """A batch is judged for the first time."""
+        proposal = self._proposals.setdefault((None, entry), self.rules.batch_proposal(entry.entry))
+        return self._position(*self.rules.commit_start(proposal, current.entry), entry)
+
+    def propose_head(self, entry: Head, current: Head | None) -> Position:
+        """A registration is judged for the first time."""
+        before = current.entry if current else None
+        proposal = self._proposals.setdefault((current, entry), HeadProposal(before, entry.entry))
+        return self._position(*self.rules.commit_start(proposal, before), entry)
+
+    def commit(self, at: Position, event: commit.Event) -> Position:
+        """One step of the commit machine."""
+        key = (at, event)
+        if key not in self._steps:
+            self._note("commit", at.phase, event)
+            step = self.rules.commit_step(at.state, event)
+            self._steps[key] = self._position(*step, at.head)
+        return self._steps[key]
+
+    def commit_head_read(self, at: Position, head: Head | None) -> Position:
+        """One step of the commit machine: `head` was read."""
+        key = (at, "head", head)
+        if key not in self._steps:
+            self._note("commit", at.phase, "HeadRead")
+            event = commit.HeadRead(head.entry if head else None)
+            self._steps[key] = self._position(*self.rules.commit_step(at.state, event), at.head)
+        return self._steps[key]
+
+    def move_lane(
+        self, phase: lane.LanePhase, event: lane.LaneEvent, *, is_held: bool
+    ) -> tuple[lane.LanePhase, bool]:
+        """One step of the lane machine: the phase, and whether the incarnation is discarded."""
+        self._note("lane", phase, event)
+        step = self.rules.resettle_step if is_held else self.rules.lane_step
+        phase, actions = step(phase, event)
+        return phase, lane.LaneAction.DISCARD in actions
+
+    def registration(self, run: int, token: FencingToken, lanes: int) -> Head:
+        """A head without a batch."""
+        sink = SinkState("output", 1, Layout(SLOT + 1, lanes))
+        return self.head(
+            HeadEntry(
+                pipeline="pipeline",
+                generation=1,
+                batch=BatchKey(QUERY, NOTHING_COMMITTED),
+                token=token,
+                run_id=f"R{run}",
+                plan=BatchPlan({}, 0, 0),
+                sink=sink,
+                records=RecordCounts(),
+                digest="",
+                plan_hash="",
+            )
+        )
+
+    def successor(
+        self, head: Head, run: int, token: FencingToken, batch: int, plan: BatchPlan
+    ) -> Head:
+        """The entry of a batch with one record, as the runtime builds it from the known head."""
+        return self.head(
+            replace(
+                head.entry,
+                batch=BatchKey(QUERY, batch),
+                token=token,
+                run_id=f"R{run}",
+                plan=plan,
+                sink=head.entry.sink.advanced({0: 1}),
+                records=RecordCounts(written=1),
+                digest=f"rows of {range_text(input_of(plan.sources))}",
+            )
+        )
+
+    def swapped(self, at: Position) -> Position:
+        """The same position with lane 0 and lane 1 renamed into each other."""
+        to_fence = getattr(at.state, "to_fence", None)
+        if not to_fence:
+            return at
+        other = frozenset(LaneId(n.slot, 1 - n.lane) for n in to_fence)
+        actions = (at.action,) if at.action else ()
+        return self._position(replace(at.state, to_fence=other), actions)
+
+    def _position(self, state: Any, actions: tuple[Any, ...], head: Head | None = None) -> Position:
+        if isinstance(state, commit.CommitState):
+            # The count only leads to FAILED, which acts no more (a crash in disguise): a machine
+            # that has attempts left for ever does everything that one with five does.
+            state = replace(state, attempts=0)
+        values = (getattr(state, f.name) for f in fields(state))
+        key = (type(state), actions, *(id(v) if hasattr(v, "judge") else v for v in values))
+        return self._positions.setdefault(key, Position(state, actions, head))
+
+    def _note(self, machine: str, phase: Enum, event: object) -> None:
+        name = event.name if isinstance(event, Enum) else str(event).partition("(")[0]
+        self.used.add((machine, phase.name, name))

@@ -1,0 +1,334 @@
+"""The protocol with one of its rules taken away, to show what the rule is for.
+
+The product has no switches: each removal wraps one of its functions here, on the side of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from onceflow.protocol import commit, compare, lane, takeover
+from onceflow.protocol.identity import Layout
+from onceflow.protocol.ledger import HeadEntry, OwnerEntry
+from onceflow.protocol.proposal import BatchProposal
+from tests.support.explorer.product import SLOT, Reads, Rules
+from tests.support.explorer.scope import Fault, PlanReads, Scope
+from tests.support.explorer.spark import LogWrites
+
+CommitStep: TypeAlias = Callable[[commit.CommitState, Any], commit.Step]
+
+SHARED_LOG = Scope(
+    batches=1,
+    plan_variants=2,
+    log_writes=LogWrites.CHECK_THEN_RENAME,
+    faults=frozenset(),
+)
+"""A checkpoint on which a driver may overwrite the plan of another one."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A rule that is gone.
+
+    Args:
+        rule: what the product does, as in docs/protocol.md.
+        finds: the first word or two of the violation that must be found; others are passed over.
+        rules: without it.
+        scope: large enough, and with the faults it takes, to show the harm.
+    """
+
+    rule: str
+    finds: str
+    rules: Rules
+    scope: Scope
+
+
+def _quick(*faults: Fault, batches: int = 1) -> Scope:
+    return Scope(batches=batches, faults=frozenset(faults))
+
+
+# ---- lanes
+
+
+def _unconfirmed_lane(phase: lane.LanePhase, event: lane.LaneEvent) -> lane.LaneStep:
+    if event is lane.LaneEvent.INITIALISED:
+        return lane.LanePhase.READY, ()
+    return lane.step(phase, event)
+
+
+def _reused_incarnation(phase: lane.LanePhase, event: lane.LaneEvent) -> lane.LaneStep:
+    if event is lane.LaneEvent.RELEASED:
+        return lane.LanePhase.READY, ()
+    return lane.step(phase, event)
+
+
+# ---- take-over
+
+
+def _unconfirmed_fence(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    state, actions = takeover.step(state, event)
+    if state.phase is takeover.Phase.CONFIRMING_OWNER:
+        return takeover.step(state, takeover.OwnerRead(state.claim))
+    return state, actions
+
+
+def _no_read_back(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    state, actions = takeover.step(state, event)
+    if state.phase is takeover.Phase.READING_BACK and event is takeover.Event.DONE:
+        return takeover.step(state, takeover.OwnerRead(state.claim))
+    return state, actions
+
+
+def _start_with_fence(claimant: takeover.Claimant) -> takeover.Step:
+    state, _ = takeover.start(claimant)
+    lanes = frozenset(claimant.layout.lane_ids())
+    fencing = replace(state, phase=takeover.Phase.FENCING, to_fence=lanes)
+    return fencing, (takeover.Action.FENCE_LANES,)
+
+
+def _fence_before_claim(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    before = state.phase
+    state, actions = takeover.step(state, event)
+    if state.phase is takeover.Phase.CONFIRMING_OWNER:
+        initialising = replace(state, phase=takeover.Phase.INITIALISING)
+        return initialising, (takeover.Action.INITIALISE_OWNER,)
+    if before is takeover.Phase.READING_BACK and state.phase is takeover.Phase.FENCING:
+        return replace(state, phase=takeover.Phase.READING_HEAD), (takeover.Action.READ_HEAD,)
+    return state, actions
+
+
+def _head_before_fence(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    before = state.phase
+    state, actions = takeover.step(state, event)
+    if before is takeover.Phase.READING_BACK and state.phase is takeover.Phase.FENCING:
+        return replace(state, phase=takeover.Phase.READING_HEAD), (takeover.Action.READ_HEAD,)
+    if before is takeover.Phase.READING_HEAD:
+        return replace(state, phase=takeover.Phase.FENCING), (takeover.Action.FENCE_LANES,)
+    if before is takeover.Phase.CONFIRMING_OWNER and not state.phase.is_final:
+        return replace(state, phase=takeover.Phase.COMPARING), (takeover.Action.COMPARE,)
+    return state, actions
+
+
+def _mine_by_token(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    if isinstance(event, takeover.OwnerRead) and _has_token(event.owner, state.claim):
+        event = takeover.OwnerRead(state.claim)
+    return takeover.step(state, event)
+
+
+def _has_token(owner: OwnerEntry | None, claim: OwnerEntry | None) -> bool:
+    return owner is not None and claim is not None and owner.token == claim.token
+
+
+def _shrinking_layout(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    if isinstance(event, takeover.OwnerRead) and event.owner is not None:
+        claimed = replace(event.owner, max_layout=Layout(SLOT + 1, 1))
+        if state.phase is takeover.Phase.READING_PREVIOUS:
+            event = takeover.OwnerRead(claimed)
+    return takeover.step(state, event)
+
+
+def _takeover_halts_at_once(state: takeover.TakeoverState, event: Any) -> takeover.Step:
+    state, actions = takeover.step(state, event)
+    if state.phase is takeover.Phase.CONFIRMING_HALT:
+        return replace(state, phase=takeover.Phase.HALTED), ()
+    return state, actions
+
+
+# ---- commit
+
+
+def _commit_halts_at_once(proposal: commit.Proposal, head: HeadEntry | None) -> commit.Step:
+    state, actions = commit.start(proposal, head)
+    if state.phase is commit.Phase.CONFIRMING_HALT:
+        return replace(state, phase=commit.Phase.HALTED), ()
+    return state, actions
+
+
+def _without_head_read_after(cause: commit.Event) -> CommitStep:
+    """The resettling behind one kind of answer leads straight to another transaction."""
+
+    def step(state: commit.CommitState, event: Any) -> commit.Step:
+        is_skipped = state.judgement.found == cause.name and event is commit.Event.LANE_READY
+        state, actions = commit.step(state, event)
+        if is_skipped:
+            return replace(state, phase=commit.Phase.AWAITING_LANE), (commit.Action.ACQUIRE_LANE,)
+        if event in (commit.Event.FENCED, commit.Event.UNKNOWN):
+            state = replace(state, judgement=replace(state.judgement, found=event.name))
+        return state, actions
+
+    return step
+
+
+def _ignored_refusal(state: commit.CommitState, event: Any) -> commit.Step:
+    if event in (commit.Event.REFUSED, commit.Event.REFUSED_FOR_GOOD):
+        event = commit.Event.DONE
+    return commit.step(state, event)
+
+
+@dataclass(frozen=True)
+class _RangelessProposal:
+    """A batch that is judged by its number alone."""
+
+    entry: HeadEntry
+
+    def judge(self, head: HeadEntry | None) -> commit.Judgement:
+        if head is not None:
+            known = replace(self.entry, batch=head.batch)
+            head = replace(head, plan=known.plan, digest=known.digest)
+            if head.batch.batch_id == self.entry.batch.batch_id - 1:
+                return commit.Judgement(commit.Verdict.WRITE)
+        return BatchProposal(self.entry).judge(head)
+
+
+# ---- comparison
+
+
+def _rangeless_comparison(
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None
+) -> compare.Comparison:
+    return compare.compare(replace(checkpoint, plans=None), head)
+
+
+def _clockless_comparison(
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None
+) -> compare.Comparison:
+    if head is not None:
+        clock = head.plan.batch_timestamp_ms
+        plans = (checkpoint.plans or {}).items()
+        told = {number: replace(plan, batch_timestamp_ms=clock) for number, plan in plans}
+        checkpoint = replace(checkpoint, plans=told)
+    return compare.compare(checkpoint, head)
+
+
+def adopting_comparison(
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None
+) -> compare.Comparison:
+    """No removal: an operator who answers every offer of `adopt` with yes."""
+    comparison = compare.compare(checkpoint, head)
+    if compare.Remedy.ADOPT in comparison.remedies:
+        return compare.compare(checkpoint, head, compare.Remedy.ADOPT)
+    return comparison
+
+
+REMOVALS = (
+    Removal(
+        "owner is read after a lane was initialised in the background",
+        "ZOMBIE COMMIT",
+        Rules(lane_step=_unconfirmed_lane),
+        _quick(Fault.REFUSED),
+    ),
+    Removal(
+        "owner is read after a lane was initialised behind a lost answer",
+        "ZOMBIE COMMIT",
+        Rules(resettle_step=_unconfirmed_lane),
+        _quick(Fault.LOST_ANSWER),
+    ),
+    Removal(
+        "owner is read after every lane was fenced",
+        "ZOMBIE COMMIT",
+        Rules(takeover_step=_unconfirmed_fence),
+        _quick(),
+    ),
+    Removal(
+        "the claim comes before the fence",
+        "ZOMBIE COMMIT",
+        Rules(takeover_start=_start_with_fence, takeover_step=_fence_before_claim),
+        _quick(),
+    ),
+    Removal(
+        "the claim is read back before the fence",
+        "ZOMBIE COMMIT",
+        # Reads of `owner` that wait for claims under way would do in its place.
+        Rules(takeover_step=_no_read_back, owner_reads=Reads.TO_LAST_STABLE_OFFSET),
+        _quick(),
+    ),
+    Removal(
+        "head is read after the fence",
+        "ZOMBIE COMMIT",
+        Rules(takeover_step=_head_before_fence),
+        _quick(),
+    ),
+    Removal(
+        "head is read to the high watermark",
+        "DUPLICATE",
+        Rules(head_reads=Reads.TO_LAST_STABLE_OFFSET),
+        _quick(Fault.REFUSED, Fault.LOST_ANSWER),
+    ),
+    Removal(
+        "head is read before a batch is written again after fenced",
+        "DUPLICATE",
+        Rules(commit_step=_without_head_read_after(commit.Event.FENCED)),
+        _quick(),
+    ),
+    Removal(
+        "head is read before a batch is written again after a lost answer",
+        "DUPLICATE",
+        Rules(commit_step=_without_head_read_after(commit.Event.UNKNOWN)),
+        _quick(Fault.LOST_ANSWER),
+    ),
+    Removal(
+        "a refused send aborts the transaction",
+        "INCOMPLETE",
+        Rules(commit_step=_ignored_refusal),
+        _quick(Fault.REFUSED),
+    ),
+    Removal(
+        "an incarnation carries one transaction",
+        "INCOMPLETE",
+        Rules(lane_step=_reused_incarnation),
+        _quick(Fault.REPEATED_END_TXN, batches=2),
+    ),
+    Removal(
+        "mine means the run_id, not the token",
+        "DUPLICATE",
+        Rules(takeover_step=_mine_by_token),
+        _quick(Fault.LOST_ANSWER),
+    ),
+    Removal(
+        "the layout in the ledger never shrinks",
+        "ZOMBIE COMMIT",
+        Rules(takeover_step=_shrinking_layout),
+        replace(_quick(), lanes=(2, 1)),
+    ),
+    Removal(
+        "a batch is judged by its ranges",
+        "STATE DIVERGES",
+        Rules(batch_proposal=_RangelessProposal),
+        replace(SHARED_LOG, runs=3, lanes=1),
+    ),
+    Removal(
+        "a take-over reads owner again before it halts",
+        "FALSE HALT",
+        Rules(takeover_step=_takeover_halts_at_once),
+        _quick(),
+    ),
+    Removal(
+        "a batch reads owner again before it halts",
+        "FALSE HALT",
+        Rules(commit_start=_commit_halts_at_once),
+        _quick(batches=2),
+    ),
+    Removal(
+        "a batch is proposed with the plan that Spark runs",
+        "FALSE LEDGER",
+        Rules(),
+        replace(SHARED_LOG, plan_reads=PlanReads.FROM_CHECKPOINT),
+    ),
+)
+"""Every rule that, taken away, leads to a violation in some world."""
+
+RANGELESS = Removal(
+    "source ranges are compared anywhere",
+    "INPUT LOST",
+    Rules(batch_proposal=_RangelessProposal, compare=_rangeless_comparison),
+    replace(SHARED_LOG, runs=3, lanes=1, batches=2),
+)
+"""Takes longer to find than the others."""
+
+COMPARISONS_THAT_STOP_WORK = (
+    Removal("a take-over compares ranges", "", Rules(compare=_rangeless_comparison), SHARED_LOG),
+    Removal("a take-over compares clocks", "", Rules(compare=_clockless_comparison), SHARED_LOG),
+)
+"""Without them nothing wrong is written, but some checkpoint can never be started from again."""

@@ -1,0 +1,49 @@
+"""The same as test_explorer.py in spaces that take minutes: for `make test`, not `make unit`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.explorer.liveness import fresh_run
+from tests.support.explorer.product import Rules
+from tests.support.explorer.removals import RANGELESS, adopting_comparison
+from tests.support.explorer.scope import ALL_FAULTS, Beginning, Fault, Scope
+from tests.support.explorer.search import explore, tell
+from tests.support.explorer.spark import LogWrites
+
+pytestmark = [pytest.mark.explorer, pytest.mark.timeout(1800)]
+
+EVERY = ALL_FAULTS - {Fault.REFUSED_FOR_GOOD}
+"""That one adds nothing that a crash does not do, and doubles a space."""
+FEWER = EVERY - {Fault.LATE_INIT}
+SCOPES = {
+    "every fault": Scope(batches=3, faults=EVERY),
+    "overwritten plans": Scope(
+        batches=3, plan_variants=2, log_writes=LogWrites.CHECK_THEN_RENAME, faults=FEWER
+    ),
+    "an empty ledger": Scope(batches=2, begins=Beginning.NOTHING, faults=FEWER),
+    "three drivers": Scope(
+        runs=3, lanes=1, batches=2, faults=frozenset({Fault.LOST_ANSWER, Fault.LANE_TIMEOUT})
+    ),
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+def test_two_drivers_two_lanes_three_batches(
+    scope: Scope, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = explore(scope)
+    assert result.violation is None, result.story()
+    liveness = fresh_run(result, rules=Rules(compare=adopting_comparison))
+    assert liveness.is_good
+    with capsys.disabled():
+        tell(
+            f"\nexplorer: {len(result.worlds)} worlds, {result.steps} steps between them;"
+            f" a fresh driver finishes from {liveness.starts} of them that differ to it"
+        )
+
+
+def test_input_would_be_lost_if_ranges_were_not_compared() -> None:
+    result = explore(RANGELESS.scope, RANGELESS.rules, RANGELESS.finds)
+    assert result.violation is not None
+    tell(result.story())
