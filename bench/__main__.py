@@ -1,0 +1,119 @@
+"""`python -m bench`: measure, check, show. Ends with the exit codes of `onceflow.errors`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.engines import ONCEFLOW, SPARK, Engine
+from bench.report import Report, describe_machine, to_markdown
+from bench.runs import Laboratory, Sizes
+from bench.show import draw_picture, show_chart, show_table
+from bench.workload import Oracle, Workload
+from onceflow.clock import SystemClock
+from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.errors import OnceflowError
+
+WARM_UP_SHARE = 0.25
+"""The first quarter of a backlog runs at half speed: the JVM compiles."""
+
+console = Console()
+
+
+def measure(  # noqa: PLR0913, PLR0917  options of a command line
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each engine, in turn.")] = 3,
+    records: Annotated[int, typer.Option(min=0, help="Backlog; 0 leaves it out.")] = 8_000_000,
+    max_records_per_batch: Annotated[int, typer.Option(min=1, help="Of either engine.")] = 500_000,
+    rate: Annotated[int, typer.Option(min=1, help="Records per second.")] = 1_000,
+    warm_up_s: Annotated[float, typer.Option(min=0, help="Before latency counts.")] = 30,
+    latency_s: Annotated[float, typer.Option(min=0, help="That count; 0 leaves it out.")] = 60,
+    memory_s: Annotated[float, typer.Option(min=0, help="0 leaves it out.")] = 600,
+    keys: Annotated[int, typer.Option(min=1, help="Different keys.")] = 1_000,
+    partitions: Annotated[int, typer.Option(min=1, help="Of input and output.")] = 4,
+    folder: Annotated[Path, typer.Option(help="For the results.")] = Path("artifacts"),
+) -> None:
+    """Measure throughput, latency, CPU and memory beside Spark's own Kafka connector and sink.
+
+    A smoke run: --rounds 1 --records 400000 --max-records-per-batch 50000 --latency-s 15
+    --warm-up-s 15 --memory-s 0
+    """
+    sizes = Sizes(
+        records, WARM_UP_SHARE, max_records_per_batch, rate, warm_up_s, latency_s, memory_s
+    )
+    report = Report(describe_machine(), Workload(keys, partitions), sizes)
+    clock = SystemClock()
+    with EmbeddedCluster() as cluster:
+        laboratory = Laboratory(cluster.bootstrap_servers, report.workload, sizes, clock)
+        for what, step in steps(laboratory, report, rounds):
+            console.print(what, style="dim")
+            step()
+            write(report, folder)
+    show_table(report, console)
+    show_chart(report, console)
+
+
+def steps(
+    laboratory: Laboratory, report: Report, rounds: int
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What there is to do, in order: the engines take turns, and turns at being the first."""
+    sizes = report.sizes
+    pairs = [
+        (ONCEFLOW, SPARK) if number % 2 == 0 else (SPARK, ONCEFLOW) for number in range(rounds)
+    ]
+    turns = [engine for pair in pairs for engine in pair]
+    if sizes.backlog_records:
+        backlog = laboratory.write_backlog()
+        for engine in turns:
+            step = partial(add_throughput, report, engine, laboratory, backlog)
+            yield f"throughput of {engine.name}", step
+    if sizes.latency_s:
+        for engine in turns:
+            yield f"latency of {engine.name}", partial(add_latency, report, engine, laboratory)
+    if sizes.memory_s:
+        yield f"memory of {ONCEFLOW.name}", partial(add_memory, report, laboratory)
+
+
+def add_throughput(
+    report: Report, engine: Engine, laboratory: Laboratory, backlog: tuple[str, Oracle]
+) -> None:
+    """Measure once more."""
+    found = laboratory.measure_throughput(engine, *backlog)
+    report.throughput.setdefault(engine.name, []).append(found)
+
+
+def add_latency(report: Report, engine: Engine, laboratory: Laboratory) -> None:
+    """Measure once more."""
+    report.latency.setdefault(engine.name, []).append(laboratory.measure_latency(engine))
+
+
+def add_memory(report: Report, laboratory: Laboratory) -> None:
+    """Measure."""
+    report.memory = laboratory.measure_memory(ONCEFLOW)
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write what was found so far: figures, table and picture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.json").write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
+    (folder / "bench.md").write_text(to_markdown(report), encoding="utf-8")
+    draw_picture(report, folder / "bench.png")
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        typer.run(measure)
+    except OnceflowError as error:
+        typer.echo(f"bench: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The two engines as processes: what they are told, what they report, what they use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+import psutil
+import yaml
+
+from bench.figures import Mark
+from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERY
+from onceflow.clock import Clock
+from onceflow.errors import InvariantError
+
+STOP_TIMEOUT_S = 60.0
+"""For the running batch to end. Whatever is left then is killed."""
+SAMPLE_S = 1.0
+"""Between two looks at memory."""
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one engine.
+
+    Args:
+        bootstrap_servers: of the broker.
+        input_topic: exists.
+        output_topic: exists, empty.
+        emit: `final` or `updates`, as in a pipeline file.
+        is_bounded: end at what is there now.
+        max_records_per_batch: of either engine.
+        folder: empty; for checkpoint and log.
+    """
+
+    bootstrap_servers: str
+    input_topic: str
+    output_topic: str
+    emit: str
+    is_bounded: bool
+    max_records_per_batch: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine under measurement.
+
+    Args:
+        name: in tables and pictures.
+        command: starts it on a job.
+    """
+
+    name: str
+    command: Callable[[Job], Sequence[str]]
+
+
+def onceflow_command(job: Job) -> Sequence[str]:
+    """Our command line, with its defaults."""
+    pipeline = {
+        "apiVersion": "onceflow/v1",
+        "name": job.output_topic,
+        "sources": {
+            "events": {
+                "kafka": {
+                    "topics": [job.input_topic],
+                    "max_records_per_batch": job.max_records_per_batch,
+                },
+                "schema": COLUMNS,
+                "event_time": EVENT_TIME,
+                "lateness": f"{LATENESS_MS} ms",
+            }
+        },
+        "query": QUERY,
+        "sink": {"kafka": {"topic": job.output_topic, "key": "ad_id"}, "emit": job.emit},
+    }
+    file = Path(job.folder) / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(pipeline, sort_keys=False))
+    command = [sys.executable, "-m", "onceflow.cli", "run", str(file)]
+    command += ["--bootstrap-servers", job.bootstrap_servers]
+    return [*command, "--until", "caught-up"] if job.is_bounded else command
+
+
+def spark_command(job: Job) -> Sequence[str]:
+    """The program of `baseline.py`."""
+    return [sys.executable, "-m", "bench.baseline", json.dumps(asdict(job))]
+
+
+ONCEFLOW = Engine("onceflow", onceflow_command)
+SPARK = Engine("spark", spark_command)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of a process tree."""
+
+    cpu_s: float
+    rss_mb: float
+
+
+class EngineRun:
+    """An engine at work. Ends with the block that entered it.
+
+    Args:
+        engine: which.
+        job: what it shall do.
+        clock: for marks and samples.
+    """
+
+    def __init__(self, engine: Engine, job: Job, clock: Clock) -> None:
+        self.rss_mb: list[tuple[float, float]] = []
+        """Seconds since the start, and memory then."""
+        self._engine = engine
+        self._job = job
+        self._clock = clock
+        self._is_over = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._log = Path(job.folder) / "engine.log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._engine.command(self._job), stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._sampler.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._sampler.join()
+        process = self._started()
+        tree = _tree(process.pid)
+        process.terminate()
+        threading.Thread(target=self._lines().read, daemon=True).start()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+        for left in tree:
+            with suppress(psutil.NoSuchProcess):
+                left.kill()
+        process.wait()
+
+    @property
+    def peak_rss_mb(self) -> float:
+        """So far."""
+        return max((mb for _, mb in self.rss_mb), default=0.0)
+
+    def marks(self) -> Iterator[Mark]:
+        """One for each batch that read something, as it ends; until the engine ends.
+
+        Raises:
+            InvariantError: the engine failed; quotes its log.
+        """
+        records = 0
+        for line in self._lines():
+            report = json.loads(line)
+            if report["event"] != "batch" or not report["records"]["read"]:
+                continue
+            records += report["records"]["read"]
+            yield Mark(records, self._clock.monotonic_s(), self.usage().cpu_s)
+        self.check(self._started().wait())
+
+    def drain_lines(self) -> None:
+        """Read what the engine reports and forget it, so that it never waits for a reader."""
+        threading.Thread(target=lambda: list(self._lines()), daemon=True).start()
+
+    def check(self, exit_code: int | None = None) -> None:
+        """The engine runs, or has ended well.
+
+        Raises:
+            InvariantError: it failed; quotes its log.
+        """
+        code = self._started().poll() if exit_code is None else exit_code
+        if code:
+            raise InvariantError(
+                "an engine ended",
+                subject=self._engine.name,
+                found=f"exit code {code}: {self._log.read_text()[-2000:]}",
+            )
+
+    def usage(self) -> Usage:
+        """Of the whole tree since its start; children that have ended count for CPU."""
+        cpu_s, rss_bytes = 0.0, 0
+        for process in _tree(self._started().pid):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                cpu_s += times.user + times.system + times.children_user + times.children_system
+                rss_bytes += process.memory_info().rss
+        return Usage(cpu_s, rss_bytes / MB)
+
+    def _sample(self) -> None:
+        start_s = self._clock.monotonic_s()
+        while not self._is_over.wait(SAMPLE_S):
+            self.rss_mb.append((self._clock.monotonic_s() - start_s, self.usage().rss_mb))
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise InvariantError("the engine is not started")
+        return self._process
+
+    def _lines(self) -> TextIO:
+        lines = self._started().stdout
+        if lines is None:
+            raise InvariantError("the engine reports nowhere")
+        return lines  # type: ignore[return-value]
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

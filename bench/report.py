@@ -1,0 +1,185 @@
+"""What a benchmark found, and its table: one row for each figure, the goal beside it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from bench.engines import ONCEFLOW, SPARK
+from bench.figures import Latency, Memory, Throughput
+from bench.runs import Sizes
+from bench.workload import Workload
+from onceflow.devkit.jars import jar_set
+from onceflow.devkit.java import find_java
+
+
+def describe_machine() -> Mapping[str, str]:
+    """Where the figures come from; without names of hosts or users."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith("model name")
+    ]
+    brokers = [name for name in jar_set("broker").sha256 if name.startswith("kafka_")]
+    return {
+        "processor": models[0] if models else platform.machine(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "load at the start": f"{os.getloadavg()[0]:.1f}",
+        "system": f"{platform.system()} {platform.release()}",
+        "java": str(find_java().version),
+        "python": platform.python_version(),
+        "spark": version("pyspark"),
+        "broker": brokers[0].removesuffix(".jar"),
+    }
+
+
+@dataclass
+class Report:
+    """Everything that one benchmark found. Runs are in the order in which they took place.
+
+    Args:
+        machine: as `describe_machine`.
+        workload: what was written.
+        sizes: how much.
+    """
+
+    machine: Mapping[str, str]
+    workload: Workload
+    sizes: Sizes
+    throughput: dict[str, list[Throughput]] = field(default_factory=dict)
+    latency: dict[str, list[Latency]] = field(default_factory=dict)
+    memory: Memory | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure of every run."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of both engines.
+
+    Args:
+        label: what it is, with its unit.
+        ours: median of the runs, and their range.
+        theirs: the same for Spark's own pair.
+        ratio: ours by theirs.
+        goal: what was aimed at; empty if nothing.
+        is_reached: whether it was; None without a goal.
+    """
+
+    label: str
+    ours: str
+    theirs: str = ""
+    ratio: str = ""
+    goal: str = ""
+    is_reached: bool | None = None
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """How a row is made: `goal` is on the ratio, `own_goal` on our figure alone."""
+
+    label: str
+    of: Callable[[Any], float]
+    decimals: int = 0
+    at_least: float | None = None
+    at_most: float | None = None
+    ours_at_most: float | None = None
+
+    def row(self, ours: Sequence[Any], theirs: Sequence[Any]) -> Row:
+        mine, other = [self.of(run) for run in ours], [self.of(run) for run in theirs]
+        ratio = median(mine) / median(other) if mine and other else None
+        goals = {
+            f"ratio ≥ {self.at_least}": (ratio, self.at_least, 1),
+            f"ratio ≤ {self.at_most}": (ratio, self.at_most, -1),
+            f"≤ {self.ours_at_most}": (median(mine), self.ours_at_most, -1),
+        }
+        set_goals = {
+            text: (found is not None and (found - bound) * sign >= 0)
+            for text, (found, bound, sign) in goals.items()
+            if bound is not None
+        }
+        return Row(
+            self.label,
+            self._text(mine),
+            self._text(other) if other else "",
+            f"{ratio:.2f}" if ratio else "",
+            ", ".join(set_goals),
+            all(set_goals.values()) if set_goals else None,
+        )
+
+    def _text(self, values: Sequence[float]) -> str:
+        low, middle, high = (
+            f"{value:,.{self.decimals}f}" for value in (min(values), median(values), max(values))
+        )
+        return middle if low == high else f"{middle} ({low} to {high})"
+
+
+_THROUGHPUT = (
+    _Figure("records/s", lambda run: run.records_per_s, at_least=1.5),
+    _Figure("CPU s per million records", lambda run: run.cpu_s_per_million, 2, at_most=0.75),
+    _Figure("peak memory, MB", lambda run: run.peak_rss_mb),
+)
+_LATENCY = (
+    _Figure("latency p50, ms", lambda run: run.p50_ms, at_most=1.25, ours_at_most=300),
+    _Figure("latency p95, ms", lambda run: run.p95_ms),
+    _Figure("latency p99, ms", lambda run: run.p99_ms, at_most=1.25),
+    _Figure("cores used", lambda run: run.cores, 2, ours_at_most=0.6),
+    _Figure("peak memory, MB", lambda run: run.peak_rss_mb),
+)
+FLAT = 1.05
+"""Memory late in a run by memory early in it, up to which it counts as flat."""
+
+
+def sections(report: Report) -> list[tuple[str, list[Row]]]:
+    """The table, in parts with a title each; parts that were not measured are left out."""
+    sizes, found = report.sizes, []
+    for title, figures, runs in (
+        (f"backlog of {sizes.backlog_records:,} records", _THROUGHPUT, report.throughput),
+        (f"{sizes.rate:,} records/s, updates", _LATENCY, report.latency),
+    ):
+        if runs:
+            ours, theirs = runs[ONCEFLOW.name], runs.get(SPARK.name, [])
+            found.append((title, [figure.row(ours, theirs) for figure in figures]))
+    if report.memory is not None:
+        found.append((f"memory over {sizes.memory_s:,.0f} s", _memory_rows(report.memory)))
+    return found
+
+
+def _memory_rows(found: Memory) -> list[Row]:
+    growth = found.late_mb / found.early_mb
+    return [
+        Row("early in the run, MB", f"{found.early_mb:,.0f}"),
+        Row("late in the run, MB", f"{found.late_mb:,.0f}"),
+        Row("late by early", f"{growth:.2f}", goal=f"≤ {FLAT}", is_reached=growth <= FLAT),
+    ]
+
+
+def to_markdown(report: Report) -> str:
+    """The table for a document."""
+    lines = [
+        "| | onceflow | Spark's own pair | ratio | goal | reached |",
+        "|---|---|---|---|---|---|",
+    ]
+    for title, rows in sections(report):
+        lines.append(f"| **{title}** | | | | | |")
+        for row in rows:
+            cells = (row.label, row.ours, row.theirs, row.ratio, row.goal, verdict(row))
+            lines.append(f"| {' | '.join(cells)} |")
+    machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
+    return "\n".join([*lines, "", f"Machine: {machine}.", ""])
+
+
+def verdict(row: Row) -> str:
+    """Whether the goal was reached, in a word."""
+    return {True: "yes", False: "no", None: ""}[row.is_reached]

@@ -1,0 +1,159 @@
+"""One measured and checked run of one engine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from bench.engines import Engine, EngineRun, Job
+from bench.figures import (
+    Latency,
+    Memory,
+    Throughput,
+    latencies_ms,
+    memory,
+    percentile,
+    throughput,
+)
+from bench.traffic import OutputTail, PacedLoad, create_topic, read_results, write_backlog
+from bench.workload import Oracle, Workload
+from onceflow.clock import Clock, Deadline
+
+SETTLE_TIMEOUT_S = 120.0
+"""For the last records of a paced run to show."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured.
+
+    Args:
+        backlog_records: of a throughput run.
+        warm_up_share: of the backlog that does not count.
+        max_records_per_batch: of either engine.
+        rate: records per second of a latency run.
+        warm_up_s: of a latency run that does not count.
+        latency_s: of a latency run that counts.
+        memory_s: length of the memory run.
+    """
+
+    backlog_records: int
+    warm_up_share: float
+    max_records_per_batch: int
+    rate: int
+    warm_up_s: float
+    latency_s: float
+    memory_s: float
+
+
+@dataclass
+class Laboratory:
+    """Where runs take place: a broker, and topics of their own for each run.
+
+    Args:
+        bootstrap_servers: of the broker.
+        workload: what is written.
+        sizes: how much of it.
+        clock: of everything.
+    """
+
+    bootstrap_servers: str
+    workload: Workload
+    sizes: Sizes
+    clock: Clock
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def write_backlog(self) -> tuple[str, Oracle]:
+        """Make the topic that every throughput run reads, and its answer."""
+        topic = self._topic("backlog")
+        records = self.sizes.backlog_records
+        return topic, write_backlog(self.bootstrap_servers, topic, self.workload, records)
+
+    def measure_throughput(self, engine: Engine, topic: str, oracle: Oracle) -> Throughput:
+        """Let an engine work off the backlog.
+
+        Raises:
+            CorruptionError: its output is wrong.
+            OnceflowError: it failed.
+        """
+        sizes = self.sizes
+        with self._job(engine, topic, "final", is_bounded=True) as job:
+            with EngineRun(engine, job, self.clock) as run:
+                marks = list(run.marks())
+            oracle.check_final(
+                read_results(
+                    self.bootstrap_servers,
+                    job.output_topic,
+                    self.workload.partitions,
+                    self.clock,
+                )
+            )
+        return throughput(marks, sizes.backlog_records, sizes.warm_up_share, run.peak_rss_mb)
+
+    def measure_latency(self, engine: Engine) -> Latency:
+        """Let an engine follow a paced load.
+
+        Raises:
+            CorruptionError: its output is wrong.
+            OnceflowError: it failed.
+        """
+        return self._follow(engine, self.sizes.latency_s)[0]
+
+    def measure_memory(self, engine: Engine) -> Memory:
+        """As `measure_latency`, for longer."""
+        return memory(self._follow(engine, self.sizes.memory_s)[1])
+
+    def _follow(
+        self, engine: Engine, measured_s: float
+    ) -> tuple[Latency, list[tuple[float, float]]]:
+        topic = self._topic("paced")
+        load = PacedLoad(self.bootstrap_servers, topic, self.workload, self.sizes.rate, self.clock)
+        with (
+            self._job(engine, topic, "updates", is_bounded=False) as job,
+            OutputTail(
+                self.bootstrap_servers, job.output_topic, self.workload.partitions, self.clock
+            ) as tail,
+            EngineRun(engine, job, self.clock) as run,
+        ):
+            run.drain_lines()
+            load.run(self.sizes.warm_up_s)
+            from_ms, from_s = self.clock.unix_ms(), self.clock.monotonic_s()
+            cpu_before_s = run.usage().cpu_s
+            load.run(measured_s)
+            cpu_s = run.usage().cpu_s - cpu_before_s
+            passed_s = self.clock.monotonic_s() - from_s
+            run.check()
+            tail.wait_for(load.oracle, Deadline.after(self.clock, SETTLE_TIMEOUT_S))
+        load.oracle.check_updates(result for _, result in tail.seen)
+        found = latencies_ms(load.produced_ms, tail.seen, from_ms)
+        latency = Latency(
+            p50_ms=percentile(found, 0.5),
+            p95_ms=percentile(found, 0.95),
+            p99_ms=percentile(found, 0.99),
+            cores=cpu_s / passed_s,
+            peak_rss_mb=run.peak_rss_mb,
+            records=len(found),
+        )
+        return latency, run.rss_mb
+
+    @contextmanager
+    def _job(self, engine: Engine, topic: str, emit: str, *, is_bounded: bool) -> Iterator[Job]:
+        output = self._topic(f"{engine.name}-{emit}")
+        with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as folder:
+            yield Job(
+                self.bootstrap_servers,
+                topic,
+                output,
+                emit,
+                is_bounded,
+                self.sizes.max_records_per_batch,
+                folder,
+            )
+
+    def _topic(self, name: str) -> str:
+        topic = f"{name}-{next(self._numbers)}"
+        create_topic(self.bootstrap_servers, topic, self.workload.partitions)
+        return topic

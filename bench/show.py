@@ -1,0 +1,119 @@
+"""The same report on a terminal and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.bar import Bar
+from rich.console import Console
+from rich.table import Table
+
+from bench.engines import ONCEFLOW, SPARK
+from bench.report import Report, sections, verdict
+
+ENGINES = (ONCEFLOW.name, SPARK.name)
+COLOURS = {ONCEFLOW.name: "#1b7f79", SPARK.name: "#c8553d"}
+BAR_COLUMNS = 50
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def show_table(report: Report, console: Console) -> None:
+    """Print the table."""
+    table = Table(title="onceflow beside Spark's own Kafka connector and at-least-once sink")
+    for name in ("", "onceflow", "spark", "ratio", "goal", "reached"):
+        table.add_column(name, justify="left" if not name else "right")
+    for title, rows in sections(report):
+        table.add_section()
+        table.add_row(f"[bold]{title}[/bold]")
+        for row in rows:
+            table.add_row(row.label, row.ours, row.theirs, row.ratio, row.goal, verdict(row))
+    console.print(table)
+    console.print(", ".join(f"{name} {value}" for name, value in report.machine.items()))
+
+
+def show_chart(report: Report, console: Console) -> None:
+    """Draw the throughput of every run as bars, and memory over time as a line of blocks."""
+    chart = Table.grid(padding=(0, 1))
+    longest = max((r.records_per_s for runs in report.throughput.values() for r in runs), default=1)
+    for name in ENGINES:
+        for run in report.throughput.get(name, []):
+            bar = Bar(longest, 0, run.records_per_s, width=BAR_COLUMNS, color=COLOURS[name])
+            chart.add_row(name, bar, f"{run.records_per_s / 1000:,.0f} thousand records/s")
+    console.print(chart)
+    if report.memory is not None:
+        console.print(f"memory {_blocks([mb for _, mb in report.memory.rss_mb])} MB over time")
+
+
+def _blocks(values: Sequence[float]) -> str:
+    """Values over time, evenly sampled, as blocks of eighths of the largest."""
+    step = max(1, len(values) // BAR_COLUMNS)
+    largest = max(values)
+    return "".join(BLOCKS[round(value / largest * (len(BLOCKS) - 1))] for value in values[::step])
+
+
+def draw_picture(report: Report, file: Path) -> None:
+    """Write a PNG with whatever was measured."""
+    panels = [
+        draw
+        for draw, is_there in (
+            (_draw_throughput, bool(report.throughput)),
+            (_draw_cpu, bool(report.throughput)),
+            (_draw_latency, bool(report.latency)),
+            (_draw_memory, report.memory is not None),
+        )
+        if is_there
+    ]
+    mpl.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
+    figure = Figure(figsize=(3.4 * len(panels), 3.4), layout="constrained")
+    for number, draw in enumerate(panels, start=1):
+        draw(figure.add_subplot(1, len(panels), number), report)
+    figure.savefig(file, dpi=150)
+
+
+def _draw_throughput(axes: Axes, report: Report) -> None:
+    axes.set_title("thousand records/s")
+    _bars(axes, {n: [r.records_per_s / 1e3 for r in runs] for n, runs in report.throughput.items()})
+
+
+def _draw_cpu(axes: Axes, report: Report) -> None:
+    axes.set_title("CPU s per million records")
+    _bars(axes, {n: [r.cpu_s_per_million for r in runs] for n, runs in report.throughput.items()})
+
+
+def _bars(axes: Axes, runs: dict[str, list[float]]) -> None:
+    """The mean of each engine as a bar, every run as a dot."""
+    for place, (name, values) in enumerate(runs.items()):
+        axes.bar(place, sum(values) / len(values), 0.6, color=COLOURS[name], alpha=0.75)
+        axes.plot([place] * len(values), values, "o", color="black", markersize=3)
+    axes.set_xticks(range(len(runs)), list(runs))
+
+
+def _draw_latency(axes: Axes, report: Report) -> None:
+    axes.set_title(f"latency at {report.sizes.rate:,} records/s, ms")
+    for number, (name, runs) in enumerate(report.latency.items()):
+        for run in runs:
+            _line(axes, [run.p50_ms, run.p95_ms, run.p99_ms], COLOURS[name])
+        cores = sum(run.cores for run in runs) / len(runs)
+        axes.text(
+            0.03, 0.95 - 0.08 * number, f"{name}: {cores:.2f} cores",
+            color=COLOURS[name], transform=axes.transAxes,
+        )  # fmt: skip
+    axes.set_xticks(range(3), ["p50", "p95", "p99"])
+    axes.set_ylim(bottom=0)
+
+
+def _line(axes: Axes, values: Sequence[float], colour: str) -> None:
+    axes.plot(range(len(values)), values, "o-", color=colour, markersize=3, linewidth=1)
+
+
+def _draw_memory(axes: Axes, report: Report) -> None:
+    if report.memory is None:
+        return
+    axes.set_title("memory of onceflow, MB")
+    axes.plot(*zip(*report.memory.rss_mb, strict=True), color=COLOURS[ONCEFLOW.name])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds")

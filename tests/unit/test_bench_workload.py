@@ -1,0 +1,84 @@
+"""The benchmark's records and its oracle: a wrong output never counts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from bench.workload import LATENESS_MS, WINDOW_MS, Oracle, Record, Result, Workload
+from onceflow.errors import CorruptionError
+
+KEYS, PARTITIONS = 10, 2
+WORKLOAD = Workload(KEYS, PARTITIONS)
+
+
+def answered(records: int = 100, step_ms: int = 500) -> Oracle:
+    oracle = Oracle()
+    for number in range(records):
+        oracle.add(WORKLOAD.record(number, number * step_ms))
+    return oracle
+
+
+def results(oracle: Oracle) -> list[Result]:
+    return [Result(cell, *answer) for cell, answer in oracle.answer.items()]
+
+
+def test_keys_are_spread_evenly_and_each_stays_in_one_partition() -> None:
+    records = [WORKLOAD.record(number, 0) for number in range(1_000)]
+
+    counts = Counter(record.key for record in records)
+    assert len(counts) == KEYS
+    assert max(counts.values()) < 2 * min(counts.values())
+    assert len({(record.key, record.partition) for record in records}) == KEYS
+
+
+def test_a_payload_says_what_the_oracle_counts() -> None:
+    payload = json.loads(Record(0, "a7", 5, 123).payload())
+
+    assert (payload["ad_id"], payload["amount"], payload["ts"]) == ("a7", 5, 123)
+
+
+def test_final_results_that_are_complete_pass() -> None:
+    oracle = answered()
+
+    oracle.check_final(results(oracle))
+
+
+def test_windows_that_lateness_keeps_open_may_be_missing_and_no_others() -> None:
+    oracle = answered()
+    closed_ms = oracle.newest_ms - LATENESS_MS - WINDOW_MS
+    last_ms = max(cell[1] for cell in oracle.answer if cell[1] <= closed_ms)
+
+    oracle.check_final(result for result in results(oracle) if result.cell[1] <= last_ms)
+    with pytest.raises(CorruptionError):
+        oracle.check_final(result for result in results(oracle) if result.cell[1] < last_ms)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param(lambda good: [*good, good[0]], id="repeated"),
+        pytest.param(lambda good: good[1:], id="lost"),
+        pytest.param(
+            lambda good: [Result(good[0].cell, good[0].records + 1, good[0].total), *good[1:]],
+            id="wrong",
+        ),
+        pytest.param(lambda good: [*good, Result(("nobody", 0), 1, 1)], id="invented"),
+    ],
+)
+@pytest.mark.parametrize("check", ["check_final", "check_updates"])
+def test_a_wrong_output_is_refused(spoilt: object, check: str) -> None:
+    oracle = answered()
+    assert callable(spoilt)
+
+    with pytest.raises(CorruptionError, match="oracle"):
+        getattr(oracle, check)(spoilt(results(oracle)))
+
+
+def test_updates_that_grow_up_to_the_answer_pass() -> None:
+    oracle = answered()
+    first = [Result(good.cell, 1, 0) for good in results(oracle) if good.records > 1]
+
+    oracle.check_updates([*first, *results(oracle)])
