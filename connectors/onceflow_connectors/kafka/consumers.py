@@ -29,12 +29,7 @@ from onceflow_connectors.kafka.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.origin import (
-    Origin,
-    Selection,
-    check_identity,
-    log_is_shorter,
-)
+from onceflow_connectors.kafka.origin import Origin, log_is_shorter
 from onceflow_connectors.kafka.properties import Setting, consumer_config
 
 CHUNK_RECORDS = 10_000
@@ -129,8 +124,7 @@ class SplitReader:
         self._ahead = ()
         self._open().assign([TopicPartition(split.topic, split.partition, split.start)])
         if split.topic_id:  # the first fetch is on its way meanwhile
-            found = self._origin.topics(Selection((split.topic,)))
-            check_identity(split.topic, split.topic_id, found.get(split.topic))
+            self._origin.known_topics({split.topic: split.topic_id})
 
     def _take(self, left: Split) -> tuple[Sequence[Message], int]:
         """The next records of what is left of a split, and the offset up to which it is decided.

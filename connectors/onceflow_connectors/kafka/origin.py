@@ -81,11 +81,29 @@ class Origin:
         names = selection.names
         if names is None:
             names = tuple(filter(selection.covers, self._all_names(deadline)))
-        return {
-            name: TopicFacts(str(found.topic_id), len(found.partitions))
-            for name, found in sorted(self._describe(names, deadline).items())
-            if not found.is_internal
-        }
+        found = self._describe(names, deadline)
+        return _facts({name: topic for name, topic in found.items() if not topic.is_internal})
+
+    def known_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, TopicFacts]:
+        """Topics that were read before, as they are now.
+
+        Args:
+            topic_ids: their ids; empty for any.
+
+        Raises:
+            CorruptionError: one is gone, or another topic has its name.
+        """
+        found = self._existing(topic_ids.keys())
+        for topic, topic_id in topic_ids.items():
+            if topic_id and found[topic].topic_id != topic_id:
+                raise CorruptionError(
+                    "a source topic was deleted and created again",
+                    subject=topic,
+                    expected=f"topic id {topic_id}",
+                    found=f"topic id {found[topic].topic_id}",
+                    then="halting; its offsets mean other records now: start a new generation",
+                )
+        return found
 
     def starts(self, places: Iterable[Place]) -> Mapping[Place, int]:
         """The first offset that still exists."""
@@ -134,22 +152,23 @@ class Origin:
             found = self._administration.ask(what, subject, asked, deadline)
             if found is not None:
                 return found
-            self._check_existence(names)
+            self._existing(names)
             deadline.check("a partition has no leader", subject=subject)
             self._clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
         return {}
 
-    def _check_existence(self, names: Collection[str]) -> None:
+    def _existing(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         patience = Deadline.after(self._clock, GONE_AFTER_S)
         while True:
             deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
-            missing = set(names) - self._describe(names, deadline).keys()
+            found = self._describe(names, deadline)
+            missing = sorted(set(names) - found.keys())
             if not missing:
-                return
+                return _facts(found)
             if patience.is_over:
                 raise CorruptionError(
                     "a topic that is being read no longer exists",
-                    subject=", ".join(sorted(missing)),
+                    subject=", ".join(missing),
                     then="halting; restore the topic, or start a new generation without it",
                 )
             self._clock.sleep(RETRY_PAUSE_S)
@@ -189,20 +208,11 @@ def log_is_shorter(place: Place, expected: int, found: int) -> CorruptionError:
     )
 
 
-def check_identity(topic: str, topic_id: str, found: TopicFacts | None) -> None:
-    """The topic must be the very one that was read before.
-
-    Raises:
-        CorruptionError: it is gone, or another one has its name.
-    """
-    if found is None or found.topic_id != topic_id:
-        raise CorruptionError(
-            "a source topic was deleted" + (" and created again" if found else ""),
-            subject=topic,
-            expected=f"topic id {topic_id}",
-            found=f"topic id {found.topic_id}" if found else "no topic of this name",
-            then="halting; its offsets mean other records now: start a new generation",
-        )
+def _facts(found: Mapping[str, TopicDescription]) -> Mapping[str, TopicFacts]:
+    return {
+        name: TopicFacts(str(topic.topic_id), len(topic.partitions))
+        for name, topic in sorted(found.items())
+    }
 
 
 def _is_unknown(answer: Future[TopicDescription]) -> bool:

@@ -19,10 +19,8 @@ from onceflow_connectors.kafka.cut import (
 from onceflow_connectors.kafka.options import Edge, SourceOptions
 from onceflow_connectors.kafka.origin import (
     Origin,
-    Selection,
     Spot,
     TopicFacts,
-    check_identity,
     log_is_shorter,
 )
 from onceflow_connectors.kafka.position import TopicPosition, Topics, decode, encode
@@ -56,7 +54,12 @@ class Planner:
         facts = self._origin.topics(selection)
         if selection.names is None and not facts:
             raise ConfigError("no topic matches the pattern", subject=selection.pattern)
-        _check_existence(selection.names or (), facts)
+        if missing := [name for name in selection.names or () if name not in facts]:
+            raise ConfigError(
+                "a source topic does not exist",
+                subject=", ".join(missing),
+                then="create it, or correct the name",
+            )
         starts = self._starting_offsets(_places(facts))
         return encode(_entering({}, starts, facts))
 
@@ -80,14 +83,9 @@ class Planner:
         self._frozen = self._origin.ends(_places(self._origin.topics(self._options.selection)))
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of topics as they are now.
-
-        Raises:
-            ConfigError: one does not exist.
-        """
-        facts = self._origin.topics(Selection(tuple(names)))
-        _check_existence(names, facts)
-        return {topic: found.topic_id for topic, found in facts.items()}
+        """Ids of topics that were read before, as they are now."""
+        found = self._origin.known_topics(dict.fromkeys(names, ""))
+        return {topic: facts.topic_id for topic, facts in found.items()}
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -116,9 +114,8 @@ class Planner:
 
     def _check_identities(self, before: Topics) -> None:
         """No topic was replaced: asked after the ends, so that they are those of these topics."""
-        self._facts = {**self._facts, **self._origin.topics(Selection(tuple(before)))}
-        for topic, at in before.items():
-            check_identity(topic, at.topic_id, self._facts.get(topic))
+        found = self._origin.known_topics({topic: at.topic_id for topic, at in before.items()})
+        self._facts = {**self._facts, **found}
 
     def _check_selected(self, reached: Topics) -> None:
         if left_out := [name for name in reached if not self._options.selection.covers(name)]:
@@ -147,15 +144,6 @@ class Planner:
             lambda at_ms: _offsets(self._origin.at_time(places, at_ms)),
         )
         return {**backlog.starts, **cut}
-
-
-def _check_existence(names: Sequence[str], facts: Mapping[str, TopicFacts]) -> None:
-    if missing := [name for name in names if name not in facts]:
-        raise ConfigError(
-            "a source topic does not exist",
-            subject=", ".join(missing),
-            then="create it, or correct the name",
-        )
 
 
 def _check_length(backlog: Backlog) -> None:
