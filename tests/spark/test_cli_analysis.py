@@ -1,0 +1,57 @@
+"""`validate` and `explain` with Spark, as processes: each starts and ends a session of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.pipelines import QUERY_LINE, pipeline_text
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TIMEOUT_S = 250
+
+
+def onceflow(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "onceflow.cli", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+def test_the_examples_are_valid_and_a_query_over_an_unknown_column_is_not(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(pipeline_text("SELECT usr FROM clicks"))
+    good = sorted(str(path) for path in EXAMPLES.glob("*/pipeline.yaml"))
+
+    done = onceflow("validate", *good, str(bad))
+
+    assert done.returncode == 2, done.stderr
+    *valid, refused = json.loads(done.stdout)
+    assert [v["file"] for v in valid] == good
+    assert all(v["valid"] and v["analysed"] and v["warnings"] == [] for v in valid)
+    assert {v["guarantee"] for v in valid} == {"exactly once from the source to the output topic"}
+    assert refused["faults"] == [
+        {
+            "what": "unknown column `usr`",
+            "where": "query",
+            "line": QUERY_LINE,
+            "suggestion": "Did you mean `user`?",
+        }
+    ]
+
+
+def test_the_picture_tells_what_the_analysis_found() -> None:
+    done = onceflow("explain", str(EXAMPLES / "page-views" / "pipeline.yaml"))
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["analysed"]
+    language, reads, result, state = found["query"]["facts"]
+    assert (language, reads) == ("Spark SQL", "reads clicks: page, ms, at")
+    assert result.endswith("window_end timestamp, views bigint, total_ms bigint")
+    assert state == "keeps state between batches"
