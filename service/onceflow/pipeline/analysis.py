@@ -253,15 +253,6 @@ def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
         yield file.fault_at(
             Fault(f"whether {name}() gives the same result at every replay cannot be known"), at
         )
-    kafka = file.pipeline.sink.kafka
-    if kafka.key is None and kafka.partition is None and kafka.partitions != 1:
-        yield file.fault_at(
-            Fault(
-                "without `key` or `partition` all records go to one partition",
-                suggestion="Name a key column, or say `partitions: 1`.",
-            ),
-            ("sink", "kafka"),
-        )
     timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
     if facts.is_stateful and timeless:
         yield file.fault_at(
