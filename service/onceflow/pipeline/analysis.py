@@ -221,39 +221,6 @@ def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
             Fault(f"whether {name}() gives the same result at every replay cannot be known"), at
         )
     timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
-    if "watermark" not in str(error) or not timeless:
-        return fault
-    return Fault(
-        f"no time passes for {', '.join(timeless)}, so nothing would ever be emitted",
-        expected="`event_time` and `lateness` in each source of an aggregation or outer join",
-        suggestion="Add them, or use `emit: updates` if it is an aggregation.",
-    )
-
-
-def _columns_to_read(source: Source, declared: StructType, live: Sequence[str]) -> StructType:
-    needed = set(live)
-    if source.format == "csv" and not needed <= META_COLUMNS.keys():
-        # A column of a line is found by counting from its beginning.
-        needed |= set(payload_names(declared))
-    columns = [field for field in declared if field.name in needed]
-    return StructType(columns or [StructField(ROW_COUNT_COLUMN, LongType())])
-
-
-def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
-    at = _transformation(file)
-    for name in facts.order_dependent:
-        yield file.fault_at(
-            Fault(
-                f"{name} depends on the order of rows, which differs between replays",
-                suggestion="A replay that differs halts the pipeline. Use min, max, or DECIMAL.",
-            ),
-            at,
-        )
-    for name in facts.python_functions:
-        yield file.fault_at(
-            Fault(f"whether {name}() gives the same result at every replay cannot be known"), at
-        )
-    timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
     if facts.is_stateful and timeless:
         yield file.fault_at(
             Fault(
