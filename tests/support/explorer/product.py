@@ -26,7 +26,7 @@ from onceflow.protocol.proposal import BatchProposal, HeadProposal
 
 QUERY = "query"
 SLOT = 0
-_SOURCE, _TOPIC, _PARTITION = "source", "input", 0
+_SOURCE, _TOPIC, _PARTITION = "clicks", "input", 0
 
 
 class Reads(Enum):
