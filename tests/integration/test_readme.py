@@ -17,12 +17,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from onceflow.clock import Deadline, SystemClock
-from onceflow.contracts.connector import Connection, find_connector
 from tests.support.brokers import RunningBroker
 from tests.support.documents import ROOT, CodeBlock, Document
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
+from tests.support.groups import group_offsets
 
 README = [*Document(ROOT / "README.md").blocks()]
 BLOCKS = [block for block in README if "broker" in block.marks]
@@ -62,12 +61,7 @@ def running(program: str, log: Path) -> Iterator[Callable[[], list[str]]]:
 
 def position_of(broker: RunningBroker, group: str) -> int:
     """Sum of the offsets that a group has committed."""
-    client = find_connector("kafka").broker(Connection(broker.bootstrap_servers))
-    try:
-        deadline = Deadline.after(SystemClock(), 30)
-        return sum(client.group_offsets(group, deadline).values())
-    finally:
-        client.close()
+    return sum(group_offsets(broker.bootstrap_servers, group).values())
 
 
 def program_for(block: CodeBlock, broker: RunningBroker, output: str) -> str:

@@ -11,6 +11,7 @@ from onceflow.protocol.record import HEADER_NAME
 from onceflow_connectors.kafka.broker import KafkaBroker
 from onceflow_connectors.kafka.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.ledger import KafkaLedger
+from tests.support.groups import group_offsets
 
 BUDGET_S = 20.0
 
@@ -50,4 +51,4 @@ class RealSink:
         return sum(end - stable for _, stable, end in bounds)
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
-        return self.broker.group_offsets(group, self.within())
+        return group_offsets(self.connection.bootstrap_servers, group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -97,20 +97,6 @@ class KafkaBroker:
         if starts is None or stable_ends is None or ends is None:  # deleted meanwhile
             return {}
         return {p: (starts[p], stable_ends[p], ends[p]) for p in partitions}
-
-    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
-        """See `Broker`."""
-
-        def request(client: AdminClient, timeout_s: float) -> Mapping[tuple[str, int], int]:
-            futures = client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)],
-                require_stable=True,
-                request_timeout=timeout_s,
-            )
-            places = futures[group].result().topic_partitions
-            return {(p.topic, p.partition): p.offset for p in places if p.offset >= 0}
-
-        return self._administration.ask("cannot read a group's offsets", group, request, deadline)
 
     def group_members(self, group: str, deadline: Deadline) -> int:
         """See `Broker`."""

@@ -101,13 +101,6 @@ class Broker(Protocol):
         Empty if the topic does not exist.
         """
 
-    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> committed offset of a group; empty if there is none.
-
-        Offsets that a transaction committed appear when its markers have landed, a moment after
-        the commit was acknowledged.
-        """
-
     def group_members(self, group: str, deadline: Deadline) -> int:
         """How many consumers have joined a group."""
 
