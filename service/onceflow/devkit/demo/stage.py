@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.clock import Clock, Deadline
@@ -133,12 +133,15 @@ def read_plainly(bootstrap_servers: str, topic: str, clock: Clock) -> list[bytes
         unfinished = set(partitions)
         while unfinished:
             deadline.check("the output could not be read to its end", subject=topic)
-            for message in consumer.consume(1_000, 0.5):
-                error = message.error()
-                if error is None:
-                    values.append(message.value() or b"")
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  public name
-                    unfinished.discard(message.partition())
+            messages = consumer.consume(1_000, 0.5)
+            values += [m.value() or b"" for m in messages if m.error() is None]
+            unfinished -= {m.partition() for m in messages if _is_end(m)}
         return values
     finally:
         consumer.close()
+
+
+def _is_end(message: Message) -> bool:
+    """Whether this is not a record but the news that a partition has no more."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001  public
