@@ -6,8 +6,13 @@ client and checked for repeats and holes.
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -217,6 +222,30 @@ def test_a_driver_that_would_be_refused_has_written_nothing_but_its_claim(stage:
     again.commit(1, VALUES)
     stage.check(batches=2)
     assert {h["query_id"] for h in read_ledger(stage.bootstrap_servers, stage.name)} == {QUERY_ID}
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+def test_a_death_before_finding_out_is_decided_by_the_next_start(
+    stage: Stage, tmp_path: Path, attempt: int
+) -> None:
+    """p: 40 rec + C | the driver heard nothing and was killed | the successor skips the batch"""
+    proof = tmp_path / f"crashed-{attempt}"
+    armed = {"ONCEFLOW_CRASH_POINT": "commit_unknown:kill:1", "ONCEFLOW_CRASH_PROOF": str(proof)}
+    command = [sys.executable, "-m", "tests.support.dying_driver"]
+    died = subprocess.run(
+        [*command, stage.bootstrap_servers, stage.name],
+        env={**os.environ, **armed},
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert proof.read_text() == "commit_unknown"
+    successor = stage.driver()
+    successor.take_over()
+    successor.commit(0, VALUES)
+    successor.commit(1, VALUES)
+    stage.check(batches=2)
 
 
 def _take_over_and_commit(driver: Driver, batch_id: int) -> None:
