@@ -33,8 +33,8 @@ QUERY_ID = "query-1"
 TIMEOUT_S = 30.0
 DAY_MS = 86_400_000
 NOW_MS = SystemClock().unix_ms() // DAY_MS * DAY_MS
-"""The batches' clock, the same in every process of a test. Far from now, retention would delete what
-was just written."""
+"""The batches' clock, the same in every process of a test. Far from now, retention would delete
+what was just written."""
 Wrap = Callable[[Incarnation], Incarnation]
 
 
