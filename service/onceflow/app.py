@@ -23,7 +23,7 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.sink import Incarnation, Ledger
 from onceflow.contracts.source import SourceSpec
-from onceflow.errors import CorruptionError
+from onceflow.errors import CorruptionError, DeadlineError
 from onceflow.pipeline.analysis import analyse, to_arrow
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.query import assemble
@@ -55,6 +55,8 @@ SLOTS = 1
 MAX_LOOKS = 5
 """Looks before a claim. A healthy predecessor moves `head` between two reads of one look."""
 LEDGER_PARTITIONS = 1 + SLOTS
+LOOK_TIMEOUT_S = 5.0
+"""For the look before a claim. A healthy driver's transaction is open for milliseconds."""
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
 DEFAULT_BATCH_BYTES = 1_000_000
@@ -143,17 +145,19 @@ class Application:
         """
         with ExitStack() as stack:
             tools = self._open_tools(stack)
-            found = self._preflight(tools, self._look(tools))
-            takeover = self._take_over(tools, found)
+            seen = self._look(tools)
+            found = self._preflight(tools, seen)
+            takeover = self._take_over(tools, found, seen)
             return self._settle(takeover, tools, found, self._committer(takeover, tools, stack))
 
     def _run(self, stack: ExitStack) -> None:
         tools = self._open_tools(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_session, stack)
-        found = self._preflight(tools, self._look(tools))
+        seen = self._look(tools)
+        found = self._preflight(tools, seen)
         frame = self._assemble(starting.result())
-        takeover = self._take_over(tools, found)
+        takeover = self._take_over(tools, found, seen)
         committer = self._committer(takeover, tools, stack)
         head = self._settle(takeover, tools, found, committer)
         self._run_query(frame, head, tools, takeover, committer)
@@ -182,12 +186,21 @@ class Application:
         """
         # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
         tools.broker.brokers(self._deadline())
-        head = tools.ledger.read_head(DRIVER_SLOT, self._deadline())
+        try:
+            return self._looked(tools)
+        except DeadlineError:
+            # A driver died with its transaction open, and only the fence can end that before
+            # Kafka's time-out does. Nobody healthy can be stopped: the comparison comes behind it.
+            return None
+
+    def _looked(self, tools: _Tools) -> HeadEntry | None:
+        deadline = Deadline.after(self._around.clock, LOOK_TIMEOUT_S)
+        head = tools.ledger.read_head(DRIVER_SLOT, deadline)
         for _ in range(MAX_LOOKS):
             error = self._compare(tools, head).error
             if error is None:
                 return head
-            newer = tools.ledger.read_head(DRIVER_SLOT, self._deadline())
+            newer = tools.ledger.read_head(DRIVER_SLOT, deadline)
             if newer == head or not isinstance(error, CorruptionError):
                 raise error
             head = newer
@@ -213,8 +226,8 @@ class Application:
             self._around.report("warning", text=str(warning))
         return found
 
-    def _take_over(self, tools: _Tools, found: PreflightReport) -> Takeover:
-        """Create what is missing, then claim and fence."""
+    def _take_over(self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None) -> Takeover:
+        """Create what is missing, then claim and fence; check what the look could not see."""
         if found.create is not None:
             tools.broker.create_topic(found.create, self._deadline())
         tools.ledger.create(LEDGER_PARTITIONS, self._deadline())

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from onceflow.clock import SystemClock
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
@@ -26,6 +27,8 @@ from tests.support.history import read_ledger, read_topic
 from tests.support.service import Service, run_to_crash, run_to_end, started
 from tests.support.views_job import ViewsJob
 
+KAFKA_TIMEOUT_S = 55
+"""A little less than the time after which Kafka itself aborts a transaction."""
 REFUSED = 7
 """Exit code of LineageError and CorruptionError."""
 
@@ -119,6 +122,18 @@ def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> 
     crash(job, "before_commit:kill:3")
     planned = int(job.newest("offsets").name)
     assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["batch_id"] == planned - 1
+    job.finish()
+
+
+def test_a_start_does_not_wait_for_a_dead_drivers_transaction_to_time_out(job: Started) -> None:
+    """ledger: head (dead driver, open) | the successor fences at once, not after 60 s"""
+    crash(job, "before_commit:kill:3")
+    died_at = SystemClock().monotonic_s()
+    folder = job.job.folder / "again"
+    with started(folder, job.file, job.job.bootstrap_servers) as service:
+        eventually(lambda: service.of_kind("owner"), timeout_s=KAFKA_TIMEOUT_S)
+        waited_s = SystemClock().monotonic_s() - died_at
+    assert waited_s < KAFKA_TIMEOUT_S
     job.finish()
 
 
