@@ -248,6 +248,8 @@ class Application:
                 timeout_s=self._options.takeover_timeout_s,
             )
         )
+        if seen is None and takeover.head is not None:
+            self._preflight(tools, takeover.head)
         self._around.report(
             "owner",
             pipeline=self._pipeline.name,
