@@ -23,6 +23,7 @@ from onceflow.errors import (
     LineageError,
     RecordError,
 )
+from onceflow_connectors.kafka import consumers
 from onceflow_connectors.kafka.consumers import (
     CHUNK_RECORDS,
     SplitReader,
@@ -82,8 +83,7 @@ def table(source: KafkaSource) -> pa.Table:
     """All rows from the beginning, in the order of splits."""
     start = source.initial_position()
     end = source.latest_position(start, None)
-    batches = [batch for split in source.splits(start, end) for batch in source.read(split)]
-    return pa.Table.from_batches(batches)
+    return pa.Table.from_batches(source.read(source.splits(start, end)))
 
 
 def test_a_new_pipeline_starts_where_it_is_told(origin: KafkaOrigin) -> None:
@@ -195,7 +195,7 @@ def test_lost_records_are_named_with_their_range_and_a_cure(origin: KafkaOrigin)
     (split,) = reader.splits(start, reader.latest_position(start, None))
     origin.delete_before(0, 4)
     with pytest.raises(CorruptionError) as caught:
-        list(reader.read(split))
+        list(reader.read([split]))
     assert caught.value.subject == f"offsets [0, 4) of {origin.topic}-0"
     assert "retention.ms" in caught.value.then
 
@@ -217,7 +217,7 @@ def test_many_chunks_with_holes_are_read_completely(origin: KafkaOrigin) -> None
         until=lambda end: end[origin.topic]["partitions"]["0"] == 6 * (CHUNK_RECORDS // 2 + 1),
     )
     (split,) = reader.splits(start, end)
-    assert pa.Table.from_batches(reader.read(split)).column("value").to_pylist() == expected
+    assert pa.Table.from_batches(reader.read([split])).column("value").to_pylist() == expected
 
 
 def test_a_reader_that_changes_partitions_reads_what_another_would(origin: KafkaOrigin) -> None:
@@ -230,8 +230,13 @@ def test_a_reader_that_changes_partitions_reads_what_another_would(origin: Kafka
         assert reading.values[partition] == [v for _, v in records(f"p{partition}-", 100)]
 
 
-def test_ranges_anywhere_hold_what_was_committed_there(origin: KafkaOrigin, random: Random) -> None:
+@pytest.mark.parametrize("chunk_records", [CHUNK_RECORDS, 7])
+def test_ranges_anywhere_hold_what_was_committed_there(
+    chunk_records: int, origin: KafkaOrigin, random: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two readers jump about in logs full of holes, while these grow."""
+    monkeypatch.setattr(consumers, "CHUNK_RECORDS", chunk_records)
+    monkeypatch.setattr(consumers, "MAX_PILE", 2 * chunk_records)
     logs: dict[int, list[bytes | None]] = {0: [], 1: []}
 
     def grow(partition: int) -> None:
@@ -251,17 +256,21 @@ def test_ranges_anywhere_hold_what_was_committed_there(origin: KafkaOrigin, rand
 
     connection = Connection(origin.bootstrap_servers)
     readers = [SplitReader(connection, SystemClock()) for _ in range(2)]
+    ends = {0: 0, 1: 0}
     for step in range(150):
         if step % 10 == 0:
             grow(0)
             grow(1)
-        partition = random.choice([0, 1])
-        log = logs[partition]
-        start = random.randrange(len(log))
-        end = random.choice([len(log), random.randint(start + 1, len(log))])
-        chunks = random.choice(readers).chunks(Split(origin.topic, partition, start, end))
-        found = [record.value() for chunk in chunks for record in chunk]
-        assert found == [value for value in log[start:end] if value is not None]
+        splits, expected = [], []
+        for partition in random.choice([[0], [1], [0, 1], [1, 0]]):
+            log = logs[partition]
+            start = random.choice([ends[partition] % len(log), random.randrange(len(log))])
+            end = min(len(log), start + random.choice([1, 3, 1000, len(log)]))
+            splits.append(Split(origin.topic, partition, start, end))
+            expected += [value for value in log[start:end] if value is not None]
+            ends[partition] = end
+        chunks = random.choice(readers).chunks(splits)
+        assert [record.value() for chunk in chunks for record in chunk] == expected
     for reader in readers:
         reader.close()
 
@@ -286,8 +295,8 @@ def test_a_backlog_is_read_in_time_if_there_is_event_time(
     position, newest_ms, lateness_seen_ms = reader.initial_position(), 0, 0
     while (end := reader.latest_position(position, 100)) != position:
         splits = reader.splits(position, end)
-        rows = [batch for split in splits for batch in reader.read(split)]
-        stamps = [row["_timestamp"].timestamp() * 1000 for b in rows for row in b.to_pylist()]
+        rows = pa.Table.from_batches(reader.read(splits)).to_pylist()
+        stamps = [row["_timestamp"].timestamp() * 1000 for row in rows]
         lateness_seen_ms = max(lateness_seen_ms, newest_ms - int(min(stamps)))
         newest_ms, position = max(newest_ms, int(max(stamps))), end
     assert position[origin.topic]["partitions"] == {"0": 2000, "1": 20}
@@ -314,7 +323,7 @@ class Ticking:
 def test_a_read_without_brokers_ends_and_names_its_place() -> None:
     reader = SplitReader(Connection("127.0.0.1:1"), Ticking())
     with pytest.raises(DeadlineError) as caught:
-        list(reader.chunks(Split("clicks", 3, 17, 20)))
+        list(reader.chunks([Split("clicks", 3, 17, 20)]))
     reader.close()
     assert caught.value.subject == "offset 17 of clicks-3"
     assert "20" in caught.value.expected

@@ -21,9 +21,10 @@ from onceflow.contracts.source import SourceSpec, Split
 from onceflow.errors import LineageError
 from onceflow.runtime.source import (
     IDLE_WAIT_S,
+    SMALL_BATCH_OFFSETS,
     SourceHandle,
     SourceReader,
-    SplitPartition,
+    TaskInput,
     open_stream,
 )
 from onceflow.runtime.spark_errors import from_text
@@ -205,11 +206,25 @@ def test_the_position_of_another_source_is_refused(origin: LogOrigin, clock: Man
             use()
 
 
+def test_a_small_batch_is_one_task_and_a_large_one_a_task_per_split(
+    reader: SourceReader, origin: LogOrigin
+) -> None:
+    start = reader.initialOffset()
+    for partition in (0, 1):
+        origin.append(partition, [(b"k", b"x")] * (SMALL_BATCH_OFFSETS // 2))
+    small = reader.latestOffset(start, ReadAllAvailable())
+    assert [len(task.value) for task in reader.partitions(start, small)] == [2]
+    origin.append(0, [(b"k", b"x")])
+    large = reader.latestOffset(start, ReadAllAvailable())
+    assert [len(task.value) for task in reader.partitions(start, large)] == [1, 1]
+    assert reader.partitions(large, large) == []
+
+
 def test_splits_travel_as_partitions(reader: SourceReader, origin: LogOrigin) -> None:
     start = reader.initialOffset()
     origin.append(1, [(b"k", b"x")])
     (partition,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
-    assert isinstance(partition, SplitPartition)
-    assert isinstance(partition.value, Split)
+    assert isinstance(partition, TaskInput)
+    assert [type(split) for split in partition.value] == [Split]
     (batch,) = reader.read(partition)
     assert batch.column("value").to_pylist() == [b"x"]

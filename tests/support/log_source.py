@@ -172,12 +172,13 @@ class LogSource:
             if low < high
         ]
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        log = self.checked_log(split.topic_id)
-        values = [value for _, value in self.visible(log, split)]
-        for low in range(0, len(values), BATCH_ROWS):
-            column = pa.array(values[low : low + BATCH_ROWS], pa.binary())
-            yield pa.RecordBatch.from_arrays([column], names=[VALUE_COLUMN])
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        for split in splits:
+            log = self.checked_log(split.topic_id)
+            values = [value for _, value in self.visible(log, split)]
+            for low in range(0, len(values), BATCH_ROWS):
+                column = pa.array(values[low : low + BATCH_ROWS], pa.binary())
+                yield pa.RecordBatch.from_arrays([column], names=[VALUE_COLUMN])
 
     def committed(self, position: Position) -> None:
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,22 +64,24 @@ class Overlapping(LogSource):
 class ToTheNewest(LogSource):
     """Reads to wherever the log ends by now."""
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        end = len(self.file.load()["partitions"][split.partition]["entries"])
-        return super().read(Split(split.topic, split.partition, split.start, end, split.topic_id))
+    def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
+        end = len(log["partitions"][split.partition]["entries"])
+        return super().visible(log, replace(split, end=end))
 
 
 class Remembering(LogSource):
     """Goes on where the last read of the partition ended."""
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
         places = self.__dict__.setdefault("places", {})
         start = max(split.start, places.get(split.partition, 0))
-        for batch in super().read(
-            Split(split.topic, split.partition, start, split.end, split.topic_id)
-        ):
-            places[split.partition] = start + batch.num_rows
-            yield batch
+        places[split.partition] = split.end
+        return super().visible(log, replace(split, start=start))
+
+
+class FirstOnly(LogSource):
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        return super().read(splits[:1])
 
 
 class Forgetful(LogSource):
@@ -91,16 +94,16 @@ class Forgetful(LogSource):
         self.__dict__["planned"] = True
         return super().splits(start, end)
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return super().read(split) if self.__dict__.get("planned") else iter(())
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        return super().read(splits) if self.__dict__.get("planned") else iter(())
 
 
 class Unpicklable(LogSource):
     def __reduce__(self) -> tuple[Any, ...]:
         return (Unpicklable, (self.file, {"0": 0}))
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return iter(()) if self.frozen else super().read(split)
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        return iter(()) if self.frozen else super().read(splits)
 
 
 class AskingAgain(LogSource):
@@ -143,9 +146,9 @@ class StoppingAtHoles(LogSource):
 class Resetting(LogSource):
     """Jumps to where the log starts now."""
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        start = max(split.start, self.file.load()["partitions"][split.partition]["start"])
-        return super().read(Split(split.topic, split.partition, start, split.end, split.topic_id))
+    def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
+        start = max(split.start, log["partitions"][split.partition]["start"])
+        return super().visible(log, replace(split, start=start))
 
 
 class Credulous(LogSource):
@@ -172,6 +175,7 @@ class ShortSighted(LogSource):
         (ToTheNewest, "parts_of_a_split"),
         (Remembering, "same_split_same_records"),
         (Remembering, "abandoned_read"),
+        (FirstOnly, "splits_read_together"),
         (Forgetful, "killed_reader"),
         (Unpicklable, "pickled_copy"),
         (AskingAgain, "replay_needs_the_log_only"),

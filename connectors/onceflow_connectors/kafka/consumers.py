@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Split
 from onceflow.errors import CorruptionError, DeadlineError, require
 from onceflow_connectors.kafka.clients import open_consumer
+from onceflow_connectors.kafka.cut import Place
 from onceflow_connectors.kafka.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -29,6 +30,7 @@ from onceflow_connectors.kafka.failures import (
     is_passing,
     kafka_error,
 )
+from onceflow_connectors.kafka.inbox import Inbox, has_events, records_of, trouble_of
 from onceflow_connectors.kafka.origin import Origin, log_is_shorter
 from onceflow_connectors.kafka.properties import Setting, consumer_config
 
@@ -38,6 +40,13 @@ STALL_TIMEOUT_S = 60.0
 """A range that is decided can be read at once; without progress for so long, brokers are gone."""
 POLL_S = 0.1
 """Longest wait in the client before the time-out is looked at again."""
+MAX_SKIP = CHUNK_RECORDS
+"""Offsets that are rather passed over than jumped over: 3 ms, where a jump takes 10."""
+MAX_ASSIGNED = 256
+"""Partitions at which a reader stays although they are not in the next batch."""
+MAX_PILE = 2 * CHUNK_RECORDS
+"""Messages that may wait for one partition. Splits that are read together are shorter than half of
+it, and the other half holds events: so what does not fit is beyond the end of the split."""
 MAX_IDLE_READERS = 4
 """Consumers that a worker keeps: one for each cluster it reads from, which is rarely more than one.
 """
@@ -61,13 +70,14 @@ _INSISTED: Mapping[str, Setting] = {
     "enable.partition.eof": True,
 }
 
-_END = "_PARTITION_EOF"
 _OFFSET_IS_GONE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 _ReaderKey: TypeAlias = tuple[int, str, tuple[tuple[str, str], ...]]
 
 
 class SplitReader:
     """One consumer that reads splits, one after the other. Not for several threads.
+
+    It stays where it has read last, so that the splits which follow need no new fetch.
 
     Args:
         connection: how to reach the brokers.
@@ -77,98 +87,128 @@ class SplitReader:
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
-        self._consumer: Consumer | None = None
-        self._next: Split | None = None
-        self._ahead: Sequence[Message] = ()
         self._origin = Origin(connection, clock)
+        self._consumer: Consumer | None = None
+        self._next: dict[Place, int] = {}
+        """What is assigned: the offset that is to be handed out next."""
+        self._inbox = Inbox(MAX_PILE)
+        self._ids: dict[str, str] = {}
+        """Topics that were found to be those of the splits."""
+        self._is_settled = False
+        """Whether these three are true: not after a read that was not completed."""
         self._trouble = "no answer"
 
-    def chunks(self, split: Split) -> Iterator[Sequence[Message]]:
-        """The committed records of a split, in order, a few thousand at a time.
+    def chunks(self, splits: Sequence[Split]) -> Iterator[Sequence[Message]]:
+        """The committed records of each split, in order, up to a few thousand at a time.
 
-        Ends when every offset of the range is decided; offsets without a record are passed over.
+        Ends when every offset of the ranges is decided; offsets without a record are passed over.
 
         Raises:
-            CorruptionError: part of the range no longer exists, or the topic is another one now.
+            CorruptionError: part of a range no longer exists, or the topic is another one now.
             DeadlineError: no progress within `STALL_TIMEOUT_S`.
         """
         try:
-            yield from self._chunks(split)
+            for group in _groups(splits):
+                self._go_to(group)
+                for split in group:
+                    yield from self._read(split)
+                self._is_settled = not self._inbox.has_overflowed
         except CLIENT_ERRORS as raised:
             error = kafka_error(raised)
-            raise failure(error, Operation.READ, "cannot read", subject=_name(split)) from raised
+            subject = ", ".join(map(_name, splits))
+            raise failure(error, Operation.READ, "cannot read", subject=subject) from raised
 
     def close(self) -> None:
         """Let go of the connection. Safe to call twice."""
-        consumer, self._consumer, self._next = self._consumer, None, None
+        consumer, self._consumer, self._is_settled = self._consumer, None, False
         self._origin.close()
         if consumer is not None:
             consumer.close()
 
-    def _chunks(self, split: Split) -> Iterator[Sequence[Message]]:
-        self._go_to(split)
-        left = split
-        while left.start < left.end:
-            chunk, decided = self._take(left)
-            left = replace(left, start=decided)
-            if chunk:
-                yield chunk
-        # Only now: whoever stops in the middle leaves the consumer at an unknown place.
-        self._next = left
+    def _go_to(self, group: Sequence[Split]) -> None:
+        """Stand at the start of each split, or a little before it; what lies between is skipped.
 
-    def _go_to(self, split: Split) -> None:
-        """Stand at the start of the split; nothing to do if the split before ended there."""
-        here, self._next = self._next, None
-        if here is not None and here == replace(split, end=split.start):
+        Workers take turns, so the batch before was as likely read by another. Its records were
+        fetched here as well, and passing over them is quicker than fetching from another offset.
+        """
+        standing, self._next = (self._next if self._is_settled else {}), {}
+        self._is_settled = False
+        wanted = {_place(split): split.start for split in group}
+        ids = {split.topic: split.topic_id for split in group if split.topic_id}
+        is_near = all(0 <= at - standing.get(p, -MAX_SKIP) < MAX_SKIP for p, at in wanted.items())
+        # Of little data, any partition may come next. Of much, others would be fetched in vain.
+        kept = standing if _size(group) <= CHUNK_RECORDS else {}
+        self._next = {**kept, **wanted}
+        if is_near and len(self._next) == len(standing) and ids.items() <= self._ids.items():
             return
-        self._ahead = ()
-        self._open().assign([TopicPartition(split.topic, split.partition, split.start)])
-        if split.topic_id:  # the first fetch is on its way meanwhile
-            self._origin.known_topics({split.topic: split.topic_id})
+        if len(self._next) > MAX_ASSIGNED:
+            self._next = wanted
+        self._assign()
+        # The first fetch is on its way meanwhile.
+        self._origin.known_topics(ids)
+        self._ids = {**self._ids, **ids}
 
-    def _take(self, left: Split) -> tuple[Sequence[Message], int]:
-        """The next records of what is left of a split, and the offset up to which it is decided.
+    def _assign(self) -> None:
+        self._inbox.clear()
+        self._open().assign([TopicPartition(*place, at) for place, at in self._next.items()])
+
+    def _read(self, left: Split) -> Iterator[Sequence[Message]]:
+        """One split, while what comes for others piles up.
 
         What was fetched beyond its end is kept, events too: librdkafka tells an end only once.
         """
+        place = _place(left)
         patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
-        while True:
-            messages = self._ahead or self._fetch(min(CHUNK_RECORDS, left.end - left.start))
-            self._ahead = ()
-            if _has_events(messages):
-                messages = [m for m in messages if self._is_progress(m, left)]
+        while left.start < left.end:
+            messages = self._inbox.take(place)
+            if messages and (trouble := trouble_of(messages[0])):
+                self._face(trouble, left)
+                messages = []
+            messages = messages[bisect_left(messages, left.start, key=_offset) :]
             decided = _decided(messages, left)
-            if decided > left.start:
-                inside = bisect_left(messages, left.end, key=_offset)
-                self._ahead = messages[inside:]
-                return _records(messages[:inside]), min(decided, left.end)
-            if patience.is_over:
-                raise self._stalled(left)
+            if decided <= left.start:
+                if patience.is_over:
+                    raise self._stalled(left)
+                self._receive(left)
+                continue
+            inside = bisect_left(messages, left.end, key=_offset)
+            if inside < len(messages):
+                self._inbox.put_back(place, messages[inside:])
+            left = replace(left, start=min(decided, left.end))
+            self._next[place] = left.start
+            if records := records_of(messages[:inside]):
+                yield records
+            patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
 
-    def _fetch(self, limit: int) -> Sequence[Message]:
+    def _receive(self, left: Split) -> None:
         """Wait for the first, then take what is here: no time is lost waiting for a full chunk."""
         consumer = self._open()
         messages = consumer.consume(1, POLL_S)
-        if messages and limit > 1:
-            messages += consumer.consume(limit - 1, 0)
-        return messages
+        limit = min(CHUNK_RECORDS, left.end - left.start) - 1
+        if messages and limit > 0:
+            messages += consumer.consume(limit, 0)
+        if len(self._next) == 1 and not has_events(messages):
+            self._inbox.add(_place(left), messages)
+            return
+        for message in messages:
+            place = (message.topic(), message.partition())
+            if place in self._next:
+                self._inbox.add(place, [message])
+            elif message.topic() is None and (trouble := trouble_of(message)):
+                self._face(trouble, left)  # it is about the client as a whole
 
-    def _is_progress(self, message: Message, left: Split) -> bool:
-        """Whether this is a record or tells how far the partition is decided; else a trouble."""
-        error = message.error()
-        if error is None or error.name() == _END:
-            return True
+    def _face(self, error: KafkaError, left: Split) -> None:
+        """Note a trouble that will pass; raise what will not."""
         if error.name() in _OFFSET_IS_GONE:
             self._check_existence(left)
-            self._open().assign([TopicPartition(left.topic, left.partition, left.start)])
+            self._assign()
         elif not is_passing(error):
             raise failure(error, Operation.READ, "cannot read", subject=_name(left))
         self._trouble = describe(error)
-        return False
 
     def _check_existence(self, left: Split) -> None:
         """Whether the next offset exists, now that a broker has said that it does not."""
-        place = (left.topic, left.partition)
+        place = _place(left)
         log_start = self._origin.starts([place])[place]
         log_end = self._origin.ends([place])[place]
         if log_start > left.start:
@@ -241,7 +281,7 @@ def _decided(messages: Sequence[Message], left: Split) -> int:
     if not messages:
         return left.start
     # An assignment drops what was fetched for another one; a record of it would be a repeat.
-    for record in _records([messages[0], messages[-1]]):
+    for record in records_of([messages[0], messages[-1]]):
         require(
             (record.topic(), record.partition()) == (left.topic, left.partition)
             and _offset(record) >= left.start,
@@ -253,19 +293,22 @@ def _decided(messages: Sequence[Message], left: Split) -> int:
     return _offset(last) + 1 if last.error() is None else _offset(last)
 
 
-def _has_events(messages: Sequence[Message]) -> bool:
-    return any(map(Message.error, messages))  # 18 ns each, less than half of a comprehension
-
-
-def _records(messages: Sequence[Message]) -> Sequence[Message]:
-    if not _has_events(messages):
-        return messages
-    return [message for message in messages if message.error() is None]
-
-
 def _offset(message: Message) -> int:
     offset = message.offset()
     return -1 if offset is None else offset
+
+
+def _place(split: Split) -> Place:
+    return split.topic, split.partition
+
+
+def _size(splits: Sequence[Split]) -> int:
+    return sum(split.end - split.start for split in splits)
+
+
+def _groups(splits: Sequence[Split]) -> Sequence[Sequence[Split]]:
+    """Little is read together, much one by one."""
+    return [splits] if _size(splits) <= CHUNK_RECORDS else [[split] for split in splits]
 
 
 def _name(split: Split) -> str:

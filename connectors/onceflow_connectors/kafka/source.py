@@ -10,7 +10,7 @@ from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Capabilities, Position, SourceSpec, Split, TopicRanges
 from onceflow_connectors.kafka import position as positions
-from onceflow_connectors.kafka.batches import BatchBuilder
+from onceflow_connectors.kafka.batches import BatchBuilder, merged
 from onceflow_connectors.kafka.consumers import leased_reader
 from onceflow_connectors.kafka.planner import Planner
 
@@ -69,12 +69,12 @@ class KafkaSource:
         """See `Source`."""
         return positions.splits(start, end)
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
         if self._builder is None:
             self._builder = BatchBuilder(self._spec)
         with leased_reader(self._connection, self._clock) as reader:
-            for records in reader.chunks(split):
+            for records in merged(reader.chunks(splits)):
                 yield self._builder.batch(records)
 
     def committed(self, position: Position) -> None:

@@ -149,10 +149,10 @@ class Source(Protocol):
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """Cut a batch into tasks; pure: a replay gets the same splits."""
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Read a split, in offset order, with the columns of the spec's schema.
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        """Read splits one after the other, each in offset order, with the columns of the spec.
 
-        Guaranteed: exactly the committed records of the range; the same bytes every time.
+        Guaranteed: exactly the committed records of the ranges; the same rows every time.
 
         Raises:
             RecordError: a payload cannot be decoded; names topic, partition and offset.

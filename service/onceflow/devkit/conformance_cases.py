@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection as Pipe
 
 from onceflow.contracts.source import Position, Source, Split, TopicRanges
@@ -118,11 +119,11 @@ def _in_process(
 
 
 def _read(source: Source, split: Split, pipe: Pipe) -> None:
-    pipe.send(read_values(source, split))
+    pipe.send(read_values(source, [split]))
 
 
 def _read_some_and_wait(source: Source, split: Split, pipe: Pipe) -> None:
-    for batch in source.read(split):
+    for batch in source.read([split]):
         pipe.send(batch.num_rows)
         pipe.recv()  # for ever: the process is killed
 
@@ -191,23 +192,41 @@ def _same_split_same_records(origin: Origin) -> None:
     origin.append(0, written)
     start, end, source = _batch_of(origin, {0: _values(written)})
     splits = source.splits(start, end)
-    first = [read_values(source, split) for split in splits]
-    require_equal("a split read again", first, [read_values(source, s) for s in splits])
+    first = [read_values(source, [split]) for split in splits]
+    require_equal("records", _values(written), [*chain(*first)])
+    require_equal("a split read again", first, [read_values(source, [s]) for s in splits])
     fresh = origin.source()
     require_equal("splits of another instance", splits, fresh.splits(start, end))
-    require_equal("split of another instance", first, [read_values(fresh, s) for s in splits])
+    require_equal("split of another instance", first, [read_values(fresh, [s]) for s in splits])
 
 
 def _parts_of_a_split(origin: Origin) -> None:
     written = records("a", 9)
     origin.append(0, written)
     split, source = _split_of(origin, written)
-    whole = read_values(source, split)
+    whole = read_values(source, [split])
     for middle in range(split.start + 1, split.end):
         low = Split(split.topic, split.partition, split.start, middle, split.topic_id)
         high = Split(split.topic, split.partition, middle, split.end, split.topic_id)
-        backwards = [read_values(source, high), read_values(source, low)]
+        backwards = [read_values(source, [high]), read_values(source, [low])]
         require_equal("two parts of a split", whole, backwards[1] + backwards[0])
+
+
+def _splits_read_together(origin: Origin) -> None:
+    """In every order, beside holes, and again from where they ended."""
+    reading = _start(origin)
+    written: dict[int, list[bytes]] = {0: [], 1: []}
+    for step in range(6):
+        added = {p: records(f"s{step}p{p}-", 4 * step % 7 + p) for p in written}
+        for partition, batch in added.items():
+            origin.append(partition, batch)
+            written[partition] += _values(batch)
+        start = reading.position
+        reading.until({p: values for p, values in written.items() if values})
+        splits = reading.source.splits(start, reading.position)
+        for order in (splits, splits[::-1]):
+            expected = _values(*(added[split.partition] for split in order))
+            require_equal("splits together", expected, read_values(reading.source, order))
 
 
 def _abandoned_read(origin: Origin) -> None:
@@ -216,13 +235,14 @@ def _abandoned_read(origin: Origin) -> None:
     origin.append(1, second)
     start, end, source = _batch_of(origin, {0: _values(first), 1: _values(second)})
     splits = source.splits(start, end)
-    expected = [read_values(source, split) for split in splits]
+    expected = [read_values(source, [split]) for split in splits]
+    require_equal("records", _values(first, second), [*chain(*expected)])
     for split in splits:
-        unfinished = iter(source.read(split))
+        unfinished = iter(source.read([split]))
         next(unfinished)
         del unfinished
         require_equal(
-            "splits after an unfinished read", expected, [read_values(source, s) for s in splits]
+            "splits after an unfinished read", expected, [read_values(source, [s]) for s in splits]
         )
 
 
@@ -261,16 +281,16 @@ def _pickled_copy(origin: Origin) -> None:
     written = records("a", 5)
     origin.append(0, written)
     split, source = _split_of(origin, written)
-    expected = read_values(source, split)
+    expected = read_values(source, [split])
     copy = pickle.loads(pickle.dumps(source))  # noqa: S301  what Spark does with it
-    require_equal("split read by a copy", expected, read_values(copy, split))
+    require_equal("split read by a copy", expected, read_values(copy, [split]))
 
 
 def _killed_reader(origin: Origin) -> None:
     written = records("a", 50)
     origin.append(0, written)
     split, source = _split_of(origin, written)
-    expected = read_values(source, split)
+    expected = read_values(source, [split])
     _in_process(_read_some_and_wait, source, split)
     require_equal("split read by the next worker", expected, _in_process(_read, source, split))
 
@@ -317,7 +337,7 @@ def _compaction_leaves_holes(origin: Origin) -> None:
             value
             for start, end in reading.batches
             for split in again.source.splits(start, end)
-            for value in read_values(again.source, split)
+            for value in read_values(again.source, [split])
         ]
         require_equal("records after compaction", expected, found)
 
@@ -329,7 +349,7 @@ def _lost_to_retention(origin: Origin) -> None:
     origin.delete_before(0, split.start + 1)
     for reader in (source, origin.source()):
         _require_corruption(
-            "a range whose records were deleted", partial(read_values, reader, split)
+            "a range whose records were deleted", partial(read_values, reader, [split])
         )
 
 
@@ -344,7 +364,7 @@ def _replaced_origin(origin: Origin) -> None:
         _require_corruption(
             "planning over another origin", partial(planner.latest_position, end, None)
         )
-    _require_corruption("reading another origin", partial(read_values, origin.source(), split))
+    _require_corruption("reading another origin", partial(read_values, origin.source(), [split]))
 
 
 def _new_partition(origin: Origin) -> None:
@@ -367,6 +387,7 @@ CASES: Sequence[Case] = (
     Case("a frozen source reads nothing that came later", _frozen_end),
     Case("a split read again, also by others, holds the same", _same_split_same_records),
     Case("a split can be cut anywhere", _parts_of_a_split),
+    Case("splits may be read together, in any order", _splits_read_together),
     Case("an abandoned read spoils nothing", _abandoned_read),
     Case("a replay needs nothing but the log", _replay_needs_the_log_only),
     Case("a position can be made again from its ranges", _repaired_position),

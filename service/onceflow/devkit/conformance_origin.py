@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -104,7 +104,7 @@ class Reading:
         if end == self.position:
             return False
         for split in self.source.splits(self.position, end):
-            self.values.setdefault(split.partition, []).extend(read_values(self.source, split))
+            self.values.setdefault(split.partition, []).extend(read_values(self.source, [split]))
         self.batches.append((self.position, end))
         self.position = end
         return True
@@ -135,19 +135,17 @@ class Reading:
         require_equal("records read", dict(expected), {p: v for p, v in self.values.items() if v})
 
 
-def read_values(source: Source, split: Split) -> list[bytes]:
-    """The payloads of a split.
+def read_values(source: Source, splits: Sequence[Split]) -> list[bytes]:
+    """The payloads of splits that are read together.
 
     Raises:
         NonconformanceError: batches have other columns.
     """
-    return [value for batch in _batches(source, split) for value in batch]
-
-
-def _batches(source: Source, split: Split) -> Iterator[list[bytes]]:
-    for batch in source.read(split):
+    found: list[bytes] = []
+    for batch in source.read(splits):
         require_equal("columns", [VALUE_COLUMN], batch.schema.names)
-        yield batch.column(0).to_pylist()
+        found += batch.column(0).to_pylist()
+    return found
 
 
 def require_equal(what: str, expected: object, found: object) -> None:

@@ -38,6 +38,9 @@ FORMAT = "onceflow"
 IDLE_WAIT_S = 0.05
 """How long planning waits for something new. Longer would delay a join's other source; shorter
 would let Spark ask all the time, each time through two processes."""
+SMALL_BATCH_OFFSETS = 5_000
+"""Up to here a batch is one task: starting another costs more than to read a few milliseconds
+longer, and a reader that always reads all partitions never has to look for its place."""
 IDLE_POLL_S = 0.01
 """Between two looks while waiting: what it may add to the latency of a record on a quiet topic."""
 
@@ -100,11 +103,11 @@ class OnceflowSource(DataSource):
         return SourceReader(spec, source, SystemClock())
 
 
-class SplitPartition(InputPartition):
-    """One split, as Spark carries it to a task."""
+class TaskInput(InputPartition):
+    """What one task reads, as Spark carries it there."""
 
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
+    def __init__(self, splits: Sequence[Split]) -> None:
+        super().__init__(tuple(splits))
 
 
 class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -150,10 +153,12 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks of a batch: the same for a replay."""
         splits = self._source.splits(self._position(start), self._position(end))
-        return [SplitPartition(split) for split in splits]
+        if 0 < sum(split.end - split.start for split in splits) <= SMALL_BATCH_OFFSETS:
+            return [TaskInput(splits)]
+        return [TaskInput([split]) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one split, in a worker."""
+        """Read what one task has to, in a worker."""
         return self._source.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
