@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from onceflow.contracts.source import Position
 from onceflow.errors import require
+from onceflow.pipeline.plan import items_of
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 
@@ -78,16 +79,11 @@ def _positions(node: Any) -> Iterator[tuple[str, tuple[Position, Position]]]:
         start = json.loads(node.startOffset().get().json())
         end = json.loads(node.endOffset().get().json())
         yield end["source"], (start["position"], end["position"])
-    for child in _children(node):
+    for child in items_of(node.children()):
         yield from _positions(child)
 
 
 def _dropped_rows(node: Any) -> int:
     metric = node.metrics().get("numRowsDroppedByWatermark")
     dropped = int(metric.get().value()) if metric.isDefined() else 0
-    return dropped + sum(_dropped_rows(child) for child in _children(node))
-
-
-def _children(node: Any) -> Iterator[Any]:
-    children = node.children()
-    return (children.apply(i) for i in range(children.size()))
+    return dropped + sum(_dropped_rows(child) for child in items_of(node.children()))
