@@ -58,4 +58,5 @@ $(READY): pyproject.toml requirements/dev.lock
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m onceflow.runtime.record_classes
 	@touch $@

@@ -9,14 +9,18 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.runtime.spark_home import sharing_options, use_spark_home
 
 _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 _FIXED: Mapping[str, str] = {
@@ -31,7 +35,6 @@ _FIXED: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 
@@ -98,16 +101,26 @@ def check_conf(conf: Mapping[str, str]) -> None:
         raise ConfigError("Spark settings refused", faults=faults)
 
 
-def open_session(name: str, settings: SessionSettings, checkpoint: str) -> SparkSession:
+def open_session(
+    name: str, settings: SessionSettings, checkpoint: str, java_options: str | None = None
+) -> SparkSession:
     """Start Spark, or join the session of this process.
+
+    Args:
+        name: of the application.
+        settings: what a user says.
+        checkpoint: location of Spark's checkpoint.
+        java_options: further options of the driver's JVM; None to use the archive of classes.
 
     Raises:
         ConfigError: a setting breaks exactly once, or Spark cannot be started.
     """
     check_conf(settings.conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    use_spark_home()
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
-    for key, value in _conf(settings, checkpoint).items():
+    ours = sharing_options() if java_options is None else java_options
+    for key, value in _conf(settings, checkpoint, ours).items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -121,13 +134,21 @@ def open_session(name: str, settings: SessionSettings, checkpoint: str) -> Spark
         ) from error
 
 
-def _conf(settings: SessionSettings, checkpoint: str) -> Mapping[str, str]:
+def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:
     conf = {
         **_FIXED,
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.maxResultSize": str(settings.max_result_bytes),
         "spark.sql.shuffle.partitions": str(settings.resolved_shuffle_partitions()),
         **settings.conf,
+        # The last of two equal options counts: a user's come last.
+        _JAVA_OPTIONS: " ".join(
+            [
+                f"-Dlog4j2.configurationFile={_LOGGING}",
+                java_options,
+                settings.conf.get(_JAVA_OPTIONS, ""),
+            ]
+        ),
     }
     if settings.master.startswith("local"):
         # Nothing outside this process has to reach a local driver.
