@@ -36,7 +36,6 @@ class CrashPoint(StrEnum):
     COMMIT_UNKNOWN = "commit_unknown"
     AFTER_COMMIT = "after_commit"
     AFTER_SPARK_COMMIT = "after_spark_commit"
-    MID_STATE_SNAPSHOT = "mid_state_snapshot"
     LANE_REINIT = "lane_reinit"
     AFTER_EFFECT = "after_effect"
     BEFORE_OFFSET_COMMIT = "before_offset_commit"

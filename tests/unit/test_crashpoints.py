@@ -130,7 +130,6 @@ def test_every_crash_point_of_the_protocol_exists() -> None:
         "commit_unknown",
         "after_commit",
         "after_spark_commit",
-        "mid_state_snapshot",
         "lane_reinit",
         "after_effect",
         "before_offset_commit",
