@@ -31,10 +31,8 @@ MAX_START_ATTEMPTS = 5
 PROBE_TIMEOUT_S = 0.5
 """One question for metadata; between two of them we look whether a broker has ended."""
 
-QUICK_START = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_QUICK_START = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Ready a quarter sooner, for half the CPU time, than with the second compiler."""
-HIGH_THROUGHPUT = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC")
-"""For measurements: a broker compiled as one that has run for hours."""
 
 _JVM_OPTIONS = (
     "-XX:+ExitOnOutOfMemoryError",
@@ -51,12 +49,10 @@ class ClusterOptions:
     Args:
         brokers: 1, or 3 to lose one and keep a majority.
         settings: of every broker; win over ours.
-        jvm_options: of every broker.
     """
 
     brokers: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
-    jvm_options: Sequence[str] = QUICK_START
 
 
 @dataclass(frozen=True)
@@ -183,13 +179,13 @@ def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
         properties = server_properties(node, nodes, options.settings)
         node.properties_file.write_text(properties_text(properties))
         _format(java, class_path, node, cluster_id)
-    command = [str(java.executable), *_JVM_OPTIONS, *options.jvm_options]
+    command = [str(java.executable), *_JVM_OPTIONS, *_QUICK_START]
     command += ["-cp", class_path, "kafka.Kafka"]
     return ClusterPlan(folder, nodes, [[*command, str(node.properties_file)] for node in nodes])
 
 
 def _format(java: Java, class_path: str, node: Node, cluster_id: str) -> None:
-    command: list[str | Path] = [java.executable, *QUICK_START, "-cp", class_path]
+    command: list[str | Path] = [java.executable, *_QUICK_START, "-cp", class_path]
     command += ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
     command += [f"--cluster-id={cluster_id}", "--config", node.properties_file]
     try:
