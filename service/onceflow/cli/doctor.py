@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,23 @@ from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 if TYPE_CHECKING:
     from onceflow.clock import Deadline
     from onceflow.contracts.connector import Broker
+    from onceflow.devkit.jars import JarCache, JarSet
+    from onceflow.devkit.java import Java
 
 REFUSED = 2
 LOOK_UP_TIMEOUT_S = 15.0
+
+
+class Level(StrEnum):
+    """What a check means for a run."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+_COLOURS = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.FAULT: "red"}
 
 
 @dataclass(frozen=True)
@@ -28,12 +43,12 @@ class Check:
 
     Args:
         name: of the thing.
-        is_right: whether a run can succeed with it.
+        level: whether a run can succeed with it.
         found: what there is; with the cure if it is not right.
     """
 
     name: str
-    is_right: bool
+    level: Level
     found: str
 
 
@@ -51,28 +66,56 @@ def doctor(
     checks = [*_machine(), *_brokers(bootstrap_servers, config)]
     if chosen(output) is OutputFormat.JSON:
         for check in checks:
-            print_json({"check": check.name, "is_right": check.is_right, "found": check.found})
+            print_json(asdict(check))
     else:
         for check in checks:
-            typer.echo(f"{'ok  ' if check.is_right else 'BAD '} {check.name}: {check.found}")
-    if not all(check.is_right for check in checks):
+            level = typer.style(f"{check.level:<7}", fg=_COLOURS[check.level])
+            typer.echo(f"{level} {check.name}: {check.found}")
+    if any(check.level is Level.FAULT for check in checks):
         raise typer.Exit(REFUSED)
 
 
+def java_check(java: Java) -> Check:
+    """Whether everything has been tested with this Java."""
+    from onceflow.devkit.java import TESTED_VERSIONS
+
+    found = f"{java.version} at {java.executable}"
+    if java.version in TESTED_VERSIONS:
+        return Check("Java", Level.OK, found)
+    tested = " and ".join(map(str, TESTED_VERSIONS))
+    return Check("Java", Level.WARNING, f"{found}; tested are {tested}")
+
+
+def jars_check(cache: JarCache, jars: JarSet) -> Check:
+    """Whether the embedded broker can start without a network. A run needs none of its jars."""
+    name = "jars of the embedded broker"
+    faults = cache.faults(jars)
+    if not faults:
+        return Check(name, Level.OK, f"{len(jars.sha256)}, verified")
+    corrupt = [fault for fault in faults if Path(fault.where).exists()]
+    if corrupt:
+        cure = "with a network, the next `onceflow dev up` fetches them again"
+        return Check(name, Level.FAULT, f"{'; '.join(map(str, corrupt))}; {cure}")
+    missing = f"{len(faults)} of {len(jars.sha256)} are missing"
+    return Check(name, Level.NOTE, f"{missing}; the first `onceflow dev up` fetches them")
+
+
 def _machine() -> Iterator[Check]:
+    from onceflow.devkit.jars import JarCache, jar_set
     from onceflow.devkit.java import find_java
 
-    yield Check("Python", True, platform.python_version())
+    yield Check("Python", Level.OK, platform.python_version())
     for package in ("pyspark", "confluent-kafka", "pyarrow"):
         yield _package(package)
-    yield _tried("Java", lambda: f"{find_java().version} at {find_java().executable}")
+    yield _tried("Java", lambda: java_check(find_java()))
+    yield jars_check(JarCache.of_user(), jar_set("broker"))
 
 
 def _package(name: str) -> Check:
     try:
-        return Check(name, True, version(name))
+        return Check(name, Level.OK, version(name))
     except PackageNotFoundError:
-        return Check(name, False, "not installed; pip install 'onceflow[service]'")
+        return Check(name, Level.FAULT, "not installed; pip install 'onceflow[service]'")
 
 
 def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Check]:
@@ -82,12 +125,12 @@ def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Che
     connection = settings_of(bootstrap_servers, config).connection()
     broker = find_connector(CONNECTOR).broker(connection)
     try:
+        name = f"brokers at {connection.bootstrap_servers}"
         reached = _tried(
-            f"brokers at {connection.bootstrap_servers}",
-            lambda: f"{broker.brokers(_deadline())} alive",
+            name, lambda: Check(name, Level.OK, f"{broker.brokers(_deadline())} alive")
         )
         yield reached
-        if reached.is_right:
+        if reached.level is Level.OK:
             yield from _broker_settings(broker)
     finally:
         broker.close()
@@ -101,20 +144,21 @@ def _broker_settings(broker: Broker) -> Iterator[Check]:
     faults = transaction_faults(settings, alive)
     yield Check(
         "transactions",
-        not faults,
+        Level.FAULT if faults else Level.OK,
         "; ".join(map(str, faults)) or "the broker can hold their log",
     )
     unclean = settings.get("unclean.leader.election.enable", "false")
-    yield Check("unclean leader election", unclean == "false", unclean)
+    is_safe = unclean == "false"
+    yield Check("unclean leader election", Level.OK if is_safe else Level.FAULT, unclean)
 
 
-def _tried(name: str, look: Callable[[], str]) -> Check:
+def _tried(name: str, look: Callable[[], Check]) -> Check:
     from onceflow.errors import OnceflowError
 
     try:
-        return Check(name, True, look())
+        return look()
     except OnceflowError as error:
-        return Check(name, False, str(error))
+        return Check(name, Level.FAULT, str(error))
 
 
 def _deadline() -> Deadline:

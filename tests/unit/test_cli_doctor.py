@@ -1,0 +1,68 @@
+"""What `doctor` makes of Java and of the jars of the embedded broker."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from onceflow.cli.doctor import Check, Level, jars_check, java_check
+from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet
+from onceflow.devkit.java import TESTED_VERSIONS, Java
+
+CONTENT = {"one-1.0.jar": b"first", "two-2.0.jar": b"second"}
+JARS = JarSet(
+    "pair",
+    DEFINITIONS / "none.xml",
+    {file: hashlib.sha256(content).hexdigest() for file, content in CONTENT.items()},
+)
+
+
+def check_jars(cache: Path) -> Check:
+    return jars_check(JarCache(cache), JARS)
+
+
+@pytest.fixture
+def full_cache(tmp_path: Path) -> Path:
+    (tmp_path / JARS.name).mkdir()
+    for file, content in CONTENT.items():
+        (tmp_path / JARS.name / file).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize("version", TESTED_VERSIONS)
+def test_a_java_that_was_tested_is_right(version: int) -> None:
+    assert java_check(Java(Path("java"), version)).level is Level.OK
+
+
+def test_a_java_newer_than_tested_is_warned_of_and_no_fault() -> None:
+    check = java_check(Java(Path("java"), max(TESTED_VERSIONS) + 1))
+
+    assert check.level is Level.WARNING
+    assert check.found == "22 at java; tested are 17 and 21"
+
+
+def test_verified_jars_are_right(full_cache: Path) -> None:
+    assert check_jars(full_cache).level is Level.OK
+
+
+def test_absent_jars_are_only_noted_with_who_fetches_them(tmp_path: Path) -> None:
+    check = check_jars(tmp_path)
+
+    assert check.level is Level.NOTE
+    assert check.found == "2 of 2 are missing; the first `onceflow dev up` fetches them"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_corrupt_jar_is_a_fault_that_names_it_and_its_cure(full_cache: Path) -> None:
+    corrupt = full_cache / JARS.name / "two-2.0.jar"
+    corrupt.write_bytes(b"second!")
+    (full_cache / JARS.name / "one-1.0.jar").unlink()
+
+    check = check_jars(full_cache)
+
+    assert check.level is Level.FAULT
+    assert str(corrupt) in check.found
+    assert "one-1.0.jar" not in check.found
+    assert "`onceflow dev up` fetches them again" in check.found
