@@ -2,8 +2,13 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
+# Test processes side by side, each with a broker of its own.
+WORKERS ?= 2
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
+
+# Spark starts Python processes all the time; each would compile this package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup fmt lint type test unit spark integration faults bench docs check lock
@@ -26,7 +31,7 @@ type: $(READY)  ## Check types
 	$(BIN)/mypy
 
 test: $(READY)  ## Run every test against real brokers
-	$(BIN)/pytest tests
+	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
 	$(BIN)/pytest tests/unit -m "not explorer"

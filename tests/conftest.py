@@ -19,7 +19,8 @@ from tests.support.brokers import BrokerChoice, RunningBroker, choose_broker
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
 CHOICE = pytest.StashKey[BrokerChoice]()
-RAN = pytest.StashKey[Counter[str]]()
+PLACE = "broker"
+"""Name of the property of a test that tells what it ran on."""
 
 OWN_CLUSTER = "an embedded cluster of three"
 NO_BROKER = "no broker"
@@ -30,19 +31,31 @@ hypothesis.settings.load_profile("onceflow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[SEED] = int(os.environ.get(SEED_VARIABLE) or secrets.randbits(32))
-    config.stash[RAN] = Counter()
+    # The workers of one run inherit its seed.
+    seed = os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)))
+    config.stash[SEED] = int(seed)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     seed = config.stash[SEED]
-    return f"seed: {seed} (the same again: {SEED_VARIABLE}={seed})"
+    header = [f"seed: {seed} (the same again: {SEED_VARIABLE}={seed})"]
+    if _is_spread(config):
+        # Also builds the image, before several workers would do so at once.
+        header.append(f"broker, one for each worker: {_choice(config).title}")
+    return header
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
+    if _is_spread(config):
+        return ""
     if config.option.collectonly or not any("broker" in _fixtures(item) for item in items):
         return "broker: none is needed"
     return f"broker: {_choice(config).title}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: not (item.get_closest_marker("explorer") or _kills(item)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -52,15 +65,29 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         place = _choice(item.config).title
     else:
         place = OWN_CLUSTER if "three_brokers" in fixtures else NO_BROKER
-    item.config.stash[RAN][place] += 1
+    item.user_properties.append((PLACE, place))
     yield
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for place, count in sorted(config.stash[RAN].items()):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    places = Counter(
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, value in report.user_properties
+        if name == PLACE
+    )
+    for place, count in sorted(places.items()):
         terminalreporter.write_line(f"{count} {'test' if count == 1 else 'tests'} ran on {place}")
+
+
+def _is_spread(config: pytest.Config) -> bool:
+    return bool(config.getoption("numprocesses", default=None))
+
+
+def _kills(item: pytest.Item) -> bool:
+    return item.path.parent.name == "faults"
 
 
 def _choice(config: pytest.Config) -> BrokerChoice:
