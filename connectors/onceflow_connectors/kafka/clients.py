@@ -1,8 +1,7 @@
-"""Makes librdkafka clients: bad settings become ConfigError, log lines go to Python's logging."""
+"""Makes librdkafka clients; settings that it refuses become ConfigError."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -11,10 +10,6 @@ from confluent_kafka.admin import AdminClient
 
 from onceflow_connectors.kafka.failures import Operation, failure, kafka_error
 from onceflow_connectors.kafka.properties import Settings
-
-LOGGER = logging.getLogger("onceflow.kafka")
-"""Silent unless the application configures logging, as a library should be."""
-LOGGER.addHandler(logging.NullHandler())
 
 _Client = TypeVar("_Client")
 
@@ -40,7 +35,7 @@ def open_admin(settings: Settings, callbacks: Mapping[str, Callable[..., None]])
 
 def _open(kind: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
     try:
-        return kind({**settings, "logger": LOGGER})
+        return kind(settings)
     except KafkaException as raised:
         raise failure(
             kafka_error(raised),

@@ -18,7 +18,8 @@ _NO_SETTINGS: Mapping[str, Setting] = {}
 
 _DEFAULTS: Mapping[str, Setting] = {
     "client.id": "onceflow",
-    # Errors reach us as errors; librdkafka's own lines on stderr would tear the live panel.
+    # Errors reach us as errors; librdkafka's own lines on stderr would tear the live panel. Not a
+    # Python logger: its lines wait for a poll, and a worker's would be seen by nobody.
     "log_level": 2,
     # The default of 10 s would turn a restart of a broker into a pause of 10 s.
     "reconnect.backoff.max.ms": 1000,
