@@ -24,6 +24,8 @@ RUN_TIMEOUT_S = 240.0
 READ_TIMEOUT_S = 60.0
 POLL_EVERY = 1_000
 """Records between two polls of the producer: serves its callbacks without slowing it down."""
+_QUIET = {"log_level": 2}
+"""What matters comes as an error; the clients' own log would tear the show."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,19 @@ class RunResult:
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Create a topic and wait for the answer."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PRODUCE_TIMEOUT_S)
 
 
 def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes]) -> int:
     """Write values round robin, as any producer would; returns how many were acknowledged."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "enable.idempotence": True}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 20,
+            "enable.idempotence": True,
+            **_QUIET,
+        }
     )
     count = 0
     for count, value in enumerate(values, start=1):
@@ -124,6 +131,7 @@ def read_plainly(bootstrap_servers: str, topic: str, clock: Clock) -> list[bytes
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
+            **_QUIET,
         }
     )
     try:
