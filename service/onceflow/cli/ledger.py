@@ -114,14 +114,18 @@ def opened(
         ConfigError: no such pipeline, nobody answers, or the settings are wrong.
     """
     from onceflow.cli.run import CONNECTOR
+    from onceflow.clock import Deadline, SystemClock
     from onceflow.contracts.connector import find_connector
     from onceflow.protocol.identity import check_pipeline_name
 
+    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
     connector = find_connector(CONNECTOR)
     connection = settings_of(bootstrap_servers, config).connection()
     ledger = connector.ledger(check_pipeline_name(name), connection)
     broker = connector.broker(connection)
     try:
+        # Whoever asks for a topic waits much longer for brokers that are not there.
+        broker.brokers(deadline)
         yield ledger, broker
     finally:
         ledger.close()
