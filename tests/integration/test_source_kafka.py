@@ -230,6 +230,31 @@ def test_a_reader_that_changes_partitions_reads_what_another_would(origin: Kafka
         assert reading.values[partition] == [v for _, v in records(f"p{partition}-", 100)]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_did_not_fit_while_another_partition_was_read_is_read_all_the_same(
+    order: tuple[int, int], origin: KafkaOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever partition the broker sends first piles up in one of the two orders."""
+    monkeypatch.setattr(consumers, "MAX_PILE", 14)
+    reader = SplitReader(Connection(origin.bootstrap_servers), SystemClock())
+
+    def read(start: int, end: int) -> list[bytes | None]:
+        splits = [Split(origin.topic, partition, start, end) for partition in order]
+        return [record.value() for chunk in reader.chunks(splits) for record in chunk]
+
+    def grow(start: int, end: int) -> list[bytes | None]:
+        added = records("r", end)[start:]
+        for partition in (0, 1):
+            origin.append(partition, added)
+        return [value for _, value in added]
+
+    first = grow(0, 5)
+    assert read(0, 1) == first[:1] * 2
+    then = grow(5, 100)
+    assert read(60, 63) == then[55:58] * 2
+    reader.close()
+
+
 @pytest.mark.parametrize("chunk_records", [CHUNK_RECORDS, 7])
 def test_ranges_anywhere_hold_what_was_committed_there(
     chunk_records: int, origin: KafkaOrigin, random: Random, monkeypatch: pytest.MonkeyPatch

@@ -62,18 +62,32 @@ def test_a_trouble_is_taken_alone() -> None:
     assert taken == [pile[:2], pile[2:3], pile[3:4], pile[4:], []]
 
 
-def test_what_does_not_fit_is_dropped_from_the_end_and_is_told() -> None:
+def test_a_pile_that_something_did_not_fit_on_gets_nothing_more_and_says_so() -> None:
+    """What was added later would look as if it followed."""
     inbox = Inbox(3)
-    pile = messages(None, None, None, None)
-    inbox.add(HERE, pile[:3])
-    assert not inbox.has_overflowed
-    inbox.add(HERE, pile[3:])
-    inbox.add(THERE, pile[:1])
-    assert inbox.has_overflowed
+    pile = messages(*[None] * 6)
+    inbox.add(HERE, pile[:2])
+    assert not inbox.is_cut_off(HERE)
+    inbox.add(HERE, pile[2:4])
+    assert inbox.is_cut_off(HERE)
+    assert not inbox.is_cut_off(THERE)
     assert inbox.take(HERE) == pile[:3]
+    inbox.add(HERE, pile[4:])
+    assert inbox.take(HERE) == []
     inbox.clear()
-    assert not inbox.has_overflowed
-    assert inbox.take(THERE) == []
+    assert not inbox.is_cut_off(HERE)
+    inbox.add(HERE, pile[:1])
+    assert inbox.take(HERE) == pile[:1]
+
+
+def test_what_is_put_back_may_leave_no_room() -> None:
+    inbox = Inbox(3)
+    pile = messages(*[None] * 7)
+    inbox.add(HERE, pile[3:5])
+    inbox.put_back(HERE, pile[:3])
+    inbox.add(HERE, pile[5:])
+    assert inbox.is_cut_off(HERE)
+    assert inbox.take(HERE) == pile[:5]
 
 
 def test_events_are_no_records_and_only_some_are_troubles() -> None:

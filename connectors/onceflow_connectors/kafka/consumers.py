@@ -44,9 +44,9 @@ MAX_SKIP = CHUNK_RECORDS
 """Offsets that are rather passed over than jumped over: 3 ms, where a jump takes 10."""
 MAX_ASSIGNED = 256
 """Partitions at which a reader stays although they are not in the next batch."""
-MAX_PILE = 2 * CHUNK_RECORDS
-"""Messages that may wait for one partition. Splits that are read together are shorter than half of
-it, and the other half holds events: so what does not fit is beyond the end of the split."""
+MAX_PILE = 3 * CHUNK_RECORDS
+"""Messages that may wait for one partition; what does not fit is fetched again. Splits that are
+read together and what is passed over before them are shorter, so that this is rare."""
 MAX_IDLE_READERS = 4
 """Consumers that a worker keeps: one for each cluster it reads from, which is rarely more than one.
 """
@@ -112,7 +112,7 @@ class SplitReader:
                 self._go_to(group)
                 for split in group:
                     yield from self._read(split)
-                self._is_settled = not self._inbox.has_overflowed
+                self._is_settled = True
         except CLIENT_ERRORS as raised:
             error = kafka_error(raised)
             subject = ", ".join(map(_name, splits))
@@ -169,6 +169,8 @@ class SplitReader:
             if decided <= left.start:
                 if patience.is_over:
                     raise self._stalled(left)
+                if self._inbox.is_cut_off(place):
+                    self._assign()
                 self._receive(left)
                 continue
             inside = bisect_left(messages, left.end, key=_offset)

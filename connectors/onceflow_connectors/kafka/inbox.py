@@ -18,27 +18,36 @@ _END = "_PARTITION_EOF"
 class Inbox:
     """Piles of messages, one for each partition.
 
+    A pile has no holes: once something did not fit, nothing more is added, and what follows has to
+    be fetched again.
+
     Args:
-        limit: messages that may wait for one partition; what does not fit is dropped.
+        limit: messages that may wait for one partition.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._piles: dict[Place, list[Message]] = {}
-        self.has_overflowed = False
-        """Whether something was dropped since the last `clear`: positions can't be trusted then."""
+        self._cut_off: set[Place] = set()
 
     def clear(self) -> None:
         """Drop everything."""
         self._piles = {}
-        self.has_overflowed = False
+        self._cut_off = set()
 
     def add(self, place: Place, messages: Sequence[Message]) -> None:
-        """Put messages on the pile of their partition."""
+        """Put messages on the pile of their partition, as many as fit."""
+        if place in self._cut_off:
+            return
         pile = self._piles.setdefault(place, [])
-        room = self._limit - len(pile)
+        room = max(0, self._limit - len(pile))
         pile += messages[:room]
-        self.has_overflowed |= len(messages) > room
+        if len(messages) > room:
+            self._cut_off.add(place)
+
+    def is_cut_off(self, place: Place) -> bool:
+        """Whether something did not fit since the last `clear`: what is here is not followed."""
+        return place in self._cut_off
 
     def put_back(self, place: Place, messages: list[Message]) -> None:
         """Put messages, which were taken, below those that have come since."""
