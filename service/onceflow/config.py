@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -268,7 +269,7 @@ def _with_origin(found: Fault, said: Mapping[str, Any], environment: Mapping[str
         where = PREFIX + "__".join(path).upper()
     else:
         return found
-    return Fault(found.what, where, None, found.expected, found.suggestion)
+    return replace(found, where=where, line=None)
 
 
 def _has(values: Any, path: Sequence[str]) -> bool:

@@ -31,6 +31,7 @@ class Fault:
         line: 1-based line in the user's file, if the fault stands in a file.
         expected: what would have been accepted.
         suggestion: what to do about it, as an imperative sentence.
+        rule: which rule it breaks, by a name for programs; empty if no rule has one.
     """
 
     what: str
@@ -38,6 +39,7 @@ class Fault:
     line: int | None = None
     expected: str = ""
     suggestion: str = ""
+    rule: str = ""
 
     def __str__(self) -> str:
         place = [f"line {self.line}"] if self.line is not None else []

@@ -41,6 +41,7 @@ def test_the_examples_are_valid_and_a_query_over_an_unknown_column_is_not(tmp_pa
             "where": "query",
             "line": QUERY_LINE,
             "suggestion": "Did you mean `user`?",
+            "rule": "invalid-query",
         }
     ]
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.analysis import Analysis, analyse, to_arrow
+from onceflow.pipeline.rules import Rule
 from tests.support.pipelines import (
     CLICKS,
     COUNT_PER_MINUTE,
@@ -40,6 +41,7 @@ def faults(analysed: Analyse) -> Callable[..., tuple[Fault, ...]]:
     def faults(query: str = COUNT_PER_MINUTE, **parts: str) -> tuple[Fault, ...]:
         with pytest.raises(ConfigError) as refused:
             analysed(query, **parts)
+        assert {fault.rule for fault in refused.value.faults} <= {*Rule}
         return refused.value.faults
 
     return faults

@@ -42,7 +42,26 @@ def test_programs_get_every_field_of_a_fault(cli: CliRunner) -> None:
         "where": "sources.clicks.latness",
         "line": 12,
         "suggestion": "Did you mean `lateness`?",
+        "rule": "unknown-key",
     }
+
+
+def test_reviewers_get_every_fault_at_its_line(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["validate", "bad.yaml", "--file-only", "-o", "sarif"])
+
+    (run,) = json.loads(done.stdout)["runs"]
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+    assert done.exit_code == 2
+    assert [result["ruleId"] for result in run["results"]] == ["wrong-value", "unknown-key"]
+    assert {place["artifactLocation"]["uri"] for place in places} == {"bad.yaml"}
+    assert places[1]["region"] == {"startLine": 12}
+
+
+def test_reviewers_get_no_result_of_a_good_file(cli: CliRunner) -> None:
+    done = cli.invoke(build_app(), ["validate", "good.yaml", "--file-only", "-o", "sarif"])
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["runs"][0]["results"] == []
 
 
 def test_files_are_told_in_the_order_in_which_they_were_given(cli: CliRunner) -> None:

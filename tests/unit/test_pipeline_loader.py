@@ -9,6 +9,7 @@ import pytest
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.rules import Rule
 from tests.support.pipelines import CLICKS, pipeline_text
 
 VALID = pipeline_text()
@@ -24,6 +25,7 @@ def faults(folder: Path, text: str) -> tuple[Fault, ...]:
     with pytest.raises(ConfigError) as refused:
         load(folder, text)
     assert refused.value.subject.endswith("pipeline.yaml")
+    assert {fault.rule for fault in refused.value.faults} <= {*Rule}
     return refused.value.faults
 
 

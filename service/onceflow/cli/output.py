@@ -21,10 +21,8 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-OutputOption = Annotated[
-    OutputFormat | None,
-    typer.Option("--format", "-o", help="Default: text on a terminal, JSON otherwise."),
-]
+FORMAT_HELP = "Default: text on a terminal, JSON otherwise."
+OutputOption = Annotated[OutputFormat | None, typer.Option("--format", "-o", help=FORMAT_HELP)]
 
 
 def chosen(output: OutputFormat | None) -> OutputFormat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +13,24 @@ import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, fault_fields, print_json
+from onceflow.cli.output import FORMAT_HELP, chosen, fault_fields, print_json
+from onceflow.cli.sarif import Finding, Level, sarif_log
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.rules import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from onceflow.pipeline.analysis import Analysis
     from onceflow.pipeline.loader import PipelineFile
+
+
+class VerdictFormat(StrEnum):
+    """What the command writes to its standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,11 @@ class Verdict:
             "warnings": [fault_fields(warning) for warning in self.warnings],
         }
 
+    def findings(self) -> Iterator[Finding]:
+        """As SARIF shows it: nothing, if nothing is to be said."""
+        yield from (Finding(self.path, Level.ERROR, fault) for fault in self.faults)
+        yield from (Finding(self.path, Level.WARNING, warning) for warning in self.warnings)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -68,7 +84,9 @@ def register(app: typer.Typer) -> None:
 
 def validate(
     files: Annotated[list[Path] | None, typer.Argument(help="Pipeline files.")] = None,
-    output: OutputOption = None,
+    output: Annotated[
+        VerdictFormat | None, typer.Option("--format", "-o", help=FORMAT_HELP)
+    ] = None,
     file_only: FileOnly = False,
     config: ConfigFile = None,
     schema: Annotated[
@@ -84,11 +102,7 @@ def validate(
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
     verdicts = list(_verdicts(files, file_only=file_only, config=config))
-    if chosen(output) is OutputFormat.JSON:
-        print_json([verdict.to_json() for verdict in verdicts])
-    else:
-        for verdict in verdicts:
-            _show(verdict)
+    _print(verdicts, output or VerdictFormat(chosen(None)))
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
 
@@ -103,7 +117,8 @@ def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) ->
         try:
             loaded[path] = load_pipeline(path)
         except ConfigError as error:
-            refused[path] = Verdict(path, error.faults or (Fault(str(error)),))
+            unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
+            refused[path] = Verdict(path, error.faults or (unreadable,))
     if file_only or not loaded or not has_spark():
         yield from (refused.get(path, Verdict(path)) for path in paths)
         return
@@ -118,8 +133,19 @@ def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
     try:
         analysis: Analysis = analyse(spark, file)
     except ConfigError as error:
-        return Verdict(file.path, error.faults or (Fault(str(error)),), is_analysed=True)
+        unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
+        return Verdict(file.path, error.faults or (unplaced,), is_analysed=True)
     return Verdict(file.path, warnings=analysis.warnings, is_analysed=True)
+
+
+def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
+    if output is VerdictFormat.JSON:
+        print_json([verdict.to_json() for verdict in verdicts])
+    elif output is VerdictFormat.SARIF:
+        print_json(sarif_log([finding for verdict in verdicts for finding in verdict.findings()]))
+    else:
+        for verdict in verdicts:
+            _show(verdict)
 
 
 def _show(verdict: Verdict) -> None:

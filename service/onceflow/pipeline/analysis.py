@@ -22,6 +22,7 @@ from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.output_rules import output_faults
 from onceflow.pipeline.plan import PlanFacts, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.query import assemble, declared_columns
+from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.source_rules import payload_names, source_faults, stand_in
 from onceflow.pipeline.spark_faults import fault_of, line_of
@@ -114,10 +115,11 @@ def _analysed(
         )
     except PySparkException as error:
         fault = fault_of(error, list(pipeline.sources))
-        placed = file.fault_at(fault, _transformation(file), line_of(error))
+        placed = file.fault_at(Rule.INVALID_QUERY, fault, _transformation(file), line_of(error))
         raise ConfigError("pipeline refused", subject=str(file.path), faults=(placed,)) from error
     except ConfigError as error:
-        placed_faults = [file.fault_at(fault, _transformation(file)) for fault in error.faults]
+        at = _transformation(file)
+        placed_faults = [file.fault_at(Rule.INVALID_QUERY, fault, at) for fault in error.faults]
         _refuse(file, placed_faults)
         raise
 
@@ -127,6 +129,7 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
     for name in file.pipeline.sources:
         if times_read[name] == 0:
             yield file.fault_at(
+                Rule.SOURCE_USE,
                 Fault(
                     f"the source `{name}` is not used",
                     suggestion="Use it in the query, or remove it.",
@@ -135,6 +138,7 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
             )
         if times_read[name] > 1:
             yield file.fault_at(
+                Rule.SOURCE_USE,
                 Fault(
                     f"the source `{name}` is read {times_read[name]} times",
                     expected="once: each reading has a position of its own",
@@ -144,6 +148,7 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
             )
     for leaf in facts.foreign:
         yield file.fault_at(
+            Rule.SOURCE_USE,
             Fault(
                 f"the query reads {leaf}, which may change before a replay",
                 expected=f"only the sources {', '.join(file.pipeline.sources)}",
@@ -156,6 +161,7 @@ def _replay_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
     """What makes a replay compute other rows for certain."""
     for name in facts.varying:
         yield file.fault_at(
+            Rule.NOT_REPEATABLE,
             Fault(
                 f"{name}() gives another result when a batch is replayed",
                 expected="functions that give the same result for the same rows",
@@ -165,6 +171,7 @@ def _replay_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
         )
     if facts.limits:
         yield file.fault_at(
+            Rule.NOT_REPEATABLE,
             Fault("which rows LIMIT takes depends on their order", expected="no LIMIT or OFFSET"),
             _transformation(file),
         )
@@ -182,7 +189,8 @@ def _streaming_faults(spark: SparkSession, file: PipelineFile, frame: DataFrame)
         checker.checkForStreaming(analysed_plan(frame), mode)
     except AnalysisException as error:
         fault = fault_of(error, list(file.pipeline.sources))
-        yield file.fault_at(_about_event_time(file, error, fault), _transformation(file))
+        told = _about_event_time(file, error, fault)
+        yield file.fault_at(Rule.NOT_STREAMABLE, told, _transformation(file))
 
 
 def _about_event_time(file: PipelineFile, error: PySparkException, fault: Fault) -> Fault:
@@ -210,6 +218,7 @@ def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
     at = _transformation(file)
     for name in facts.order_dependent:
         yield file.fault_at(
+            Rule.ORDER_DEPENDENT,
             Fault(
                 f"{name} depends on the order of rows, which differs between replays",
                 suggestion="A replay that differs halts the pipeline. Use min, max, or DECIMAL.",
@@ -218,11 +227,14 @@ def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
         )
     for name in facts.python_functions:
         yield file.fault_at(
-            Fault(f"whether {name}() gives the same result at every replay cannot be known"), at
+            Rule.UNKNOWN_FUNCTION,
+            Fault(f"whether {name}() gives the same result at every replay cannot be known"),
+            at,
         )
     timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
     if facts.is_stateful and timeless:
         yield file.fault_at(
+            Rule.UNBOUNDED_STATE,
             Fault(
                 f"state about rows of {', '.join(timeless)} is kept for ever",
                 suggestion="Give the source an `event_time`.",

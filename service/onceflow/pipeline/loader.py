@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.formats import Avro
 from onceflow.pipeline.keys import KeyIndex
 from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.values import FAULT_TYPE
 from onceflow.pipeline.yaml_text import Document, parse_yaml
 
@@ -31,6 +32,12 @@ _EXPECTED: Mapping[str, str] = {
 }
 """Error types of pydantic whose wording does not depend on the place; others are built below."""
 
+_RULES: Mapping[str, Rule] = {
+    "missing": Rule.MISSING_KEY,
+    "extra_forbidden": Rule.UNKNOWN_KEY,
+}
+"""Error types of pydantic that are no wrong value."""
+
 
 @dataclass(frozen=True)
 class PipelineFile:
@@ -46,16 +53,19 @@ class PipelineFile:
     pipeline: Pipeline
     document: Document
 
-    def fault_at(self, fault: Fault, path: Sequence[str | int], line_of_text: int = 1) -> Fault:
+    def fault_at(
+        self, rule: Rule, fault: Fault, path: Sequence[str | int], line_of_text: int = 1
+    ) -> Fault:
         """Put a fault in its place.
 
         Args:
+            rule: which one it breaks.
             fault: without a place.
             path: of the value at fault.
             line_of_text: which line of that value, if it is a longer text; from 1.
         """
         line = self.document.place(path).text_line + line_of_text - 1
-        return Fault(fault.what, _dotted(path), line, fault.expected, fault.suggestion)
+        return replace(fault, rule=rule, where=_dotted(path), line=line)
 
 
 def load_pipeline(path: Path) -> PipelineFile:
@@ -65,12 +75,13 @@ def load_pipeline(path: Path) -> PipelineFile:
         ConfigError: lists every fault.
     """
     document = parse_yaml(_read(path))
+    faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
     if document.data is None:
-        raise _refused(path, document.faults)
+        raise _refused(path, faults)
     if not isinstance(document.data, dict):
-        found = Fault("not a pipeline", line=1, expected="a mapping that begins with `apiVersion:`")
-        raise _refused(path, (*document.faults, found))
-    faults = [*document.faults]
+        expected = "a mapping that begins with `apiVersion:`"
+        found = Fault("not a pipeline", line=1, expected=expected, rule=Rule.WRONG_VALUE)
+        raise _refused(path, (*faults, found))
     try:
         pipeline = Pipeline.model_validate(document.data).located_in(path.resolve().parent)
     except ValidationError as error:
@@ -97,7 +108,8 @@ def validation_faults(
     for details in error.errors(include_url=False, include_input=False):
         loc = tuple(part for part in details["loc"] if part != "[key]")
         if _dotted(loc) not in already_told:
-            yield _as_fault(details, loc, document, keys)
+            rule = _RULES.get(details["type"], Rule.WRONG_VALUE)
+            yield replace(_as_fault(details, loc, document, keys), rule=rule)
 
 
 def _as_fault(
@@ -141,7 +153,8 @@ def _avro_faults(pipeline: Pipeline, document: Document) -> Iterator[Fault]:
             avro.read(pipeline.folder)
         except ConfigError as error:
             where = (*path, "schema_file")
-            yield Fault(str(error), _dotted(where), document.place(where).line)
+            line = document.place(where).line
+            yield Fault(str(error), _dotted(where), line, rule=Rule.WRONG_VALUE)
 
 
 def _read(path: Path) -> str:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from onceflow.errors import Fault
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source_rules import avro_fields, unknown_field
 from onceflow.pipeline.types import is_nested, sql_name
 
@@ -21,12 +22,12 @@ def output_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
     """Everything wrong between the columns of the result and the sink."""
     at_query = ("transform",) if file.pipeline.transform else ("query",)
     for fault in _name_faults(output):
-        yield file.fault_at(fault, at_query)
+        yield file.fault_at(Rule.RESULT_COLUMNS, fault, at_query)
     for option in ("key", "partition"):
         for fault in _routing_faults(file, output, option):
-            yield file.fault_at(fault, ("sink", "kafka", option))
+            yield file.fault_at(Rule.RESULT_COLUMNS, fault, ("sink", "kafka", option))
     for fault in _payload_faults(file, output):
-        yield file.fault_at(fault, ("sink", "format"))
+        yield file.fault_at(Rule.RESULT_COLUMNS, fault, ("sink", "format"))
 
 
 def _name_faults(output: StructType) -> Iterator[Fault]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -19,6 +20,7 @@ from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.plan import VIEW_OPTION
 from onceflow.pipeline.query import EVENT_TIME_COLUMN, declared_columns, is_column
+from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.spark_faults import fault_of
 from onceflow.pipeline.types import is_nested, sql_name
@@ -37,19 +39,17 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
         try:
             columns = declared_columns(source)
         except PySparkException as error:
-            yield file.fault_at(fault_of(error, ()), at_schema)
+            yield file.fault_at(Rule.SOURCE_COLUMNS, fault_of(error, ()), at_schema)
             continue
-        rules = (
+        for fault in chain(
             _name_faults(columns),
             _type_faults(columns),
             _meta_faults(columns),
             _format_faults(source, columns, file),
-        )
-        for rule in rules:
-            for fault in rule:
-                yield file.fault_at(fault, at_schema)
+        ):
+            yield file.fault_at(Rule.SOURCE_COLUMNS, fault, at_schema)
         for fault in _event_time_faults(spark, source, columns):
-            yield file.fault_at(fault, ("sources", name, "event_time"))
+            yield file.fault_at(Rule.EVENT_TIME, fault, ("sources", name, "event_time"))
 
 
 def payload_names(columns: StructType) -> list[str]:

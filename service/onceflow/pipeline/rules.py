@@ -1,0 +1,46 @@
+"""The rules that a pipeline file can break, under names for programs that do not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """What `Fault.rule` holds for a fault in a pipeline file."""
+
+    UNREADABLE_FILE = "unreadable-file"
+    MALFORMED_YAML = "malformed-yaml"
+    MISSING_KEY = "missing-key"
+    UNKNOWN_KEY = "unknown-key"
+    WRONG_VALUE = "wrong-value"
+    SOURCE_COLUMNS = "source-columns"
+    EVENT_TIME = "event-time"
+    INVALID_QUERY = "invalid-query"
+    SOURCE_USE = "source-use"
+    NOT_REPEATABLE = "not-repeatable"
+    NOT_STREAMABLE = "not-streamable"
+    RESULT_COLUMNS = "result-columns"
+    ORDER_DEPENDENT = "order-dependent"
+    UNKNOWN_FUNCTION = "unknown-function"
+    UNBOUNDED_STATE = "unbounded-state"
+
+
+SUMMARIES: Mapping[Rule, str] = {
+    Rule.UNREADABLE_FILE: "The file exists, can be read, and is UTF-8.",
+    Rule.MALFORMED_YAML: "The file is YAML without anchors, tags, repeated or empty keys.",
+    Rule.MISSING_KEY: "Every required key is there.",
+    Rule.UNKNOWN_KEY: "Every key is one that pipeline files have.",
+    Rule.WRONG_VALUE: "Every value is of its key's kind, and goes with the others.",
+    Rule.SOURCE_COLUMNS: "A source's columns can be had from its records.",
+    Rule.EVENT_TIME: "An event time is a TIMESTAMP of its source.",
+    Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
+    Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
+    Rule.NOT_REPEATABLE: "A batch that is replayed computes the same rows.",
+    Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
+    Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",
+    Rule.ORDER_DEPENDENT: "Results do not depend on the order of rows.",
+    Rule.UNKNOWN_FUNCTION: "Functions are known to give the same result at every replay.",
+    Rule.UNBOUNDED_STATE: "State is dropped once event time has passed it.",
+}
+"""What holds where the rule is kept, in one sentence."""
