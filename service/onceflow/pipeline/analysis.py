@@ -227,7 +227,7 @@ def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
         )
     for name in facts.python_functions:
         yield file.fault_at(
-            Rule.UNKNOWN_FUNCTION,
+            Rule.UNPROVEN_FUNCTION,
             Fault(f"whether {name}() gives the same result at every replay cannot be known"),
             at,
         )

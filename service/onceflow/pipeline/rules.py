@@ -22,7 +22,7 @@ class Rule(StrEnum):
     NOT_STREAMABLE = "not-streamable"
     RESULT_COLUMNS = "result-columns"
     ORDER_DEPENDENT = "order-dependent"
-    UNKNOWN_FUNCTION = "unknown-function"
+    UNPROVEN_FUNCTION = "unproven-function"
     UNBOUNDED_STATE = "unbounded-state"
 
 
@@ -40,7 +40,7 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
     Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",
     Rule.ORDER_DEPENDENT: "Results do not depend on the order of rows.",
-    Rule.UNKNOWN_FUNCTION: "Functions are known to give the same result at every replay.",
+    Rule.UNPROVEN_FUNCTION: "Functions are known to give the same result at every replay.",
     Rule.UNBOUNDED_STATE: "State is dropped once event time has passed it.",
 }
 """What holds where the rule is kept, in one sentence."""
