@@ -2,7 +2,7 @@
 
 A pipeline runs for some batches; then checkpoint or ledger are changed by hand, as a crash, a
 restored backup or a person would; then it starts again. Each ends in the right output or in a
-refusal that names what is wrong, with nothing written.
+refusal that names what is wrong, with nothing written. What crashes is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from onceflow.clock import SystemClock
+from onceflow.errors import CorruptionError, LineageError
+from onceflow.protocol.compare import Remedy
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
+from tests.support.here import Events, run_here
 from tests.support.history import read_ledger, read_topic
-from tests.support.service import Service, run_to_crash, run_to_end, started
+from tests.support.service import run_to_crash, started
 from tests.support.views_job import ViewsJob
 
 KAFKA_TIMEOUT_S = 55
@@ -40,18 +43,20 @@ class Started:
     job: ViewsJob
     file: Path
 
-    def again(self, name: str, *arguments: str) -> Service:
-        return run_to_end(self.job.folder / name, self.file, self.job.bootstrap_servers, *arguments)
+    def crash(self, point: str) -> None:
+        run_to_crash(self.job.folder / "crash", self.file, self.job.bootstrap_servers, point)
 
-    def refused(self, name: str, *arguments: str) -> str:
+    def again(self, remedy: Remedy | None = None, reason: str = "") -> Events:
+        """Start, and run to the end of the input."""
+        return run_here(self.file, self.job.bootstrap_servers, remedy=remedy, reason=reason)
+
+    def refused(self) -> str:
         """Start, expect a refusal, and that it wrote nothing."""
         before = self.snapshot()
-        folder = self.job.folder / name
-        with started(folder, self.file, self.job.bootstrap_servers, *arguments) as service:
-            code = service.wait()
-        assert code == REFUSED, f"exit code {code}\n{service.errors[-3000:]}"
+        with pytest.raises((LineageError, CorruptionError)) as caught:
+            self.again()
         assert self.snapshot() == before
-        return service.errors
+        return str(caught.value)
 
     def snapshot(self) -> tuple[int, int]:
         """Visible output records and committed heads."""
@@ -70,9 +75,9 @@ class Started:
         path.unlink()
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
-    def finish(self, name: str = "last", *arguments: str) -> None:
+    def finish(self) -> None:
         self.job.close_windows()
-        self.again(name, *arguments)
+        self.again()
         self.job.check()
 
 
@@ -94,7 +99,7 @@ def settled(
     made.create_input()
     made.produce(Random(1), records=2_000, seconds=300)
     started_job = Started(made, made.write_file())
-    started_job.again("first")
+    started_job.again()
     copy = folder / "copy"
     shutil.copytree(made.checkpoint, copy)
     return started_job, copy
@@ -108,10 +113,6 @@ def caught_up(settled: tuple[Started, Path]) -> Started:
     return started_job
 
 
-def crash(job: Started, point: str) -> None:
-    run_to_crash(job.job.folder / "crash", job.file, job.job.bootstrap_servers, point)
-
-
 def test_new_checkpoint_and_no_ledger_registers(job: Started) -> None:
     job.finish()
     first = read_ledger(job.job.bootstrap_servers, job.job.name)[0]
@@ -119,7 +120,7 @@ def test_new_checkpoint_and_no_ledger_registers(job: Started) -> None:
 
 
 def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> None:
-    crash(job, "before_commit:kill:3")
+    job.crash("before_commit:kill:3")
     planned = int(job.newest("offsets").name)
     assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["batch_id"] == planned - 1
     job.finish()
@@ -127,7 +128,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> 
 
 def test_a_start_does_not_wait_for_a_dead_drivers_transaction_to_time_out(job: Started) -> None:
     """ledger: head (dead driver, open) | the successor fences at once, not after 60 s"""
-    crash(job, "before_commit:kill:3")
+    job.crash("before_commit:kill:3")
     died_at = SystemClock().monotonic_s()
     folder = job.job.folder / "again"
     with started(folder, job.file, job.job.bootstrap_servers) as service:
@@ -138,58 +139,58 @@ def test_a_start_does_not_wait_for_a_dead_drivers_transaction_to_time_out(job: S
 
 
 def test_a_batch_that_kafka_has_and_spark_has_not_is_skipped(job: Started) -> None:
-    crash(job, "after_commit:kill:3")
-    service = job.again("again")
-    assert [b["is_skipped"] for b in service.of_kind("batch")][:2] == [True, False]
+    job.crash("after_commit:kill:3")
+    events = job.again()
+    assert [b["is_skipped"] for b in events.of_kind("batch")][:2] == [True, False]
     job.finish()
 
 
 def test_a_lost_entry_of_the_commit_log_replays_and_skips(job: Started) -> None:
-    job.again("first")
+    job.again()
     job.remove(job.newest("commits"))
-    service = job.again("again")
-    assert service.of_kind("batch")[0]["is_skipped"]
+    events = job.again()
+    assert events.of_kind("batch")[0]["is_skipped"]
     job.finish()
 
 
 def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -> None:
-    crash(job, "after_commit:kill:3")
+    job.crash("after_commit:kill:3")
     job.remove(job.newest("offsets"))
-    errors = job.refused("refused")
+    errors = job.refused()
     assert "offset log lost its newest entry" in errors
     assert "adopt" in errors
-    service = job.again("adopted", "--adopt", "--reason", "offsets lost in a test")
-    assert service.of_kind("batch")[0]["is_skipped"]
+    events = job.again(Remedy.ADOPT, "offsets lost in a test")
+    assert events.of_kind("batch")[0]["is_skipped"]
     job.finish()
 
 
 def test_a_zombies_plan_is_repaired_while_the_batch_is_not_done(job: Started) -> None:
-    crash(job, "after_commit:kill:3")
+    job.crash("after_commit:kill:3")
     _move_end(job.newest("offsets"), by=-7)
-    service = job.again("again")
-    assert service.of_kind("batch")[0]["is_skipped"]
+    events = job.again()
+    assert events.of_kind("batch")[0]["is_skipped"]
     job.finish()
 
 
 def test_a_zombies_plan_of_a_batch_that_is_done_halts(caught_up: Started) -> None:
     _move_end(caught_up.newest("offsets"), by=-7)
-    assert "two drivers raced" in caught_up.refused("raced")
+    assert "two drivers raced" in caught_up.refused()
 
 
 @pytest.mark.parametrize("point", ["before_begin:kill:1", "after_commit:kill:1"])
 def test_a_checkpoint_with_nothing_planned_registers_again(job: Started, point: str) -> None:
-    crash(job, point)
+    job.crash(point)
     assert not (job.job.checkpoint / "offsets").exists()
     job.finish()
 
 
 def test_a_deleted_checkpoint_is_refused_until_a_new_generation(job: Started) -> None:
-    job.again("first")
+    job.again()
     shutil.rmtree(job.job.checkpoint)
-    errors = job.refused("refused")
+    errors = job.refused()
     assert "under another checkpoint" in errors
     job.job.close_windows()
-    job.again("new", "--new-generation", "--reason", "checkpoint lost in a test")
+    job.again(Remedy.NEW_GENERATION, "checkpoint lost in a test")
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     assert [h["note"] for h in heads if h["note"]] == ["checkpoint lost in a test"]
     assert heads[-1]["generation"] == 2
@@ -200,38 +201,38 @@ def test_an_older_checkpoint_is_refused(caught_up: Started) -> None:
     for _ in range(2):
         caught_up.remove(caught_up.newest("commits"))
         caught_up.remove(caught_up.newest("offsets"))
-    assert "older than the output" in caught_up.refused("older")
+    assert "older than the output" in caught_up.refused()
 
 
 def test_the_checkpoint_of_another_query_is_refused(caught_up: Started) -> None:
     (caught_up.job.checkpoint / "metadata").write_text(json.dumps({"id": "another-query"}))
     (caught_up.job.checkpoint / ".metadata.crc").unlink(missing_ok=True)
-    errors = caught_up.refused("other")
+    errors = caught_up.refused()
     assert "another-query" in errors
     assert "belongs to another query" in errors
 
 
 def test_the_checkpoint_of_another_pipeline_is_refused(caught_up: Started) -> None:
     (caught_up.job.checkpoint / "onceflow.json").write_text(json.dumps({"pipeline": "orders"}))
-    assert "another pipeline" in caught_up.refused("pipeline")
+    assert "another pipeline" in caught_up.refused()
 
 
 def test_a_ledger_behind_the_checkpoint_halts(job: Started) -> None:
-    job.again("first")
+    job.again()
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     _publish_head(job.job, heads[-3])
-    assert "behind the checkpoint" in job.refused("behind")
+    assert "behind the checkpoint" in job.refused()
 
 
 def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
-    job.again("first")
+    job.again()
     _delete_topic(job.job, f"onceflow.ledger.{job.job.name}")
-    folder = job.job.folder / "refused"
-    with started(folder, job.file, job.job.bootstrap_servers) as service:
-        assert service.wait() == REFUSED
-    assert "ledger is lost" in service.errors
-    code = _command(job, "ledger", "rebuild", str(job.file), "--reason", "deleted in a test")
-    assert code == 0
+    # Not `refused`: there is no ledger that could stay as it is.
+    with pytest.raises(CorruptionError, match="ledger is lost"):
+        job.again()
+    assert _command(job, "run", str(job.file), "--until", "caught-up") == REFUSED
+    rebuild = ("ledger", "rebuild", str(job.file), "--reason", "deleted in a test")
+    assert _command(job, *rebuild) == 0
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     assert [h["note"] for h in heads] == ["deleted in a test"]
     job.finish()
