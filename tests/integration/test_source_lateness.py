@@ -22,8 +22,10 @@ from onceflow.contracts.source import MAX_RECORDS_OPTION, META_COLUMNS, SourceSp
 from onceflow.runtime.session import open_session
 from onceflow.runtime.source import SourceHandle, open_stream
 from tests.support.brokers import RunningBroker
-from tests.support.here import QUICK
+from tests.support.here import QUICK, run_here
+from tests.support.history import read_ledger
 from tests.support.kafka_origin import KafkaOrigin
+from tests.support.views_job import FIRST, View, ViewsJob
 
 BEGIN_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -113,3 +115,20 @@ def test_a_backlog_of_uneven_partitions_loses_nothing_to_lateness(
     else:
         lost = expected_counts(records) - found
         assert lost.total() > 0, "the naive plan loses nothing: this test proves nothing"
+
+
+def test_late_rows_are_counted_in_the_ledger(broker: RunningBroker, tmp_path: Path) -> None:
+    """In whichever batch of a run they are: the counters are found again in each new plan."""
+    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    file = job.write_file(batch=100)
+    job.produce(Random(1), records=100)
+    job.close_windows()
+    run_here(file, job.bootstrap_servers)
+    job.produce(Random(2), records=300)
+    job.send([View(f"/late/{number}", 1, FIRST) for number in range(3)])
+    job.produce(Random(3), records=100)
+    run_here(file, job.bootstrap_servers)
+    counts = [head["records"] for head in read_ledger(job.bootstrap_servers, job.name)]
+    assert sum(count["late"] for count in counts) == 3
+    assert sum(count["read"] for count in counts) == len(job.produced)

@@ -97,14 +97,15 @@ checkpoint: {self.checkpoint}
             )
             for i in range(records)
         ]
-        self._send(views)
+        self.send(views)
 
     def close_windows(self) -> None:
         """One view an hour later: every window before it is over."""
         last = max(v.at for v in self.produced)
-        self._send([View("/end", 0, last + timedelta(hours=1))])
+        self.send([View("/end", 0, last + timedelta(hours=1))])
 
-    def _send(self, views: Sequence[View]) -> None:
+    def send(self, views: Sequence[View]) -> None:
+        """Add views as they are."""
         producer = Producer({"bootstrap.servers": self.bootstrap_servers})
         for i, view in enumerate(views):
             producer.produce(self.input_topic, view.to_json(), partition=i % INPUT_PARTITIONS)

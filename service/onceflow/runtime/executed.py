@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,6 +20,7 @@ from onceflow.errors import require
 from onceflow.pipeline.plan import items_of
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
+_DROPPED = "numRowsDroppedByWatermark"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Execution:
         positions: source -> (start, end) that it read. A source that had nothing new is missing:
             Spark leaves it out of the plan.
         read: records that the sources delivered.
-        late: rows that stateful operators dropped behind the event watermark.
+        late: rows that stateful operators dropped behind the event watermark. Aggregations count
+            them after having put those of one key and task together.
     """
 
     event_watermark_ms: int
@@ -46,22 +49,43 @@ def observed(frame: DataFrame, source: str) -> DataFrame:
     return frame.observe(_observation_name(source), F.count(F.lit(1)))
 
 
-def read_execution(query: Any, source_names: Sequence[str]) -> Execution:
-    """Look at the last execution of a query.
+class ExecutionReader:
+    """Looks at the last execution of a query. One for each query: it remembers a plan's shape.
 
-    Observed metrics are exact and cost no further pass; late rows are counted by the stateful
-    operators themselves (`StateStoreWriter.numRowsDroppedByWatermark`).
+    Each look into the JVM is a round trip. Plans of a query have the same shape from batch to
+    batch, so stateful operators are asked for by the numbers that Spark gives a tree's nodes:
+    walking the whole plan took longer than the rest of `foreachBatch`.
     """
-    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
-    metadata = execution.offsetSeqMetadata()
-    metrics = execution.observedMetrics()
-    return Execution(
-        event_watermark_ms=metadata.batchWatermarkMs(),
-        batch_timestamp_ms=metadata.batchTimestampMs(),
-        positions=dict(_positions(execution.logical())),
-        read=sum(_count(metrics, name) for name in source_names),
-        late=_dropped_rows(execution.executedPlan()),
-    )
+
+    def __init__(self) -> None:
+        self._stateful: Mapping[int, str] | None = None
+        """Number in the physical plan -> kind of node."""
+
+    def read(self, query: Any, source_names: Sequence[str]) -> Execution:
+        """For use inside `foreachBatch`, after the action.
+
+        Observed metrics are exact and cost no further pass; late rows are counted by the stateful
+        operators themselves (`StateStoreWriter.numRowsDroppedByWatermark`).
+        """
+        execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
+        metadata = execution.offsetSeqMetadata()
+        metrics = execution.observedMetrics()
+        return Execution(
+            event_watermark_ms=metadata.batchWatermarkMs(),
+            batch_timestamp_ms=metadata.batchTimestampMs(),
+            positions=dict(_positions(execution.logical())),
+            read=sum(_count(metrics, name) for name in source_names),
+            late=self._dropped_rows(execution.executedPlan()),
+        )
+
+    def _dropped_rows(self, plan: Any) -> int:
+        if self._stateful is None:
+            self._stateful = _stateful_operators(plan)
+        nodes = {number: plan.apply(number) for number in self._stateful}
+        if any(node is None or _kind(node) != self._stateful[n] for n, node in nodes.items()):
+            self._stateful = _stateful_operators(plan)
+            nodes = {number: plan.apply(number) for number in self._stateful}
+        return sum(int(node.metrics().get(_DROPPED).get().value()) for node in nodes.values())
 
 
 def _observation_name(source: str) -> str:
@@ -74,16 +98,25 @@ def _count(metrics: Any, source: str) -> int:
     return int(row.get().getLong(0))
 
 
-def _positions(node: Any) -> Iterator[tuple[str, tuple[Position, Position]]]:
-    if node.getClass().getSimpleName() == _SCAN:
-        start = json.loads(node.startOffset().get().json())
-        end = json.loads(node.endOffset().get().json())
-        yield end["source"], (start["position"], end["position"])
-    for child in items_of(node.children()):
-        yield from _positions(child)
+def _positions(logical: Any) -> Iterator[tuple[str, tuple[Position, Position]]]:
+    for leaf in items_of(logical.collectLeaves()):
+        if _kind(leaf) == _SCAN:
+            start = json.loads(leaf.startOffset().get().json())
+            end = json.loads(leaf.endOffset().get().json())
+            yield end["source"], (start["position"], end["position"])
 
 
-def _dropped_rows(node: Any) -> int:
-    metric = node.metrics().get("numRowsDroppedByWatermark")
-    dropped = int(metric.get().value()) if metric.isDefined() else 0
-    return dropped + sum(_dropped_rows(child) for child in items_of(node.children()))
+def _stateful_operators(plan: Any) -> Mapping[int, str]:
+    found = {}
+    for number in count():
+        node = plan.apply(number)  # null beyond the last
+        if node is None:
+            break
+        if node.metrics().contains(_DROPPED):
+            found[number] = _kind(node)
+    return found
+
+
+def _kind(node: Any) -> str:
+    kind: str = node.getClass().getSimpleName()
+    return kind

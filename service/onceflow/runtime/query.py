@@ -16,7 +16,7 @@ from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
 from onceflow.runtime.batch import BatchRunner, DrainRequestedError
 from onceflow.runtime.checkpoint import Checkpoint
-from onceflow.runtime.executed import Execution, read_execution
+from onceflow.runtime.executed import Execution, ExecutionReader
 from onceflow.runtime.spark_errors import from_text
 
 WATCH_INTERVAL_S = 0.2
@@ -30,6 +30,7 @@ class QueryHandle:
 
     def __init__(self, source_names: Sequence[str]) -> None:
         self._source_names = source_names
+        self._reader = ExecutionReader()
         self._query: Any = None
         self._is_set = threading.Event()
 
@@ -44,7 +45,7 @@ class QueryHandle:
             self._is_set.wait(START_TIMEOUT_S),
             "Spark hands out a query that it started",
         )
-        return read_execution(self._query, self._source_names)
+        return self._reader.read(self._query, self._source_names)
 
 
 @dataclass(frozen=True)
