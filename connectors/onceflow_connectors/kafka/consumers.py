@@ -59,8 +59,12 @@ _PREFETCH: Mapping[str, Setting] = {
     "queued.min.messages": 50_000,
     "queued.max.messages.kbytes": 16_384,
     "fetch.message.max.bytes": 4 * 1024 * 1024,
-    # A fetch that waits at the end of one partition delays the first fetch of another by so much.
-    "fetch.wait.max.ms": 10,
+    # Brokers collect for so long before they answer, unless there is much. Planning a batch takes
+    # longer, so what was planned is here when it is to be read. Answers at once would be hundreds a
+    # second: 55 ms of processor time per batch of 400 records, instead of 7. Longer would delay the
+    # first fetch of another partition.
+    "fetch.wait.max.ms": 50,
+    "fetch.min.bytes": 1_000_000,
     "fetch.error.backoff.ms": 100,
 }
 """Tuning; the user's properties go before it."""
