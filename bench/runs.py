@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 
 from bench.engines import Engine, EngineRun, Job
 from bench.figures import (
@@ -64,7 +64,6 @@ class Laboratory:
     workload: Workload
     sizes: Sizes
     clock: Clock
-    _numbers: Iterator[int] = field(default_factory=count)
 
     def write_backlog(self) -> tuple[str, Oracle]:
         """Make the topic that every throughput run reads, and its answer."""
@@ -154,6 +153,6 @@ class Laboratory:
             )
 
     def _topic(self, name: str) -> str:
-        topic = f"{name}-{next(self._numbers)}"
+        topic = f"{name}-{uuid.uuid4().hex[:8]}"
         create_topic(self.bootstrap_servers, topic, self.workload.partitions)
         return topic

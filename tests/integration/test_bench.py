@@ -1,0 +1,38 @@
+"""The benchmark's own machinery, on sizes that measure nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.engines import ONCEFLOW
+from bench.runs import Laboratory, Sizes
+from bench.workload import Workload
+from onceflow.clock import SystemClock
+from tests.support.brokers import RunningBroker
+
+SIZES = Sizes(
+    backlog_records=40_000,
+    warm_up_share=0.25,
+    max_records_per_batch=10_000,
+    rate=100,
+    warm_up_s=1,
+    latency_s=5,
+    memory_s=0,
+)
+
+
+@pytest.fixture
+def laboratory(broker: RunningBroker) -> Laboratory:
+    return Laboratory(broker.bootstrap_servers, Workload(50, 2), SIZES, SystemClock())
+
+
+def test_a_backlog_is_measured_and_its_output_checked(laboratory: Laboratory) -> None:
+    found = laboratory.measure_throughput(ONCEFLOW, *laboratory.write_backlog())
+    assert found.records_per_s > 0
+    assert found.cpu_s_per_million > 0
+
+
+def test_every_record_of_a_paced_load_has_a_latency(laboratory: Laboratory) -> None:
+    found = laboratory.measure_latency(ONCEFLOW)
+    assert found.records == SIZES.rate * SIZES.latency_s
+    assert 0 < found.p50_ms <= found.p95_ms <= found.p99_ms
