@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.runtime.session import SessionSettings, open_session
+from onceflow.runtime.session import open_session
+from tests.support.here import QUICK
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """With the settings of a run, on two cores. Other tests of this process end theirs."""
-    settings = SessionSettings(master="local[2]", driver_memory="1g", shuffle_partitions=2)
-    session = open_session("tests", settings, checkpoint="")
+    session = open_session("tests", replace(QUICK, shuffle_partitions=2), checkpoint="")
     yield session
     session.stop()

@@ -15,8 +15,14 @@ from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.runtime.session import SessionSettings
+from tests.support.service import QUICK_JVM
 
-QUICK = SessionSettings(master="local[2]", driver_memory="1g", shuffle_partitions=1)
+QUICK = SessionSettings(
+    master="local[2]",
+    driver_memory="1g",
+    shuffle_partitions=1,
+    conf={"spark.driver.extraJavaOptions": QUICK_JVM},
+)
 """Enough for some thousand records, and fewer files than one partition per core."""
 
 

@@ -17,12 +17,12 @@ import psutil
 
 CRASH_POINT = "ONCEFLOW_CRASH_POINT"
 CRASH_PROOF = "ONCEFLOW_CRASH_PROOF"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Half the processor time of a short run, which is most of what tests wait for."""
 QUICK = {
     "ONCEFLOW_SPARK__MASTER": "local[2]",
     "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "1",
-    # Half the processor time of a start, which is most of what these tests wait for.
-    "ONCEFLOW_SPARK__CONF": '{"spark.driver.extraJavaOptions":'
-    ' "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}',
+    "ONCEFLOW_SPARK__CONF": json.dumps({"spark.driver.extraJavaOptions": QUICK_JVM}),
 }
 END_TIMEOUT_S = 150.0
 """Starting Spark takes seconds on an idle machine and half a minute on a loaded one."""
