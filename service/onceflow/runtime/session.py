@@ -15,6 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.runtime.local_files import use_quick_local_files
 from onceflow.runtime.spark_home import sharing_options, use_spark_home
 
 _STREAMING = "spark.sql.streaming"
@@ -123,7 +124,7 @@ def open_session(
     for key, value in _conf(settings, checkpoint, ours).items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise ConfigError(
             "Spark did not start",
@@ -132,6 +133,9 @@ def open_session(
             found=str(error).splitlines()[0],
             then="`onceflow doctor` checks this machine",
         ) from error
+    if settings.master.startswith("local"):
+        use_quick_local_files(session)
+    return session
 
 
 def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:

@@ -1,0 +1,76 @@
+"""Spark's files on a local disk, without a process for each of them.
+
+Where Hadoop's native library is missing, as in PySpark, its local file system sets the permissions
+of every file that it creates by running `chmod`, and of the file's checksum too: some ten processes
+in each batch. The class below does it by a call, and is otherwise Hadoop's own, checksums included.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from onceflow.errors import require
+from onceflow.pipeline.plan import jvm_of
+
+_CLASS = "onceflow.QuickLocalFileSystem"
+_SOURCE = """
+package onceflow;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+public class QuickLocalFileSystem extends LocalFileSystem {
+  public QuickLocalFileSystem() {
+    super(new QuickRaw());
+  }
+
+  public static class QuickRaw extends RawLocalFileSystem {
+    public void setPermission(Path path, FsPermission wanted) throws IOException {
+      if (wanted.getStickyBit()) {  // which Java has no name for
+        super.setPermission(path, wanted);
+        return;
+      }
+      String text = wanted.getUserAction().SYMBOL + wanted.getGroupAction().SYMBOL
+          + wanted.getOtherAction().SYMBOL;
+      Files.setPosixFilePermissions(pathToFile(path).toPath(),
+          PosixFilePermissions.fromString(text));
+    }
+  }
+}
+"""
+
+
+def use_quick_local_files(spark: SparkSession) -> None:
+    """Let this JVM use it for `file:`. Executors in other JVMs keep Hadoop's own.
+
+    Hadoop makes one instance for a scheme and hands it to everybody who asks, so it is enough that
+    one who asks brings the class: compiled by Janino, with which Spark compiles its plans.
+    """
+    jvm: Any = jvm_of(spark)
+    local, known = jvm.java.net.URI("file:///"), jvm.org.apache.hadoop.fs.FileSystem
+    configuration = jvm.org.apache.hadoop.conf.Configuration(
+        spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no public way
+    )
+    present = known.get(local, configuration)
+    if _class_of(present) == _CLASS:
+        return
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(_SOURCE)
+    configuration.setClassLoader(compiler.getClassLoader())
+    configuration.set("fs.file.impl", _CLASS)
+    present.close()  # which also makes Hadoop forget it
+    found = _class_of(known.get(local, configuration))
+    require(found == _CLASS, "Hadoop takes the file system that it is told", found=found)
+
+
+def _class_of(file_system: Any) -> str:
+    name: str = file_system.getClass().getName()
+    return name
