@@ -126,6 +126,7 @@ class EngineRun:
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._log = Path(job.folder) / "engine.log"
         self._process: subprocess.Popen[str] | None = None
+        self._drain: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         with self._log.open("w") as log:
@@ -146,13 +147,16 @@ class EngineRun:
         process = self._started()
         tree = _tree(process.pid)
         process.terminate()
-        threading.Thread(target=self._lines().read, daemon=True).start()
+        self.drain_lines()
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT_S)
         for left in tree:
             with suppress(psutil.NoSuchProcess):
                 left.kill()
         process.wait()
+        if self._drain is not None:
+            self._drain.join()
+        self._lines().close()
 
     @property
     def peak_rss_mb(self) -> float:
@@ -176,7 +180,9 @@ class EngineRun:
 
     def drain_lines(self) -> None:
         """Read what the engine reports and forget it, so that it never waits for a reader."""
-        threading.Thread(target=lambda: list(self._lines()), daemon=True).start()
+        if self._drain is None:
+            self._drain = threading.Thread(target=self._lines().read, daemon=True)
+            self._drain.start()
 
     def check(self, exit_code: int | None = None) -> None:
         """The engine runs, or has ended well.

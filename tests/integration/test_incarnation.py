@@ -140,16 +140,20 @@ def test_a_compacted_topic_refuses_a_record_without_key_and_the_record_is_named(
         scene.commit(scene.ledger_topic, head_record(0), OutputRecord(0, None, b"value"))
 
 
-def test_what_a_broker_refuses_shows_in_a_later_send_with_its_cause(scene: Scene) -> None:
-    incarnation = scene.begin(scene.lane)
-    send(scene, incarnation, record(Random(1).randbytes(50_000), 2))
+def test_what_a_broker_refuses_shows_in_a_later_send_with_its_cause(
+    broker: RunningBroker,
+) -> None:
+    # Innocent ones must not become a batch that is itself too large.
+    with on(broker.bootstrap_servers, {"batch.num.messages": "50"}) as scene:
+        incarnation = scene.begin(scene.lane)
+        send(scene, incarnation, record(Random(1).randbytes(50_000), 2))
 
-    def go_on() -> None:
-        while True:  # until the refusal has come back
-            send(scene, incarnation, *[record(b"innocent")] * POLL_INTERVAL)
+        def go_on() -> None:
+            while True:  # until the refusal has come back
+                send(scene, incarnation, *[record(b"innocent")] * POLL_INTERVAL)
 
-    with pytest.raises(RecordError, match=f"50003 bytes with key b'key' to {scene.output}-2"):
-        go_on()
+        with pytest.raises(RecordError, match=f"50003 bytes with key b'key' to {scene.output}-2"):
+            go_on()
 
 
 def test_offsets_below_zero_are_a_bug(scene: Scene) -> None:
