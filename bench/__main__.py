@@ -32,7 +32,7 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     records: Annotated[int, typer.Option(min=0, help="Backlog; 0 leaves it out.")] = 8_000_000,
     max_records_per_batch: Annotated[int, typer.Option(min=1, help="Of either engine.")] = 500_000,
     rate: Annotated[int, typer.Option(min=1, help="Records per second.")] = 1_000,
-    warm_up_s: Annotated[float, typer.Option(min=0, help="Before latency counts.")] = 30,
+    warm_up_s: Annotated[float, typer.Option(min=0, help="Before latency counts.")] = 120,
     latency_s: Annotated[float, typer.Option(min=0, help="That count; 0 leaves it out.")] = 60,
     memory_s: Annotated[float, typer.Option(min=0, help="0 leaves it out.")] = 600,
     keys: Annotated[int, typer.Option(min=1, help="Different keys.")] = 1_000,
