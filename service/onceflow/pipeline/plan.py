@@ -103,6 +103,12 @@ def items_of(seq: Any) -> list[Any]:
     return [seq.apply(i) for i in range(seq.size())]
 
 
+def kind_of(tree_node: Any) -> str:
+    """Name of the class of a node of any of Spark's trees."""
+    name: str = tree_node.getClass().getSimpleName()
+    return name.removesuffix("$")
+
+
 class _Walk:
     """One pass from the result down to the leaves, carrying the columns that matter so far."""
 
@@ -117,7 +123,7 @@ class _Walk:
 
     def visit(self, node: Any, needed: AbstractSet[int]) -> None:
         """Look at a node of whose output the columns `needed` matter."""
-        kind = _kind(node)
+        kind = kind_of(node)
         children = items_of(node.children())
         self.nodes.add(kind)
         if view := self._view_of_stand_in(children):
@@ -148,13 +154,13 @@ class _Walk:
 
     def _view_of_stand_in(self, children: list[Any]) -> str | None:
         """The view, if the only child is the leaf of its stand-in."""
-        if len(children) != 1 or _kind(children[0]) != "StreamingRelationV2":
+        if len(children) != 1 or kind_of(children[0]) != "StreamingRelationV2":
             return None
         view: str | None = children[0].extraOptions().get(VIEW_OPTION)
         return view
 
     def _look_at(self, expression: Any, *, is_sorted: bool) -> None:
-        kind = _kind(expression)
+        kind = kind_of(expression)
         children = items_of(expression.children())
         is_culprit = not expression.deterministic() and all(c.deterministic() for c in children)
         name = expression.name() if "PythonUDF" in kind else expression.prettyName().lower()
@@ -173,11 +179,6 @@ class _Walk:
 def _ids(attributes: Any) -> frozenset[int]:
     """Expression ids of a Scala sequence of attributes."""
     return frozenset(a.exprId().id() for a in items_of(attributes))
-
-
-def _kind(tree_node: Any) -> str:
-    name: str = tree_node.getClass().getSimpleName()
-    return name.removesuffix("$")
 
 
 def _unique(names: list[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from onceflow.contracts.source import Position
 from onceflow.errors import require
-from onceflow.pipeline.plan import items_of
+from onceflow.pipeline.plan import items_of, kind_of
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _DROPPED = "numRowsDroppedByWatermark"
@@ -82,7 +82,7 @@ class ExecutionReader:
         if self._stateful is None:
             self._stateful = _stateful_operators(plan)
         nodes = {number: plan.apply(number) for number in self._stateful}
-        if any(node is None or _kind(node) != self._stateful[n] for n, node in nodes.items()):
+        if any(node is None or kind_of(node) != self._stateful[n] for n, node in nodes.items()):
             self._stateful = _stateful_operators(plan)
             nodes = {number: plan.apply(number) for number in self._stateful}
         return sum(int(node.metrics().get(_DROPPED).get().value()) for node in nodes.values())
@@ -100,7 +100,7 @@ def _count(metrics: Any, source: str) -> int:
 
 def _positions(logical: Any) -> Iterator[tuple[str, tuple[Position, Position]]]:
     for leaf in items_of(logical.collectLeaves()):
-        if _kind(leaf) == _SCAN:
+        if kind_of(leaf) == _SCAN:
             start = json.loads(leaf.startOffset().get().json())
             end = json.loads(leaf.endOffset().get().json())
             yield end["source"], (start["position"], end["position"])
@@ -113,10 +113,5 @@ def _stateful_operators(plan: Any) -> Mapping[int, str]:
         if node is None:
             break
         if node.metrics().contains(_DROPPED):
-            found[number] = _kind(node)
+            found[number] = kind_of(node)
     return found
-
-
-def _kind(node: Any) -> str:
-    kind: str = node.getClass().getSimpleName()
-    return kind
