@@ -24,8 +24,8 @@ _POLL_EVERY = 1_000
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Create a topic and wait until it exists."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+    with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3}) as admin:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
 def write_backlog(bootstrap_servers: str, topic: str, workload: Workload, records: int) -> Oracle:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.clock import Deadline
 from onceflow.errors import DeadlineError, FencedError, LineageError, OutcomeUnknownError
@@ -26,6 +25,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.driver import PARTITIONS, QUERY_ID, Driver
 from tests.support.faulty import Faults
 from tests.support.history import read_ledger, read_topic
+from tests.support.topics import create_topic
 
 VALUES = [b'{"n":%d}' % n for n in range(40)]
 
@@ -37,8 +37,7 @@ class Stage:
         self.bootstrap_servers = bootstrap_servers
         self.name = name
         self._stack = stack
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        create_topic(bootstrap_servers, name, PARTITIONS)
 
     def driver(self, **settings: object) -> Driver:
         return self._stack.enter_context(

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
@@ -17,6 +16,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import QUICK, run_here
 from tests.support.history import read_topic
+from tests.support.topics import create_topic, delete_topic, find_topic
 from tests.support.views_job import ViewsJob
 
 NOBODY = "127.0.0.1:1"
@@ -88,7 +88,7 @@ def test_a_null_key(job: ViewsJob) -> None:
 
 
 def test_a_record_larger_than_the_topic_takes(job: ViewsJob) -> None:
-    _create(job, job.output_topic, 3, {"max.message.bytes": "2000"})
+    create_topic(job.bootstrap_servers, job.output_topic, 3, {"max.message.bytes": "2000"})
     file = edited(job, "count(*) AS views,", f"{INCOMPRESSIBLE} AS big, count(*) AS views,")
     job.close_windows()
     message = refused(job, RecordError, file)
@@ -99,7 +99,7 @@ def test_a_record_larger_than_the_topic_takes(job: ViewsJob) -> None:
 
 
 def test_an_output_topic_with_other_partitions_than_wanted(job: ViewsJob) -> None:
-    _create(job, job.output_topic, 2, {})
+    create_topic(job.bootstrap_servers, job.output_topic, 2, {})
     message = refused(job, ConfigError)
     assert job.output_topic in message
     assert "expected 3" in message
@@ -107,10 +107,8 @@ def test_an_output_topic_with_other_partitions_than_wanted(job: ViewsJob) -> Non
 
 def test_an_output_topic_with_fewer_partitions_than_recorded(job: ViewsJob) -> None:
     run_here(job.write_file(), job.bootstrap_servers)
-    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
-    admin.delete_topics([job.output_topic])[job.output_topic].result(30)
-    eventually(lambda: job.output_topic not in admin.list_topics(timeout=10).topics)
-    _create(job, job.output_topic, 2, {})
+    delete_topic(job.bootstrap_servers, job.output_topic)
+    create_topic(job.bootstrap_servers, job.output_topic, 2)
     message = refused(job, ConfigError, edited(job, "partitions: 3, ", ""))
     assert "expected 3, as recorded in the ledger" in message
 
@@ -169,15 +167,9 @@ def test_spark_settings_that_break_exactly_once(job: ViewsJob) -> None:
 
 
 def _visible(job: ViewsJob) -> int:
-    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
-    if job.output_topic not in admin.list_topics(timeout=20).topics:
+    if find_topic(job.bootstrap_servers, job.output_topic) is None:
         return 0
     return len(read_topic(job.bootstrap_servers, job.output_topic))
-
-
-def _create(job: ViewsJob, topic: str, partitions: int, config: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
 
 
 def _produce(job: ViewsJob, value: bytes) -> int:

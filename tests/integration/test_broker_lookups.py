@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer
 
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
@@ -17,6 +17,8 @@ from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
+from tests.support.threads import thread_ids
+from tests.support.topics import delete_before, delete_topic
 
 NOBODY = "127.0.0.1:1"
 SLACK_S = 3.0
@@ -64,6 +66,22 @@ def test_a_property_that_no_client_knows_is_a_matter_of_configuration() -> None:
         sink.broker.brokers(sink.within())
 
 
+def test_a_closed_client_is_gone_without_the_collector(broker: RunningBroker) -> None:
+    """The collector may run in the client's own thread, where its end would abort the process."""
+    sink = RealSink(broker.bootstrap_servers)
+    others = thread_ids()
+    gc.disable()
+    try:
+        # The error behind this answer keeps the client in a cycle of references.
+        assert sink.broker.topic("no-such-topic", sink.within()) is None
+        started = thread_ids() - others
+        assert started
+        sink.broker.close()
+        eventually(lambda: thread_ids() & started, lambda left: not left)
+    finally:
+        gc.enable()
+
+
 def test_a_connection_never_shows_its_properties() -> None:
     assert "hunter2" not in repr(Connection(NOBODY, {"sasl.password": "hunter2"}))
 
@@ -96,8 +114,7 @@ def test_a_topic_that_was_made_anew_has_another_id(
         return found.topic_id if found else ""
 
     first = topic_id()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics([scene.pipeline])[scene.pipeline].result()
+    delete_topic(broker.bootstrap_servers, scene.pipeline)
     eventually(lambda: sink.broker.topic(scene.pipeline, scene.within()) is None)
     assert first != topic_id() != ""
 
@@ -154,7 +171,7 @@ def test_deleted_records_move_the_log_start(
     scene: Scene, sink: RealSink, broker: RunningBroker
 ) -> None:
     scene.commit(scene.output, *[record(b"x")] * 9)
-    delete_before(broker, scene.output, 4)
+    delete_before(broker.bootstrap_servers, scene.output, 0, 4)
     eventually(lambda: sink.broker.offsets(scene.output, scene.within())[0] == (4, 10, 10))
 
 
@@ -212,7 +229,7 @@ def test_a_range_that_begins_before_what_is_left_is_corruption(
     scene: Scene, sink: RealSink, broker: RunningBroker
 ) -> None:
     scene.commit(scene.output, *[record(b"x")] * 9)
-    delete_before(broker, scene.output, 4)
+    delete_before(broker.bootstrap_servers, scene.output, 0, 4)
     read = sink.broker.read(scene.output, {0: (0, 9)}, scene.within())
     with pytest.raises(CorruptionError, match=f"{scene.output}-0"):
         next(read)
@@ -264,9 +281,3 @@ def test_publishing_to_nobody_ends_with_the_deadline() -> None:
     sink = RealSink(NOBODY)
     with pytest.raises(DeadlineError):
         sink.broker.publish("topic", [(None, b"x")], sink.within(1.0))
-
-
-def delete_before(broker: RunningBroker, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    place = TopicPartition(topic, 0, offset)
-    admin.delete_records([place])[place].result()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.clock import SystemClock
 from onceflow.devkit import dev_broker
@@ -24,6 +23,7 @@ from onceflow.devkit.supervisor import Spec
 from onceflow.errors import ConfigError
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
+from tests.support.topics import create_topic
 
 TIMEOUT_S = 30
 UNTIL_KILLED = """
@@ -34,11 +34,6 @@ with EmbeddedCluster() as cluster:
     print(broker.address, broker.log.parent.parent, flush=True)
     signal.pause()
 """
-
-
-def create(bootstrap_servers: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(TIMEOUT_S)
 
 
 def write(bootstrap_servers: str, topic: str, value: bytes) -> Producer:
@@ -80,7 +75,7 @@ def test_the_broker_hides_aborted_records_and_shows_committed_ones(
 ) -> None:
     """The one property that no imitation of Kafka has."""
     name = topic("records")
-    create(broker.bootstrap_servers, name)
+    create_topic(broker.bootstrap_servers, name)
 
     write(broker.bootstrap_servers, name, b"aborted").abort_transaction(TIMEOUT_S)
     write(broker.bootstrap_servers, name, b"committed").commit_transaction(TIMEOUT_S)
@@ -150,7 +145,7 @@ def test_a_killed_broker_comes_back_with_what_was_acknowledged(
     three_brokers: EmbeddedCluster, topic: Callable[[str], str]
 ) -> None:
     name = topic("records")
-    create(three_brokers.bootstrap_servers, name)
+    create_topic(three_brokers.bootstrap_servers, name)
     write(three_brokers.bootstrap_servers, name, b"kept").commit_transaction(TIMEOUT_S)
     victim = three_brokers.brokers[0]
 
@@ -192,7 +187,7 @@ def test_the_development_broker_stays_until_it_is_stopped_and_keeps_its_data() -
         assert dev_broker.running() == first
         with pytest.raises(ConfigError, match="already running"):
             dev_broker.start_detached(1, clock)
-        create(first.bootstrap_servers, "kept")
+        create_topic(first.bootstrap_servers, "kept")
         write(first.bootstrap_servers, "kept", b"data").commit_transaction(TIMEOUT_S)
 
         assert dev_broker.stop_detached(clock) == first

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here
 from tests.support.history import read_topic
+from tests.support.topics import create_topic
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
@@ -57,8 +57,7 @@ def _rename_topics(file: Path, topics: list[str], suffix: str) -> None:
 
 
 def _produce(bootstrap_servers: str, topic: str, data: Path) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, INPUT_PARTITIONS, 1)])[topic].result(30)
+    create_topic(bootstrap_servers, topic, INPUT_PARTITIONS)
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number, line in enumerate(data.read_text().splitlines()):
         producer.produce(topic, line, partition=number % INPUT_PARTITIONS)

@@ -13,11 +13,11 @@ from pathlib import Path
 import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here
 from tests.support.history import Written, read_topic
+from tests.support.topics import create_topic
 
 AVRO_SCHEMA = {
     "type": "record",
@@ -84,8 +84,7 @@ class Topics:
         return f"{self.name}-out"
 
     def produce(self, values: Sequence[bytes | None]) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        admin.create_topics([NewTopic(self.source, 2, 1)])[self.source].result(30)
+        create_topic(self.bootstrap_servers, self.source, 2)
         producer = Producer({"bootstrap.servers": self.bootstrap_servers})
         for number, value in enumerate(values):
             producer.produce(self.source, value, partition=number % 2)

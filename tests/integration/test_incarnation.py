@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -26,6 +25,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import Scene, head, head_record, record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
+from tests.support.threads import thread_ids
 
 SLACK_S = 3.0
 """How much longer than its budget a call may take on a busy machine."""
@@ -237,17 +237,14 @@ def test_discarding_waits_for_nobody(own_scene: Scene, own_broker: EmbeddedBroke
 
 
 def test_a_discarded_client_is_gone(scene: Scene) -> None:
-    def threads() -> set[str]:
-        return {entry.name for entry in Path("/proc/self/task").iterdir()}
-
     assert scene.output
     # Clients of other tests may still be ending their own.
-    others = threads()
+    others = thread_ids()
     incarnation = scene.leave_open(scene.output, record(b"x"))
-    started = threads() - others
+    started = thread_ids() - others
     assert started
     incarnation.discard()
-    eventually(lambda: threads() & started, lambda left: not left)
+    eventually(lambda: thread_ids() & started, lambda left: not left)
 
 
 def test_a_ledger_read_keeps_to_its_deadline(own_scene: Scene, own_broker: EmbeddedBroker) -> None:

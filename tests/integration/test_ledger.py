@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from onceflow.contracts.connector import TopicSpec
 from onceflow.devkit.broker import EmbeddedCluster
@@ -17,6 +16,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import LEDGER_PARTITIONS, Scene, head, head_record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
+from tests.support.topics import find_topic
 
 COMPACTING = {
     "cleanup.policy": "compact",
@@ -118,6 +118,6 @@ def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: Embedded
 
 
 def leader_of(sink: RealSink, topic: str, partition: int) -> int:
-    """As a plain client sees it."""
-    client = AdminClient({"bootstrap.servers": sink.connection.bootstrap_servers})
-    return int(client.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+    found = find_topic(sink.connection.bootstrap_servers, topic)
+    assert found is not None
+    return int(found.partitions[partition].leader)

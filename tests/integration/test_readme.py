@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.brokers import RunningBroker
 from tests.support.documents import ROOT, CodeBlock, Document
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
 from tests.support.groups import group_offsets
+from tests.support.topics import create_topic
 
 README = [*Document(ROOT / "README.md").blocks()]
 BLOCKS = [block for block in README if "broker" in block.marks]
@@ -37,8 +37,7 @@ END_TIMEOUT_S = 30
 def output(broker: RunningBroker, topic: Callable[[str], str]) -> str:
     """An output topic that does not hold anything yet."""
     name = topic("p").lower().replace("_", "-")[-60:].strip("-")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    create_topic(broker.bootstrap_servers, name, PARTITIONS)
     return name
 
 

@@ -17,7 +17,6 @@ from random import Random
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from onceflow.clock import SystemClock
 from onceflow.errors import CorruptionError, LineageError
@@ -28,6 +27,7 @@ from tests.support.eventually import eventually
 from tests.support.here import Events, run_here
 from tests.support.history import read_ledger, read_topic
 from tests.support.service import run_to_crash, started
+from tests.support.topics import delete_topic
 from tests.support.views_job import ViewsJob
 
 KAFKA_TIMEOUT_S = 55
@@ -226,7 +226,7 @@ def test_a_ledger_behind_the_checkpoint_halts(job: Started) -> None:
 
 def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
     job.again()
-    _delete_topic(job.job, f"onceflow.ledger.{job.job.name}")
+    delete_topic(job.job.bootstrap_servers, f"onceflow.ledger.{job.job.name}")
     # Not `refused`: there is no ledger that could stay as it is.
     with pytest.raises(CorruptionError, match="ledger is lost"):
         job.again()
@@ -259,12 +259,6 @@ def _publish_head(job: ViewsJob, head: dict[str, object]) -> None:
     value = json.dumps(head, sort_keys=True, separators=(",", ":"))
     producer.produce(f"onceflow.ledger.{job.name}", value, key=b"head", partition=1)
     assert producer.flush(30) == 0
-
-
-def _delete_topic(job: ViewsJob, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": job.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(30)
-    eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
 
 
 def _command(job: Started, *arguments: str) -> int:

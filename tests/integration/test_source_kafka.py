@@ -34,6 +34,7 @@ from onceflow_connectors.kafka.source import KafkaSource
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.kafka_origin import KafkaOrigin
+from tests.support.topics import delete_topic
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
@@ -134,8 +135,7 @@ def test_a_topic_that_disappears_is_corruption(origin: KafkaOrigin) -> None:
     origin.append(0, records("a", 3))
     reader = source(origin)
     end = reader.latest_position(reader.initial_position(), None)
-    origin.admin.delete_topics([origin.topic])[origin.topic].result()
-    eventually(lambda: origin.partitions() == 0)
+    delete_topic(origin.bootstrap_servers, origin.topic)
     for planner in (reader, source(origin)):
         with pytest.raises(CorruptionError, match=origin.topic):
             planner.latest_position(end, None)

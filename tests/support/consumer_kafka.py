@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.admin import KafkaAdminClient, MemberToRemove
 from kafka.structs import OffsetAndMetadata
 
@@ -19,7 +18,7 @@ from onceflow_connectors.consumer import kafka_python as kafka_python_flavour
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES
 from tests.support.consumer_steps import Written
-from tests.support.eventually import eventually
+from tests.support.topics import create_topic, delete_before, recreate_topic
 
 ANSWER_TIMEOUT_S = 30
 NOBODY = "127.0.0.1:1"
@@ -62,7 +61,6 @@ class RealConsumerKafka:
             "bootstrap.servers": bootstrap_servers,
             "log_level": 2,
         }
-        self._admin = AdminClient(self._connection)
 
     def consumer(
         self,
@@ -85,11 +83,10 @@ class RealConsumerKafka:
         return self._flavour.consumer(address, group="group", topics=["any"])
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        self._create(topic, partitions)
+        create_topic(self.bootstrap_servers, topic, partitions)
 
     def recreate_topic(self, topic: str, partitions: int) -> None:
-        self._admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
-        eventually(lambda: self._create(topic, partitions))
+        recreate_topic(self.bootstrap_servers, topic, partitions)
 
     def write(self, topic: str, records: Sequence[Written]) -> None:
         producer = Producer(self._connection)
@@ -103,8 +100,7 @@ class RealConsumerKafka:
         producer.abort_transaction(ANSWER_TIMEOUT_S)
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        place = TopicPartition(topic, partition, offset)
-        self._admin.delete_records([place])[place].result(ANSWER_TIMEOUT_S)
+        delete_before(self.bootstrap_servers, topic, partition, offset)
 
     def commit_by_another(self, group: str, position: Position) -> None:
         offset = TopicPartition(position.topic, position.partition, position.offset, position.state)
@@ -138,16 +134,6 @@ class RealConsumerKafka:
             )
         finally:
             admin.close()
-
-    def _create(self, topic: str, partitions: int) -> bool:
-        """False while a topic of that name is still being deleted."""
-        try:
-            self._admin.create_topics([NewTopic(topic, partitions)])[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise
-        return True
 
     def _plain_consumer(self, group: str) -> Consumer:
         return Consumer({**self._connection, "group.id": group})

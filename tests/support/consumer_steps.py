@@ -143,7 +143,7 @@ def settle(*consumers: FilteringConsumer, partitions: int) -> list[Record]:
         return (consumer.assignment() for consumer in consumers)
 
     while sum(map(len, held())) != partitions or not all(held()):
-        deadline.check("the group did not settle")
+        deadline.check("the group did not settle", subject=f"held: {[*map(list, held())]}")
         polled = [consumer.poll(0.1) for consumer in consumers]
         came += [record for record in polled if record is not None]
     return came

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
-    NewTopic,
     ResourceType,
 )
 
@@ -23,6 +21,13 @@ from onceflow.contracts.source import SourceSpec
 from onceflow.devkit.conformance_origin import Feature, Record
 from onceflow_connectors.kafka.source import KafkaSource
 from tests.support.eventually import eventually
+from tests.support.topics import (
+    administration,
+    create_topic,
+    delete_before,
+    delete_topic,
+    find_topic,
+)
 
 VALUE = pa.schema([("value", pa.binary())])
 PARTITIONS = 2
@@ -39,12 +44,8 @@ class KafkaOrigin:
     features: frozenset[Feature] = frozenset(Feature)
     options: Mapping[str, object] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-
     def create(self) -> None:
-        wanted = NewTopic(self.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
-        self.admin.create_topics([wanted])[self.topic].result()
+        create_topic(self.bootstrap_servers, self.topic, PARTITIONS, {"retention.ms": "-1"})
         eventually(lambda: self.partitions() == PARTITIONS)
 
     def source(self) -> KafkaSource:
@@ -76,30 +77,31 @@ class KafkaOrigin:
         self._alter(ConfigResource(ResourceType.TOPIC, self.topic), COMPACTING)
         # The cleaner never touches the newest segment, and a new one begins with a record only.
         self.begin(0, [(b"roll", b"roll")]).abort()
-        for node in self.admin.describe_cluster().result().nodes:
+        with administration(self.bootstrap_servers) as admin:
+            nodes = admin.describe_cluster().result().nodes
+        for node in nodes:
             # By default it looks every 15 seconds.
             broker = ConfigResource(ResourceType.BROKER, str(node.id))
             self._alter(broker, {"log.cleaner.backoff.ms": "200"})
         eventually(lambda: self._keys(0), until=lambda keys: len(keys) == len(set(keys)))
 
     def delete_before(self, partition: int, offset: int) -> None:
-        place = TopicPartition(self.topic, partition, offset)
-        self.admin.delete_records([place])[place].result()
+        delete_before(self.bootstrap_servers, self.topic, partition, offset)
 
     def recreate(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result()
-        eventually(lambda: self.partitions() == 0)
+        delete_topic(self.bootstrap_servers, self.topic)
         self.create()
 
     def add_partition(self) -> int:
         before = self.partitions()
         wanted = NewPartitions(self.topic, before + 1)
-        self.admin.create_partitions([wanted])[self.topic].result()
+        with administration(self.bootstrap_servers) as admin:
+            admin.create_partitions([wanted])[self.topic].result()
         eventually(lambda: self.partitions() == before + 1)
         return before
 
     def partitions(self) -> int:
-        found = self.admin.list_topics(timeout=10).topics.get(self.topic)
+        found = find_topic(self.bootstrap_servers, self.topic)
         return len(found.partitions) if found else 0
 
     def _alter(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
@@ -107,7 +109,8 @@ class KafkaOrigin:
             resource.add_incremental_config(
                 ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             )
-        self.admin.incremental_alter_configs([resource])[resource].result()
+        with administration(self.bootstrap_servers) as admin:
+            admin.incremental_alter_configs([resource])[resource].result()
 
     def _keys(self, partition: int) -> list[bytes | None]:
         """Of everything that is still in the log, committed or not."""

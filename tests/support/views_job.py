@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import checkers
 from tests.support.history import read_ledger, read_topic
+from tests.support.topics import create_topic
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -82,9 +82,7 @@ checkpoint: {self.checkpoint}
         return path
 
     def create_input(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        topic = NewTopic(self.input_topic, INPUT_PARTITIONS, 1)
-        admin.create_topics([topic])[self.input_topic].result(30)
+        create_topic(self.bootstrap_servers, self.input_topic, INPUT_PARTITIONS)
 
     def produce(self, dice: Random, records: int = RECORDS, seconds: int = SECONDS) -> None:
         """Add views after those that are there, in time order up to the lateness."""

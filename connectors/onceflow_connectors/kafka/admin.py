@@ -159,7 +159,12 @@ class Administration:
 
     def close(self) -> None:
         """Let go of the connection. Safe to call twice."""
-        self._client = None
+        client, self._client = self._client, None
+        if client is not None:
+            # Not left to Python's cycle collector, which may run in the client's own thread: there
+            # librdkafka aborts the process (confluent-kafka-python, pull request 2131).
+            with client:
+                pass
 
     def _trouble_text(self) -> str:
         self._open().poll(0)

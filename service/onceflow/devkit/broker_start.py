@@ -135,17 +135,16 @@ def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Dead
 def answers(address: str, brokers: int) -> bool:
     """Whether the broker at an address answers within a moment, and knows that many live ones."""
     # A new client each time: once it has an answer it turns to any broker that it has learnt of.
-    admin = AdminClient(
-        {
-            "bootstrap.servers": address,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-            # Refused connections are what we expect to see for the first second.
-            "log_level": 0,
-        }
-    )
+    settings: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": address,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 100,
+        # Refused connections are what we expect to see for the first second.
+        "log_level": 0,
+    }
     try:
-        return len(admin.list_topics(timeout=PROBE_TIMEOUT_S).brokers) >= brokers
+        with AdminClient(settings) as admin:
+            return len(admin.list_topics(timeout=PROBE_TIMEOUT_S).brokers) >= brokers
     except KafkaException:
         return False
 

@@ -49,8 +49,8 @@ class RunResult:
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Create a topic and wait for the answer."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PRODUCE_TIMEOUT_S)
+    with AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET}) as admin:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PRODUCE_TIMEOUT_S)
 
 
 def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes]) -> int:

@@ -1,0 +1,73 @@
+"""What tests do to topics of a real Kafka without the product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
+
+from tests.support.eventually import eventually
+
+ANSWER_TIMEOUT_S = 30
+
+
+def administration(bootstrap_servers: str) -> AbstractContextManager[AdminClient]:
+    """A client that ends with its block, and is quiet about a broker that is gone.
+
+    One that is left to Python's collector may be ended by a thread of its own, and aborts.
+    """
+    client: AbstractContextManager[AdminClient] = AdminClient(
+        {"bootstrap.servers": bootstrap_servers, "log_level": 2}
+    )
+    return client
+
+
+def create_topic(
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """With one replica; fails if it exists."""
+    wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    with administration(bootstrap_servers) as admin:
+        admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
+
+
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
+    """Returns when it is gone."""
+    with administration(bootstrap_servers) as admin:
+        admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
+    eventually(lambda: find_topic(bootstrap_servers, topic) is None)
+
+
+def recreate_topic(bootstrap_servers: str, topic: str, partitions: int = 1) -> None:
+    """Delete it and create it anew, under another topic id."""
+    delete_topic(bootstrap_servers, topic)
+    eventually(lambda: _creates(bootstrap_servers, topic, partitions))
+
+
+def find_topic(bootstrap_servers: str, topic: str) -> TopicMetadata | None:
+    """As a plain client sees it; None if it does not exist."""
+    with administration(bootstrap_servers) as admin:
+        return admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics.get(topic)
+
+
+def delete_before(bootstrap_servers: str, topic: str, partition: int, offset: int) -> None:
+    """Move the log start, as retention would."""
+    place = TopicPartition(topic, partition, offset)
+    with administration(bootstrap_servers) as admin:
+        admin.delete_records([place])[place].result(ANSWER_TIMEOUT_S)
+
+
+def _creates(bootstrap_servers: str, topic: str, partitions: int) -> bool:
+    """False while a topic of that name is still being deleted."""
+    try:
+        create_topic(bootstrap_servers, topic, partitions)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise
+    return True
