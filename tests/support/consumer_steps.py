@@ -134,8 +134,16 @@ def enter(consumer: FilteringConsumer) -> None:
         pytest.fail("it should have been refused")
 
 
-def settle(*consumers: FilteringConsumer, partitions: int) -> list[Record]:
-    """Poll until all partitions are held and every member has one; returns what came."""
+def settle(
+    *consumers: FilteringConsumer, partitions: int, polls_s: Sequence[float] = (0.1, 0.1)
+) -> list[Record]:
+    """Poll until all partitions are held and every member has one; returns what came.
+
+    Args:
+        consumers: the members.
+        partitions: of all topics.
+        polls_s: how long each of them is polled at a time.
+    """
     deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
     came = []
 
@@ -144,7 +152,7 @@ def settle(*consumers: FilteringConsumer, partitions: int) -> list[Record]:
 
     while sum(map(len, held())) != partitions or not all(held()):
         deadline.check("the group did not settle", subject=f"held: {[*map(list, held())]}")
-        polled = [consumer.poll(0.1) for consumer in consumers]
+        polled = [one.poll(poll_s) for one, poll_s in zip(consumers, polls_s, strict=True)]
         came += [record for record in polled if record is not None]
     return came
 

@@ -394,6 +394,14 @@ class ConsumerContract:
                 assert one.counters.discarded == other.counters.discarded == 0
         assert sorted(values(early + late)) == [f"{p}/{s}" for p in range(4) for s in (1, 2, 3)]
 
+    def test_members_settle_although_one_of_them_hardly_polls(
+        self, kafka: ConsumerKafka, name: str
+    ) -> None:
+        """Nearly every answer to it comes between two of its polls."""
+        kafka.create_topic(name, 2)
+        with kafka.consumer([name], name) as idle, kafka.consumer([name], name) as busy:
+            assert settle(idle, busy, partitions=2, polls_s=(0.001, 0.2)) == []
+
     def test_a_partition_that_stays_over_a_rebalance_repeats_nothing(
         self, kafka: ConsumerKafka, name: str
     ) -> None:

@@ -96,6 +96,28 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-pytho
         self.events.append((_Event.ASSIGNED, [(p[0], p[1]) for p in assigned]))
 
 
+class _Join:
+    """A request to join the group, which looks unanswered until its answer is taken.
+
+    kafka-python (3.0.12) asks anew when the answer came between two polls. That rebalances the
+    group, whose other members then ask anew: members that do more than poll may never settle.
+    """
+
+    is_done = False
+
+    def __init__(self, request: Any) -> None:
+        self.add_callback = request.add_callback
+        self.add_errback = request.add_errback
+
+
+def _keep_answer(consumer: KafkaConsumer) -> None:
+    """See `_Join`. Changes nothing in a version that keeps it elsewhere."""
+    coordinator: Any = getattr(consumer, "_coordinator", None)
+    request = getattr(coordinator, "_join_task", None)
+    if request is not None and not isinstance(request, _Join):
+        coordinator._join_task = _Join(request)  # noqa: SLF001  no public way
+
+
 class KafkaPythonClient:
     """Implements `client.Client` with kafka-python.
 
@@ -128,9 +150,11 @@ class KafkaPythonClient:
     def poll(self, timeout_s: float) -> Iterable[Record]:
         """See `client.Client`. At most `max_poll_records` (500)."""
         polled = {}
+        consumer = self._running()
+        _keep_answer(consumer)
         try:
             with _mapping("reading failed", self._subscription.group):
-                polled = self._running().poll(timeout_ms=int(timeout_s * 1000))
+                polled = consumer.poll(timeout_ms=int(timeout_s * 1000))
         except (RetriableError, AbortableError):
             pass  # the client goes on by itself
         if self._settle():
