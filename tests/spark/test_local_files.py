@@ -38,6 +38,14 @@ def test_a_second_session_of_a_process_keeps_them(spark: SparkSession, files: An
     assert again.hashCode() == files.hashCode()
 
 
+def test_defaults_of_yarn_and_mapreduce_are_dropped(spark: SparkSession) -> None:
+    """Each stateful operator of each batch broadcasts what is there."""
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    assert configuration.get("yarn.resourcemanager.hostname") is None
+    assert configuration.get("mapreduce.map.memory.mb") is None
+    assert configuration.get("hadoop.tmp.dir") is not None
+
+
 @pytest.mark.parametrize("permissions", ["640", "755", "1777"])
 def test_permissions_are_set(
     permissions: str, spark: SparkSession, files: Any, tmp_path: Path

@@ -135,16 +135,17 @@ def enter(consumer: FilteringConsumer) -> None:
 
 
 def settle(
-    *consumers: FilteringConsumer, partitions: int, polls_s: Sequence[float] = (0.1, 0.1)
+    *consumers: FilteringConsumer, partitions: int, polls_s: Sequence[float] = ()
 ) -> list[Record]:
     """Poll until all partitions are held and every member has one; returns what came.
 
     Args:
         consumers: the members.
         partitions: of all topics.
-        polls_s: how long each of them is polled at a time.
+        polls_s: how long each of them is polled at a time; 0.1 s if not given.
     """
     deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
+    times_s = polls_s or [0.1] * len(consumers)
     came = []
 
     def held() -> Iterator[Sequence[Partition]]:
@@ -152,7 +153,7 @@ def settle(
 
     while sum(map(len, held())) != partitions or not all(held()):
         deadline.check("the group did not settle", subject=f"held: {[*map(list, held())]}")
-        polled = [one.poll(poll_s) for one, poll_s in zip(consumers, polls_s, strict=True)]
+        polled = [one.poll(poll_s) for one, poll_s in zip(consumers, times_s, strict=True)]
         came += [record for record in polled if record is not None]
     return came
 

@@ -1,8 +1,11 @@
-"""Spark's files on a local disk, without a process for each of them.
+"""Spark's files on a local disk, without what Hadoop does for each of them.
 
 Where Hadoop's native library is missing, as in PySpark, its local file system sets the permissions
 of every file that it creates by running `chmod`, and of the file's checksum too: some ten processes
 in each batch. The class below does it by a call, and is otherwise Hadoop's own, checksums included.
+
+Every stateful operator of every batch broadcasts Hadoop's configuration, two thirds of which are
+defaults of YARN and MapReduce. Nobody reads them here, so they are dropped.
 """
 
 from __future__ import annotations
@@ -21,6 +24,11 @@ package onceflow;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
@@ -29,6 +37,21 @@ import org.apache.hadoop.fs.permission.FsPermission;
 public class QuickLocalFileSystem extends LocalFileSystem {
   public QuickLocalFileSystem() {
     super(new QuickRaw());
+  }
+
+  public void dropForeignDefaults(Configuration configuration) {
+    List foreign = new ArrayList();
+    for (Iterator entries = configuration.iterator(); entries.hasNext();) {
+      String name = (String) ((Map.Entry) entries.next()).getKey();
+      String[] sources = configuration.getPropertySources(name);
+      String source = sources == null ? "" : sources[sources.length - 1];
+      if (source.equals("yarn-default.xml") || source.equals("mapred-default.xml")) {
+        foreign.add(name);
+      }
+    }
+    for (int i = 0; i < foreign.size(); i++) {
+      configuration.unset((String) foreign.get(i));
+    }
   }
 
   public static class QuickRaw extends RawLocalFileSystem {
@@ -55,20 +78,26 @@ def use_quick_local_files(spark: SparkSession) -> None:
     """
     jvm: Any = jvm_of(spark)
     local, known = jvm.java.net.URI("file:///"), jvm.org.apache.hadoop.fs.FileSystem
-    configuration = jvm.org.apache.hadoop.conf.Configuration(
-        spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no public way
-    )
-    present = known.get(local, configuration)
-    if _class_of(present) == _CLASS:
-        return
+    shared = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no public way
+    present = known.get(local, shared)
+    if _class_of(present) != _CLASS:
+        present = _replaced(jvm, shared, present)
+    present.dropForeignDefaults(shared)
+
+
+def _replaced(jvm: Any, shared: Any, present: Any) -> Any:
+    local, known = jvm.java.net.URI("file:///"), jvm.org.apache.hadoop.fs.FileSystem
+    configuration = jvm.org.apache.hadoop.conf.Configuration(shared)
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(_SOURCE)
     configuration.setClassLoader(compiler.getClassLoader())
     configuration.set("fs.file.impl", _CLASS)
     present.close()  # which also makes Hadoop forget it
-    found = _class_of(known.get(local, configuration))
+    quick = known.get(local, configuration)
+    found = _class_of(quick)
     require(found == _CLASS, "Hadoop takes the file system that it is told", found=found)
+    return quick
 
 
 def _class_of(file_system: Any) -> str:

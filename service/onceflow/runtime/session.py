@@ -39,6 +39,13 @@ _FIXED: Mapping[str, str] = {
     "spark.sql.streaming.metricsEnabled": "false",
 }
 
+_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000"
+)
+"""Ten times the JVM's own: planning code, called some hundred times a batch, is not worth its
+second compiler for an hour; what runs for each record passes these in the first batch."""
+
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("true", "two attempts of one task would run at once"),
     f"{_STREAMING}.asyncProgressTrackingEnabled": (
@@ -149,6 +156,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         _JAVA_OPTIONS: " ".join(
             [
                 f"-Dlog4j2.configurationFile={_LOGGING}",
+                _COMPILER,
                 java_options,
                 settings.conf.get(_JAVA_OPTIONS, ""),
             ]
