@@ -17,7 +17,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
-from tests.support.threads import thread_ids
+from tests.support.threads import client_threads
 from tests.support.topics import delete_before, delete_topic
 
 NOBODY = "127.0.0.1:1"
@@ -69,15 +69,15 @@ def test_a_property_that_no_client_knows_is_a_matter_of_configuration() -> None:
 def test_a_closed_client_is_gone_without_the_collector(broker: RunningBroker) -> None:
     """The collector may run in the client's own thread, where its end would abort the process."""
     sink = RealSink(broker.bootstrap_servers)
-    others = thread_ids()
+    others = client_threads()
     gc.disable()
     try:
         # The error behind this answer keeps the client in a cycle of references.
         assert sink.broker.topic("no-such-topic", sink.within()) is None
-        started = thread_ids() - others
+        started = client_threads() - others
         assert started
         sink.broker.close()
-        eventually(lambda: thread_ids() & started, lambda left: not left)
+        eventually(lambda: client_threads() & started, lambda left: not left)
     finally:
         gc.enable()
 

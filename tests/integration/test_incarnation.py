@@ -25,7 +25,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import Scene, head, head_record, record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
-from tests.support.threads import thread_ids
+from tests.support.threads import client_threads
 
 SLACK_S = 3.0
 """How much longer than its budget a call may take on a busy machine."""
@@ -239,12 +239,12 @@ def test_discarding_waits_for_nobody(own_scene: Scene, own_broker: EmbeddedBroke
 def test_a_discarded_client_is_gone(scene: Scene) -> None:
     assert scene.output
     # Clients of other tests may still be ending their own.
-    others = thread_ids()
+    others = client_threads()
     incarnation = scene.leave_open(scene.output, record(b"x"))
-    started = thread_ids() - others
+    started = client_threads() - others
     assert started
     incarnation.discard()
-    eventually(lambda: thread_ids() & started, lambda left: not left)
+    eventually(lambda: client_threads() & started, lambda left: not left)
 
 
 def test_a_ledger_read_keeps_to_its_deadline(own_scene: Scene, own_broker: EmbeddedBroker) -> None:
