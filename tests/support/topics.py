@@ -30,8 +30,8 @@ def create_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> None:
-    """With one replica; fails if it exists."""
-    wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    """With as many replicas as the brokers give by default; fails if it exists."""
+    wanted = NewTopic(topic, partitions, config=dict(config or {}))
     with administration(bootstrap_servers) as admin:
         admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
 
