@@ -74,30 +74,32 @@ def use_quick_local_files(spark: SparkSession) -> None:
     """Let this JVM use it for `file:`. Executors in other JVMs keep Hadoop's own.
 
     Hadoop makes one instance for a scheme and hands it to everybody who asks, so it is enough that
-    one who asks brings the class: compiled by Janino, with which Spark compiles its plans.
+    one who asks brings the class.
     """
     jvm: Any = jvm_of(spark)
-    local, known = jvm.java.net.URI("file:///"), jvm.org.apache.hadoop.fs.FileSystem
     shared = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no public way
-    present = known.get(local, shared)
+    present = _local_files(jvm, shared)
     if _class_of(present) != _CLASS:
-        present = _replaced(jvm, shared, present)
+        present.close()  # which also makes Hadoop forget it
+        present = _local_files(jvm, _bringing_ours(jvm, shared))
+        found = _class_of(present)
+        require(found == _CLASS, "Hadoop takes the file system that it is told", found=found)
     present.dropForeignDefaults(shared)
 
 
-def _replaced(jvm: Any, shared: Any, present: Any) -> Any:
-    local, known = jvm.java.net.URI("file:///"), jvm.org.apache.hadoop.fs.FileSystem
-    configuration = jvm.org.apache.hadoop.conf.Configuration(shared)
+def _bringing_ours(jvm: Any, shared: Any) -> Any:
+    """A configuration with our class, compiled by Janino, with which Spark compiles its plans."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(_SOURCE)
+    configuration = jvm.org.apache.hadoop.conf.Configuration(shared)
     configuration.setClassLoader(compiler.getClassLoader())
     configuration.set("fs.file.impl", _CLASS)
-    present.close()  # which also makes Hadoop forget it
-    quick = known.get(local, configuration)
-    found = _class_of(quick)
-    require(found == _CLASS, "Hadoop takes the file system that it is told", found=found)
-    return quick
+    return configuration
+
+
+def _local_files(jvm: Any, configuration: Any) -> Any:
+    return jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("file:///"), configuration)
 
 
 def _class_of(file_system: Any) -> str:
