@@ -34,6 +34,8 @@ def create_topic(
     wanted = NewTopic(topic, partitions, config=dict(config or {}))
     with administration(bootstrap_servers) as admin:
         admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
+        # The controller answers before the brokers know of it.
+        eventually(lambda: topic in admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
 
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:
