@@ -70,7 +70,7 @@ class Pipeline(Block):
         alias="trigger",
         json_schema_extra=_without_default,
         description="Shortest time from the start of one batch to the next. Left out: 300 ms, which"
-        " spares half the processor time of as soon as possible (0 ms) at much the same latency.",
+        " spares half the processor time of as soon as possible (0 ms).",
     )
     checkpoint: Location | None = Field(
         default=None,
