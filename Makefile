@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
-# Test processes side by side, each with a broker of its own.
-WORKERS ?= 2
+# Test processes side by side, each with a broker of its own. More than cores: tests also wait.
+WORKERS ?= 3
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
 

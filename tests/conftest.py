@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -34,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The workers of one run inherit its seed.
     seed = os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)))
     config.stash[SEED] = int(seed)
+    # A shell starts background jobs deaf to it, and so would be every process that a test drains.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
