@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
-from onceflow.clock import SystemClock
+from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
+from onceflow_connectors.kafka.admin import MIN_PATIENCE_S, Administration
 from onceflow_connectors.kafka.broker import NO_ANSWER_S
 from tests.support.brokers import RunningBroker
+from tests.support.clock import ManualClock
 from tests.support.contract_sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
@@ -80,6 +83,25 @@ def test_a_closed_client_is_gone_without_the_collector(broker: RunningBroker) ->
         eventually(lambda: client_threads() & started, lambda left: not left)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("budget_s", [0.0, 0.01, 1.2, 3.7])
+def test_no_request_is_made_in_a_hurry(budget_s: float) -> None:
+    """A request whose time is up at once corrupts the memory of the process."""
+    clock = ManualClock()
+    given: list[float] = []
+
+    def nobody_answers(_: AdminClient, timeout_s: float) -> None:
+        given.append(timeout_s)
+        clock.sleep(timeout_s)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    administration = Administration(Connection(NOBODY))
+    with pytest.raises(DeadlineError):
+        administration.ask("no answer", "t", nobody_answers, Deadline.after(clock, budget_s))
+    administration.close()
+    assert min(given) >= MIN_PATIENCE_S
+    assert clock.monotonic_s() <= max(budget_s, MIN_PATIENCE_S)
 
 
 def test_a_connection_never_shows_its_properties() -> None:

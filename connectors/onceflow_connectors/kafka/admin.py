@@ -39,6 +39,9 @@ from onceflow_connectors.kafka.properties import admin_config
 FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 8.0
 """For the first request, which may go to a leader that has just died; doubled for each next one,
 because a slow broker must be able to answer at last."""
+MIN_PATIENCE_S = 0.5
+"""No request is given less. librdkafka looks for partitions' leaders in the calling thread; when the
+time is up before that has ended, its own thread frees what the caller still writes to."""
 RETRY_PAUSE_S = 0.05
 """Between two requests of which the first failed at once."""
 
@@ -84,7 +87,7 @@ class Administration:
             what: what fails if it fails, in one clause.
             subject: on which topic, group or address.
             request: makes the request with a time-out in seconds and returns its answer.
-            deadline: for all tries.
+            deadline: for all tries. The first one may exceed it by MIN_PATIENCE_S.
 
         Raises:
             DeadlineError: no answer in time.
@@ -93,12 +96,12 @@ class Administration:
         patience_s = FIRST_PATIENCE_S
         while True:
             try:
-                return request(self._open(), deadline.at_most_s(patience_s))
+                return request(self._open(), max(MIN_PATIENCE_S, deadline.at_most_s(patience_s)))
             except CLIENT_ERRORS as raised:
                 error = kafka_error(raised)
             if not is_passing(error):
                 raise failure(error, Operation.ADMINISTER, what, subject=subject)
-            if deadline.is_over:
+            if deadline.remaining_s() < MIN_PATIENCE_S:
                 raise DeadlineError(
                     what,
                     subject=subject,
