@@ -35,7 +35,7 @@ from onceflow.protocol.takeover import Claimant
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
-from onceflow.runtime.executed import observed
+from onceflow.runtime.executed import ExecutionReader, observed
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.output import OutputFormat, to_record_columns
 from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
@@ -311,7 +311,7 @@ class Application:
         committer: Committer,
     ) -> None:
         pipeline, options = self._pipeline, self._options
-        handle = QueryHandle([*pipeline.sources])
+        handle = QueryHandle(ExecutionReader(frame.sparkSession, [*pipeline.sources]))
         settings = BatchSettings(
             pipeline=pipeline.name,
             query_id=head.batch.query_id,

@@ -40,8 +40,8 @@ FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 8.0
 """For the first request, which may go to a leader that has just died; doubled for each next one,
 because a slow broker must be able to answer at last."""
 MIN_PATIENCE_S = 0.5
-"""No request is given less. librdkafka looks for partitions' leaders in the calling thread; when the
-time is up before that has ended, its own thread frees what the caller still writes to."""
+"""No request is given less. librdkafka looks for partitions' leaders in the calling thread; when
+the time is up before that has ended, its own thread frees what the caller still writes to."""
 RETRY_PAUSE_S = 0.05
 """Between two requests of which the first failed at once."""
 

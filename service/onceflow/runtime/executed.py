@@ -7,20 +7,82 @@ planned the batch from it, and `head` must tell what was read, not what was to b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import Position
 from onceflow.errors import require
-from onceflow.pipeline.plan import items_of, kind_of
+from onceflow.pipeline.plan import jvm_of
+from onceflow.runtime.java_code import load_classes, new_instance
 
-_SCAN = "StreamingDataSourceV2ScanRelation"
-_DROPPED = "numRowsDroppedByWatermark"
+_OBSERVED = "onceflow."
+"""Before the name of a source: what Spark calls its count of records."""
+_SOURCE = r"""
+package onceflow;
+
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
+import org.apache.spark.util.AccumulatorV2;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.Iterator;
+
+public class ExecutionReader {
+  /** Facts as JSON; offsets are JSON already. */
+  public String read(IncrementalExecution execution, String observed) {
+    return "{\"event_watermark_ms\":" + execution.offsetSeqMetadata().batchWatermarkMs()
+        + ",\"batch_timestamp_ms\":" + execution.offsetSeqMetadata().batchTimestampMs()
+        + ",\"offsets\":[" + offsets(execution.logical())
+        + "],\"read\":[" + counts(execution, observed)
+        + "],\"late\":" + late(execution.executedPlan()) + "}";
+  }
+
+  private String offsets(LogicalPlan plan) {
+    StringBuilder found = new StringBuilder();
+    for (Iterator leaves = plan.collectLeaves().iterator(); leaves.hasNext();) {
+      Object leaf = leaves.next();
+      if (leaf instanceof StreamingDataSourceV2ScanRelation) {
+        StreamingDataSourceV2ScanRelation scan = (StreamingDataSourceV2ScanRelation) leaf;
+        String range = "[" + json(scan.startOffset()) + "," + json(scan.endOffset()) + "]";
+        found.append(found.length() == 0 ? "" : ",").append(range);
+      }
+    }
+    return found.toString();
+  }
+
+  private String json(Option offset) {
+    return ((Offset) offset.get()).json();
+  }
+
+  private String counts(IncrementalExecution execution, String observed) {
+    StringBuilder found = new StringBuilder();
+    for (Iterator metrics = execution.observedMetrics().iterator(); metrics.hasNext();) {
+      Tuple2 metric = (Tuple2) metrics.next();
+      if (((String) metric._1()).startsWith(observed)) {
+        found.append(found.length() == 0 ? "" : ",").append(((Row) metric._2()).getLong(0));
+      }
+    }
+    return found.toString();
+  }
+
+  private long late(SparkPlan plan) {
+    Option dropped = plan.metrics().get("numRowsDroppedByWatermark");
+    long sum = dropped.isDefined() ? (Long) ((AccumulatorV2) dropped.get()).value() : 0L;
+    for (Iterator children = plan.children().iterator(); children.hasNext();) {
+      sum += late((SparkPlan) children.next());
+    }
+    return sum;
+  }
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -46,72 +108,46 @@ class Execution:
 
 def observed(frame: DataFrame, source: str) -> DataFrame:
     """Count the records of a source as they are read."""
-    return frame.observe(_observation_name(source), F.count(F.lit(1)))
+    return frame.observe(_OBSERVED + source, F.count(F.lit(1)))
 
 
 class ExecutionReader:
-    """Looks at the last execution of a query. One for each query: it remembers a plan's shape.
+    """Looks at the last execution of a query.
 
-    Each look into the JVM is a round trip. Plans of a query have the same shape from batch to
-    batch, so stateful operators are asked for by the numbers that Spark gives a tree's nodes:
-    walking the whole plan took longer than the rest of `foreachBatch`.
+    A plan has dozens of nodes, and each look at one from Python is two round trips, so the looking
+    is done by Java code: one round trip, of well under a millisecond.
+
+    Args:
+        spark: session of the query.
+        source_names: of the sources that the query reads.
     """
 
-    def __init__(self) -> None:
-        self._stateful: Mapping[int, str] | None = None
-        """Number in the physical plan -> kind of node."""
+    def __init__(self, spark: SparkSession, source_names: Sequence[str]) -> None:
+        jvm = jvm_of(spark)
+        self._source_count = len(source_names)
+        self._reader = new_instance(jvm, load_classes(jvm, _SOURCE), "onceflow.ExecutionReader")
 
-    def read(self, query: Any, source_names: Sequence[str]) -> Execution:
+    def read(self, query: StreamingQuery) -> Execution:
         """For use inside `foreachBatch`, after the action.
 
         Observed metrics are exact and cost no further pass; late rows are counted by the stateful
         operators themselves (`StateStoreWriter.numRowsDroppedByWatermark`).
         """
         execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
-        metadata = execution.offsetSeqMetadata()
-        metrics = execution.observedMetrics()
-        return Execution(
-            event_watermark_ms=metadata.batchWatermarkMs(),
-            batch_timestamp_ms=metadata.batchTimestampMs(),
-            positions=dict(_positions(execution.logical())),
-            read=sum(_count(metrics, name) for name in source_names),
-            late=self._dropped_rows(execution.executedPlan()),
+        found = json.loads(self._reader.read(execution, _OBSERVED))
+        counts = found["read"]
+        require(
+            len(counts) == self._source_count,
+            "every source is observed",
+            found=f"{len(counts)} of {self._source_count}",
         )
-
-    def _dropped_rows(self, plan: Any) -> int:
-        if self._stateful is None:
-            self._stateful = _stateful_operators(plan)
-        nodes = {number: plan.apply(number) for number in self._stateful}
-        if any(node is None or kind_of(node) != self._stateful[n] for n, node in nodes.items()):
-            self._stateful = _stateful_operators(plan)
-            nodes = {number: plan.apply(number) for number in self._stateful}
-        return sum(int(node.metrics().get(_DROPPED).get().value()) for node in nodes.values())
-
-
-def _observation_name(source: str) -> str:
-    return f"onceflow.{source}"
-
-
-def _count(metrics: Any, source: str) -> int:
-    row = metrics.get(_observation_name(source))
-    require(row.isDefined(), "every source is observed", subject=source)
-    return int(row.get().getLong(0))
-
-
-def _positions(logical: Any) -> Iterator[tuple[str, tuple[Position, Position]]]:
-    for leaf in items_of(logical.collectLeaves()):
-        if kind_of(leaf) == _SCAN:
-            start = json.loads(leaf.startOffset().get().json())
-            end = json.loads(leaf.endOffset().get().json())
-            yield end["source"], (start["position"], end["position"])
-
-
-def _stateful_operators(plan: Any) -> Mapping[int, str]:
-    found = {}
-    for number in count():
-        node = plan.apply(number)  # null beyond the last
-        if node is None:
-            break
-        if node.metrics().contains(_DROPPED):
-            found[number] = kind_of(node)
-    return found
+        return Execution(
+            event_watermark_ms=found["event_watermark_ms"],
+            batch_timestamp_ms=found["batch_timestamp_ms"],
+            positions={
+                end["source"]: (start["position"], end["position"])
+                for start, end in found["offsets"]
+            },
+            read=sum(counts),
+            late=found["late"],
+        )

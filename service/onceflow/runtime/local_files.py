@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from onceflow.errors import require
 from onceflow.pipeline.plan import jvm_of
+from onceflow.runtime.java_code import load_classes
 
 _CLASS = "onceflow.QuickLocalFileSystem"
 _SOURCE = """
@@ -88,12 +89,9 @@ def use_quick_local_files(spark: SparkSession) -> None:
 
 
 def _bringing_ours(jvm: Any, shared: Any) -> Any:
-    """A configuration with our class, compiled by Janino, with which Spark compiles its plans."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_SOURCE)
+    """A configuration that finds our class."""
     configuration = jvm.org.apache.hadoop.conf.Configuration(shared)
-    configuration.setClassLoader(compiler.getClassLoader())
+    configuration.setClassLoader(load_classes(jvm, _SOURCE))
     configuration.set("fs.file.impl", _CLASS)
     return configuration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +28,9 @@ START_TIMEOUT_S = 60.0
 class QueryHandle:
     """The query, for code that Spark calls before `start()` has returned it."""
 
-    def __init__(self, source_names: Sequence[str]) -> None:
-        self._source_names = source_names
-        self._reader = ExecutionReader()
-        self._query: Any = None
+    def __init__(self, reader: ExecutionReader) -> None:
+        self._reader = reader
+        self._query: StreamingQuery | None = None
         self._is_set = threading.Event()
 
     def set(self, query: StreamingQuery) -> None:
@@ -45,7 +44,8 @@ class QueryHandle:
             self._is_set.wait(START_TIMEOUT_S),
             "Spark hands out a query that it started",
         )
-        return self._reader.read(self._query, self._source_names)
+        assert self._query is not None  # noqa: S101  for the type checker only
+        return self._reader.read(self._query)
 
 
 @dataclass(frozen=True)
