@@ -35,6 +35,11 @@ _FIXED: Mapping[str, str] = {
     # The driver's Python is the workers' Python; a unix socket saves 35 ms of delayed ACK.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
+    # Kept for it even so: a thousand of each, which takes minutes of small batches to collect.
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "1",
+    "spark.sql.ui.retainedExecutions": "1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
 }
