@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.engines import ONCEFLOW, SPARK, Engine
+from bench.engines import EAGER, ONCEFLOW, SPARK, Engine
 from bench.report import Report, describe_machine, to_markdown
 from bench.runs import Laboratory, Sizes
 from bench.show import draw_picture, show_chart, show_table
@@ -64,20 +64,22 @@ def steps(
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """What there is to do, in order: the engines take turns, and turns at being the first."""
     sizes = report.sizes
-    pairs = [
-        (ONCEFLOW, SPARK) if number % 2 == 0 else (SPARK, ONCEFLOW) for number in range(rounds)
-    ]
-    turns = [engine for pair in pairs for engine in pair]
     if sizes.backlog_records:
         backlog = laboratory.write_backlog()
-        for engine in turns:
+        for engine in in_turns((ONCEFLOW, SPARK), rounds):
             step = partial(add_throughput, report, engine, laboratory, backlog)
             yield f"throughput of {engine.name}", step
     if sizes.latency_s:
-        for engine in turns:
+        for engine in in_turns((ONCEFLOW, EAGER, SPARK), rounds):
             yield f"latency of {engine.name}", partial(add_latency, report, engine, laboratory)
     if sizes.memory_s:
         yield f"memory of {ONCEFLOW.name}", partial(add_memory, report, laboratory)
+
+
+def in_turns(engines: Sequence[Engine], rounds: int) -> Iterator[Engine]:
+    """Forwards and backwards, so that none is always the first."""
+    for number in range(rounds):
+        yield from engines if number % 2 == 0 else reversed(engines)
 
 
 def add_throughput(

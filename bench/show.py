@@ -12,11 +12,11 @@ from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 
-from bench.engines import ONCEFLOW, SPARK
+from bench.engines import EAGER, ONCEFLOW, SPARK
 from bench.report import Report, sections, verdict
 
 ENGINES = (ONCEFLOW.name, SPARK.name)
-COLOURS = {ONCEFLOW.name: "#1b7f79", SPARK.name: "#c8553d"}
+COLOURS = {ONCEFLOW.name: "#1b7f79", EAGER.name: "#3a6ea5", SPARK.name: "#c8553d"}
 BAR_COLUMNS = 50
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

@@ -34,29 +34,44 @@ def report() -> Report:
     }
     found.latency = {
         "onceflow": [Latency(250, 300, 400, 0.5, 800, 100)],
+        "onceflow-eager": [Latency(230, 250, 310, 1.0, 800, 100)],
         "spark": [Latency(180, 250, 300, 1.2, 800, 100)],
     }
     found.memory = Memory([(1.0, 700.0), (2.0, 800.0)], 700.0, 800.0)
     return found
 
 
-def verdicts() -> dict[str, bool | None]:
-    return {row.label: row.is_reached for _, rows in sections(report()) for row in rows}
+def verdicts() -> list[dict[str, bool | None]]:
+    return [{row.label: row.is_reached for row in rows} for _, rows in sections(report())]
 
 
-def test_goals_are_judged_by_ratio_and_by_our_own_figure() -> None:
-    assert verdicts() == {
-        "records/s": True,
-        "CPU s per million records": True,
-        "peak memory, MB": None,
-        "latency p50, ms": False,  # 1.39 of the other's, though below 300
-        "latency p95, ms": None,
-        "latency p99, ms": False,
-        "cores used": True,
-        "early in the run, MB": None,
-        "late in the run, MB": None,
-        "late by early": False,
-    }
+def test_goals_are_judged_by_ratio_or_by_our_own_figure() -> None:
+    assert verdicts() == [
+        {
+            "records/s": True,
+            "CPU s per million records": True,
+            "peak memory, MB": None,
+        },
+        {
+            "latency p50, ms": False,  # 1.28 of the other's
+            "latency p95, ms": None,
+            "latency p99, ms": True,  # 1.03
+            "cores used": None,
+            "peak memory, MB": None,
+        },
+        {
+            "latency p50, ms": True,  # below 300, whatever the other's is
+            "latency p95, ms": None,
+            "latency p99, ms": None,
+            "cores used": True,
+            "peak memory, MB": None,
+        },
+        {
+            "early in the run, MB": None,
+            "late in the run, MB": None,
+            "late by early": False,
+        },
+    ]
 
 
 def test_the_table_tells_medians_ranges_and_the_machine() -> None:
