@@ -43,7 +43,7 @@ from onceflow.runtime.progress import ProgressReporter, Report
 from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
 from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.session import SessionSettings, open_session
+from onceflow.runtime.session import SessionSettings, one_call_site, open_session
 from onceflow.runtime.source import SourceHandle, open_stream
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 
@@ -364,6 +364,7 @@ class Application:
         pipeline = self._pipeline
         session = open_session(pipeline.name, self._around.session, pipeline.checkpoint_location)
         stack.callback(session.stop)
+        stack.enter_context(one_call_site(session))
         return session
 
     def _assemble(self, session: SparkSession) -> DataFrame:

@@ -41,7 +41,7 @@ def test_a_file_says_what_it_says(tmp_path: Path) -> None:
     assert pipeline.sources["clicks"].kafka.topics == ("clicks",)
     assert pipeline.sources["clicks"].lateness_ms == 10_000
     assert pipeline.sink.output_mode == "append"
-    assert pipeline.trigger_ms == 300
+    assert pipeline.trigger_ms == 280
 
 
 def test_every_fault_of_a_file_comes_at_once_with_its_line(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
 from onceflow.runtime.local_files import use_quick_local_files
@@ -40,6 +42,11 @@ _FIXED: Mapping[str, str] = {
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
     "spark.sql.ui.retainedExecutions": "1",
+    # Into the plan's text, which is made for every batch.
+    "spark.sql.ui.explainMode": "simple",
+    # What every small batch takes of the heap; the defaults are 4 MB and, with 2 GB, 32 MB.
+    "spark.broadcast.blockSize": "128k",
+    "spark.buffer.pageSize": "1m",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
 }
@@ -50,6 +57,8 @@ _COMPILER = (
 )
 """Ten times the JVM's own: planning code, called some hundred times a batch, is not worth its
 second compiler for an hour; what runs for each record passes these in the first batch."""
+_COLLECTOR = "-XX:G1HeapRegionSize=4m"
+"""Objects of half a region begin a collection each: with the 1 MB of a small heap, every page."""
 
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("true", "two attempts of one task would run at once"),
@@ -150,6 +159,17 @@ def open_session(
     return session
 
 
+@contextmanager
+def one_call_site(session: SparkSession) -> Iterator[None]:
+    """Inside, Spark need not find out from where it is called.
+
+    PySpark tells it around each action, unless that happens inside of another, and then takes back
+    what Spark had noted for the query: it would search the stack for every RDD of the next batch.
+    """
+    with SCCallSiteSync(session.sparkContext):  # type: ignore[no-untyped-call]
+        yield
+
+
 def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:
     conf = {
         **_FIXED,
@@ -162,6 +182,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             [
                 f"-Dlog4j2.configurationFile={_LOGGING}",
                 _COMPILER,
+                _COLLECTOR,
                 java_options,
                 settings.conf.get(_JAVA_OPTIONS, ""),
             ]
