@@ -114,8 +114,8 @@ def observed(frame: DataFrame, source: str) -> DataFrame:
 class ExecutionReader:
     """Looks at the last execution of a query.
 
-    A plan has dozens of nodes, and each look at one from Python is two round trips, so the looking
-    is done by Java code: one round trip, of well under a millisecond.
+    Each look at a node from Python is a round trip, and another to forget it, so the walk through
+    the plan is done by Java code, in one call.
 
     Args:
         spark: session of the query.

@@ -60,7 +60,7 @@ second compiler for an hour; what runs for each record passes these in the first
 _COLLECTOR = "-XX:G1HeapRegionSize=4m -XX:MinHeapFreeRatio=10"
 """Objects of half a region begin a collection each: with the 1 MB of a small heap, every page. And
 G1 wants a share of the heap free when it ends marking, while young objects, which it lets have
-more than the rest, still count: with its own 40 % the heap grew to its limit in hours."""
+more than the rest, still count: its own 40 % enlarged the heap although little of it was alive."""
 
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("true", "two attempts of one task would run at once"),
