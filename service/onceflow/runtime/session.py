@@ -6,6 +6,7 @@ Each setting's reason and its measurement stand in `docs/design.md`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,10 +58,12 @@ _COMPILER = (
 )
 """Ten times the JVM's own: planning code, called some hundred times a batch, is not worth its
 second compiler for an hour; what runs for each record passes these in the first batch."""
-_COLLECTOR = "-XX:G1HeapRegionSize=4m -XX:MinHeapFreeRatio=10"
+_COLLECTOR = "-XX:G1HeapRegionSize=4m -XX:MinHeapFreeRatio=10 -XX:+AlwaysPreTouch"
 """Objects of half a region begin a collection each: with the 1 MB of a small heap, every page. And
 G1 wants a share of the heap free when it ends marking, while young objects, which it lets have
-more than the rest, still count: its own 40 % enlarged the heap although little of it was alive."""
+more than the rest, still count: its own 40 % enlarged the heap although little of it was alive.
+What the heap has, the process has from the start: garbage would come to fill it within the hour."""
+_NEXT_SMALLER_UNIT = {"k": "", "m": "k", "g": "m", "t": "g"}
 
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("true", "two attempts of one task would run at once"),
@@ -179,17 +182,18 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         "spark.driver.maxResultSize": str(settings.max_result_bytes),
         "spark.sql.shuffle.partitions": str(settings.resolved_shuffle_partitions()),
         **settings.conf,
-        # The last of two equal options counts: a user's come last.
-        _JAVA_OPTIONS: " ".join(
-            [
-                f"-Dlog4j2.configurationFile={_LOGGING}",
-                _COMPILER,
-                _COLLECTOR,
-                java_options,
-                settings.conf.get(_JAVA_OPTIONS, ""),
-            ]
-        ),
     }
+    # The last of two equal options counts: a user's come last.
+    conf[_JAVA_OPTIONS] = " ".join(
+        [
+            f"-Dlog4j2.configurationFile={_LOGGING}",
+            _COMPILER,
+            _COLLECTOR,
+            _least_heap(conf["spark.driver.memory"]),
+            java_options,
+            settings.conf.get(_JAVA_OPTIONS, ""),
+        ]
+    )
     if settings.master.startswith("local"):
         # Nothing outside this process has to reach a local driver.
         conf |= {
@@ -200,3 +204,10 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         # The default manager forks two processes for each file: 190 -> 116 ms per batch.
         conf.setdefault(f"{_STREAMING}.checkpointFileManagerClass", _LOCAL_FILE_MANAGER)
     return conf
+
+
+def _least_heap(most: str) -> str:
+    """A quarter of the heap's bound from the start, so that memory does not rise for hours."""
+    amount = re.fullmatch(r"(\d+)([kmgt])b?", most.lower())
+    # 1,024 of the next smaller unit make one.
+    return f"-Xms{int(amount[1]) * 256}{_NEXT_SMALLER_UNIT[amount[2]]}" if amount else ""
