@@ -156,7 +156,9 @@ class Application:
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_session, stack)
         seen = self._look(tools)
         found = self._preflight(tools, seen)
-        frame = self._assemble(starting.result())
+        session = starting.result()
+        stack.enter_context(one_call_site(session))
+        frame = self._assemble(session)
         takeover = self._take_over(tools, found, seen)
         committer = self._committer(takeover, tools, stack)
         head = self._settle(takeover, tools, found, committer)
@@ -363,8 +365,8 @@ class Application:
     def _open_session(self, stack: ExitStack) -> SparkSession:
         pipeline = self._pipeline
         session = open_session(pipeline.name, self._around.session, pipeline.checkpoint_location)
+        # Last: if a look has failed meanwhile, this is undone at once.
         stack.callback(session.stop)
-        stack.enter_context(one_call_site(session))
         return session
 
     def _assemble(self, session: SparkSession) -> DataFrame:
