@@ -62,7 +62,7 @@ _COLLECTOR = "-XX:G1HeapRegionSize=4m -XX:MinHeapFreeRatio=10 -XX:+AlwaysPreTouc
 """Objects of half a region begin a collection each: with the 1 MB of a small heap, every page. And
 G1 wants a share of the heap free when it ends marking, while young objects, which it lets have
 more than the rest, still count: its own 40 % enlarged the heap although little of it was alive.
-What the heap has, the process has from the start: garbage would come to fill it within the hour."""
+What the heap has, the process has from the start: garbage would fill it minute by minute."""
 _NEXT_SMALLER_UNIT = {"k": "", "m": "k", "g": "m", "t": "g"}
 
 _REFUSED: Mapping[str, tuple[str, str]] = {
@@ -207,7 +207,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
 
 
 def _least_heap(most: str) -> str:
-    """A quarter of the heap's bound from the start, so that memory does not rise for hours."""
+    """The option that gives the heap a quarter of its bound at the start."""
     amount = re.fullmatch(r"(\d+)([kmgt])b?", most.lower())
     # 1,024 of the next smaller unit make one.
     return f"-Xms{int(amount[1]) * 256}{_NEXT_SMALLER_UNIT[amount[2]]}" if amount else ""
