@@ -33,6 +33,7 @@ def write_backlog(bootstrap_servers: str, topic: str, workload: Workload, record
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
             "linger.ms": 50,
             "compression.type": "lz4",
             "queue.buffering.max.messages": 500_000,
@@ -74,7 +75,9 @@ class PacedLoad:
         self._workload = workload
         self._rate = rate
         self._clock = clock
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1}
+        )
 
     def run(self, duration_s: float) -> None:
         """Write for so long. A record is stamped with the time at which it was due."""

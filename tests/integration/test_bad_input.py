@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
@@ -16,7 +16,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import QUICK, run_here
 from tests.support.history import read_topic
-from tests.support.topics import create_topic, delete_topic, find_topic
+from tests.support.topics import create_topic, delete_topic, find_topic, ordered_producer
 from tests.support.views_job import ViewsJob
 
 NOBODY = "127.0.0.1:1"
@@ -175,7 +175,7 @@ def _visible(job: ViewsJob) -> int:
 def _produce(job: ViewsJob, value: bytes) -> int:
     """Write to partition 0; returns the offset."""
     offsets: list[int] = []
-    producer = Producer({"bootstrap.servers": job.bootstrap_servers})
+    producer = ordered_producer(job.bootstrap_servers)
     producer.produce(
         job.input_topic,
         value,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from onceflow.cli import verification
@@ -28,6 +27,7 @@ from onceflow.protocol.identity import (
 from onceflow.protocol.ledger import HEAD_KEY, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 from tests.support.brokers import RunningBroker
+from tests.support.topics import ordered_producer
 
 Cli = Callable[..., Result]
 Topic = Callable[[str], str]
@@ -110,7 +110,7 @@ def write_output(
     broker: RunningBroker, topic: str, sequences: list[int], pipeline: str = "views"
 ) -> None:
     """Records as a pipeline would write them; each sequence is a batch of its own."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = ordered_producer(broker.bootstrap_servers)
     for sequence in sequences:
         tag = pipeline_tag(pipeline)
         header = RecordHeader(Flag(0), tag, 1, 77 + sequence, sequence, sequence)
@@ -174,7 +174,7 @@ def ledger(broker: RunningBroker, topic: Topic) -> Callable[[str, int], str]:
             digest="",
             plan_hash="",
         )
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer = ordered_producer(broker.bootstrap_servers)
         producer.produce(ledger_topic(name), head.to_json(), HEAD_KEY, head_partition(0))
         assert producer.flush(30) == 0
         return name

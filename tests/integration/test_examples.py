@@ -9,13 +9,12 @@ import uuid
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here
 from tests.support.history import read_topic
-from tests.support.topics import create_topic
+from tests.support.topics import create_topic, ordered_producer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
@@ -58,7 +57,7 @@ def _rename_topics(file: Path, topics: list[str], suffix: str) -> None:
 
 def _produce(bootstrap_servers: str, topic: str, data: Path) -> None:
     create_topic(bootstrap_servers, topic, INPUT_PARTITIONS)
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = ordered_producer(bootstrap_servers)
     for number, line in enumerate(data.read_text().splitlines()):
         producer.produce(topic, line, partition=number % INPUT_PARTITIONS)
     assert producer.flush(30) == 0

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here
 from tests.support.history import Written, read_topic
-from tests.support.topics import create_topic
+from tests.support.topics import create_topic, ordered_producer
 
 AVRO_SCHEMA = {
     "type": "record",
@@ -85,7 +85,7 @@ class Topics:
 
     def produce(self, values: Sequence[bytes | None]) -> None:
         create_topic(self.bootstrap_servers, self.source, 2)
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer = ordered_producer(self.bootstrap_servers)
         for number, value in enumerate(values):
             producer.produce(self.source, value, partition=number % 2)
         assert producer.flush(30) == 0

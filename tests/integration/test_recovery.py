@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Producer
 
 from onceflow.clock import SystemClock
 from onceflow.errors import CorruptionError, LineageError
@@ -27,7 +26,7 @@ from tests.support.eventually import eventually
 from tests.support.here import Events, run_here
 from tests.support.history import read_ledger, read_topic
 from tests.support.service import run_to_crash, started
-from tests.support.topics import delete_topic
+from tests.support.topics import delete_topic, ordered_producer
 from tests.support.views_job import ViewsJob
 
 KAFKA_TIMEOUT_S = 55
@@ -255,7 +254,7 @@ def _check_sequences(job: Started) -> None:
 
 
 def _publish_head(job: ViewsJob, head: dict[str, object]) -> None:
-    producer = Producer({"bootstrap.servers": job.bootstrap_servers})
+    producer = ordered_producer(job.bootstrap_servers)
     value = json.dumps(head, sort_keys=True, separators=(",", ":"))
     producer.produce(f"onceflow.ledger.{job.name}", value, key=b"head", partition=1)
     assert producer.flush(30) == 0

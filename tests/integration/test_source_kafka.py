@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
@@ -34,7 +33,7 @@ from onceflow_connectors.kafka.source import KafkaSource
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.kafka_origin import KafkaOrigin
-from tests.support.topics import delete_topic
+from tests.support.topics import delete_topic, ordered_producer
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
@@ -68,7 +67,7 @@ def source(
 
 def produce(origin: KafkaOrigin, partition: int, stamps: Mapping[str, int]) -> None:
     """Value and timestamp of each record."""
-    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    producer = ordered_producer(origin.bootstrap_servers)
     for value, at_ms in stamps.items():
         producer.produce(origin.topic, value, partition=partition, timestamp=at_ms)
         producer.poll(0)
@@ -148,7 +147,7 @@ def test_a_topic_that_the_pipeline_dropped_is_refused(origin: KafkaOrigin) -> No
 
 
 def test_columns_of_the_record_itself(origin: KafkaOrigin) -> None:
-    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    producer = ordered_producer(origin.bootstrap_servers)
     producer.produce(origin.topic, b"x", b"key", partition=1, timestamp=START_MS)
     producer.produce(origin.topic, None, None, partition=1, timestamp=START_MS + 1)
     producer.flush(30)
@@ -167,7 +166,7 @@ def test_columns_of_the_record_itself(origin: KafkaOrigin) -> None:
 
 def test_a_bad_record_among_many_is_named_by_its_offset(origin: KafkaOrigin) -> None:
     bad_at = CHUNK_RECORDS + 17
-    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    producer = ordered_producer(origin.bootstrap_servers)
     for i in range(2 * CHUNK_RECORDS):
         value = b'{"a": 1' if i == bad_at else b'{"a": %d}' % i
         producer.produce(origin.topic, value, partition=0)

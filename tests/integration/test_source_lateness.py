@@ -13,7 +13,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,6 +24,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.here import QUICK, run_here
 from tests.support.history import read_ledger
 from tests.support.kafka_origin import KafkaOrigin
+from tests.support.topics import ordered_producer
 from tests.support.views_job import FIRST, View, ViewsJob
 
 BEGIN_MS = 1_700_000_000_000
@@ -56,7 +56,7 @@ def expected_counts(records: Backlog) -> Counter[int]:
 
 
 def produce(origin: KafkaOrigin, records: Backlog) -> None:
-    producer = Producer({"bootstrap.servers": origin.bootstrap_servers})
+    producer = ordered_producer(origin.bootstrap_servers)
     for partition, stamps in records.items():
         for stamp in stamps:
             producer.produce(origin.topic, b"x", partition=partition, timestamp=stamp)

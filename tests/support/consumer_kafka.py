@@ -18,7 +18,7 @@ from onceflow_connectors.consumer import kafka_python as kafka_python_flavour
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES
 from tests.support.consumer_steps import Written
-from tests.support.topics import create_topic, delete_before, recreate_topic
+from tests.support.topics import create_topic, delete_before, ordered_producer, recreate_topic
 
 ANSWER_TIMEOUT_S = 30
 NOBODY = "127.0.0.1:1"
@@ -89,7 +89,7 @@ class RealConsumerKafka:
         recreate_topic(self.bootstrap_servers, topic, partitions)
 
     def write(self, topic: str, records: Sequence[Written]) -> None:
-        producer = Producer(self._connection)
+        producer = ordered_producer(self.bootstrap_servers)
         _produce(producer, topic, records)
 
     def write_aborted(self, topic: str, records: Sequence[Written]) -> None:

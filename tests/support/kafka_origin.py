@@ -27,6 +27,7 @@ from tests.support.topics import (
     delete_before,
     delete_topic,
     find_topic,
+    ordered_producer,
 )
 
 VALUE = pa.schema([("value", pa.binary())])
@@ -54,7 +55,7 @@ class KafkaOrigin:
         return KafkaSource(spec, Connection(self.bootstrap_servers))
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer = ordered_producer(self.bootstrap_servers)
         for key, value in records:
             producer.produce(self.topic, value, key, partition)
         assert producer.flush(POLL_S * 100) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from tests.support.eventually import eventually
@@ -36,6 +36,12 @@ def create_topic(
         admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
         # The controller answers before the brokers know of it.
         eventually(lambda: topic in admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+
+
+def ordered_producer(bootstrap_servers: str) -> Producer:
+    """Keeps the order of each partition: without idempotence, a request that is retried goes behind
+    its successors, and a test's records would truly be late."""
+    return Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
 
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:

@@ -12,11 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from confluent_kafka import Producer
-
 from tests.support import checkers
 from tests.support.history import read_ledger, read_topic
-from tests.support.topics import create_topic
+from tests.support.topics import create_topic, ordered_producer
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -104,7 +102,7 @@ checkpoint: {self.checkpoint}
 
     def send(self, views: Sequence[View]) -> None:
         """Add views as they are."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer = ordered_producer(self.bootstrap_servers)
         for i, view in enumerate(views):
             producer.produce(self.input_topic, view.to_json(), partition=i % INPUT_PARTITIONS)
             producer.poll(0)
