@@ -1,4 +1,4 @@
-"""What the JVM's heap begins with follows from what it may become."""
+"""Settings of Spark that follow from others."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ session = pytest.importorskip("onceflow.runtime.session")
 )
 def test_the_heap_begins_with_a_quarter_of_its_bound(most: str, least: str) -> None:
     assert session._least_heap(most) == least
+
+
+def test_a_local_checkpoint_has_one_checksum_of_each_file_and_any_other_has_sparks() -> None:
+    checksum = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+    plain = session.SessionSettings()
+    assert session._conf(plain, "/data/checkpoint", "")[checksum] == "false"
+    assert checksum not in session._conf(plain, "s3a://bucket/checkpoint", "")
+    wanted = session.SessionSettings(conf={checksum: "true"})
+    assert session._conf(wanted, "/data/checkpoint", "")[checksum] == "true"
