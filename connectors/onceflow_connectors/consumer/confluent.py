@@ -94,6 +94,7 @@ class ConfluentClient:
         self._subscription = subscription
         self._consumer: confluent_kafka.Consumer | None = None
         self._last_error = ""
+        self._is_stopping = False
 
     def start(self, reassignment: Reassignment) -> None:
         """See `client.Client`."""
@@ -112,6 +113,9 @@ class ConfluentClient:
         self._check_group(consumer, self._check_topics(consumer))
 
         def on_assign(_: object, partitions: list[TopicPartition]) -> None:
+            if self._is_stopping:
+                # Closing serves an assignment that is under way, and answers no question any more.
+                return
             starts = reassignment.assigned([(p.topic, p.partition) for p in partitions])
             consumer.assign(
                 [
@@ -176,6 +180,7 @@ class ConfluentClient:
     def stop(self) -> None:
         """See `client.Client`."""
         if self._consumer is not None:
+            self._is_stopping = True
             self._consumer.close()
             self._consumer = None
 
