@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint, reach
@@ -22,6 +23,19 @@ for arrival in range(3):
     reach(CrashPoint.BEFORE_COMMIT)
     reach(CrashPoint.AFTER_COMMIT)
     print(arrival, flush=True)
+"""
+
+PASS_IN_A_THREAD = """
+import mmap, threading
+from onceflow.crashpoints import CrashPoint, reach
+with open("passed", "r+b") as file:
+    passed = mmap.mmap(file.fileno(), 1)
+def work():
+    reach(CrashPoint.BEFORE_COMMIT)
+    passed[0] = 1
+worker = threading.Thread(target=work)
+worker.start()
+worker.join()
 """
 
 
@@ -134,3 +148,18 @@ def test_every_crash_point_of_the_protocol_exists() -> None:
         "after_effect",
         "before_offset_commit",
     }
+
+
+def test_a_thread_is_stopped_where_it_is_though_others_wait(tmp_path: Path) -> None:
+    """A stop that another thread takes first lets this one go on for a moment."""
+    environment = {**os.environ, ENVIRONMENT_VARIABLE: "before_commit:stop"}
+    command = [sys.executable, "-c", PASS_IN_A_THREAD]
+    passed = tmp_path / "passed"
+    passed.write_bytes(b"\0")
+    with subprocess.Popen(command, env=environment, cwd=tmp_path) as process:
+        try:
+            watched = psutil.Process(process.pid)
+            eventually(lambda: watched.status() == psutil.STATUS_STOPPED, timeout_s=TIMEOUT_S)
+            assert passed.read_bytes() == b"\0"
+        finally:
+            process.kill()

@@ -110,6 +110,7 @@ class ConfluentClient:
         except KafkaException as error:
             raise _mapped(error, "the consumer's settings were refused") from error
         self._consumer = consumer
+        self._is_stopping = False
         self._check_group(consumer, self._check_topics(consumer))
 
         def on_assign(_: object, partitions: list[TopicPartition]) -> None:
