@@ -41,7 +41,10 @@ def create_topic(
 def ordered_producer(bootstrap_servers: str) -> Producer:
     """Keeps the order of each partition: without idempotence, a request that is retried goes behind
     its successors, and a test's records would truly be late."""
-    return Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    # Quiet: a broker that is gone at the end of a test is no news.
+    return Producer(
+        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 2}
+    )
 
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:

@@ -94,7 +94,6 @@ class ConfluentClient:
         self._subscription = subscription
         self._consumer: confluent_kafka.Consumer | None = None
         self._last_error = ""
-        self._is_stopping = False
 
     def start(self, reassignment: Reassignment) -> None:
         """See `client.Client`."""
@@ -110,11 +109,10 @@ class ConfluentClient:
         except KafkaException as error:
             raise _mapped(error, "the consumer's settings were refused") from error
         self._consumer = consumer
-        self._is_stopping = False
         self._check_group(consumer, self._check_topics(consumer))
 
         def on_assign(_: object, partitions: list[TopicPartition]) -> None:
-            if self._is_stopping:
+            if self._consumer is None:
                 # Closing serves an assignment that is under way, and answers no question any more.
                 return
             starts = reassignment.assigned([(p.topic, p.partition) for p in partitions])
@@ -180,10 +178,9 @@ class ConfluentClient:
 
     def stop(self) -> None:
         """See `client.Client`."""
-        if self._consumer is not None:
-            self._is_stopping = True
-            self._consumer.close()
-            self._consumer = None
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
 
     def _running(self) -> confluent_kafka.Consumer:
         if self._consumer is None:

@@ -210,8 +210,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             "spark.driver.bindAddress": "127.0.0.1",
         }
     if "://" not in checkpoint:
-        for key, value in _LOCAL_CHECKPOINT.items():
-            conf.setdefault(key, value)
+        conf = {**_LOCAL_CHECKPOINT, **conf}
     return conf
 
 
