@@ -16,7 +16,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from onceflow import errors
-from onceflow.errors import ConfigError, CorruptionError, LineageError, OnceflowError
+from onceflow.errors import (
+    ConfigError,
+    CorruptionError,
+    LineageError,
+    OnceflowError,
+    RetriableError,
+)
 
 MAX_CAUSES = 10
 """Depth of a Java cause chain; a longer one is a loop."""
@@ -28,6 +34,7 @@ _OVER_BUDGET = (
     "TaskResultLost (result lost from block manager)",
 )
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
+_DISK_FULL = "No space left on device"
 _CHECKPOINT_DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
@@ -81,6 +88,12 @@ def from_text(text: str) -> OnceflowError | None:
             "another driver wrote to this checkpoint",
             expected="one driver per checkpoint",
             then="stopping; the ledger decides at the next start",
+        )
+    if _DISK_FULL in text:
+        return RetriableError(
+            "a disk is full: the checkpoint's, or the one for Spark's own files",
+            found=_DISK_FULL,
+            then="ending; make room, and start again: nothing is lost",
         )
     if any(mark in text for mark in _CHECKPOINT_DAMAGED):
         return CorruptionError(
