@@ -34,6 +34,7 @@ from onceflow.protocol.ledger import HeadEntry, plan_hash
 from onceflow.protocol.takeover import Claimant
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.executed import ExecutionReader, observed
 from onceflow.runtime.lanes import LanePool, LaneSettings
@@ -342,7 +343,8 @@ class Application:
         progress = ProgressReporter(
             self._around.report, tools.broker, lambda: runner.head, self._around.clock
         )
-        query.watch(self._drain_requested.is_set, progress)
+        clock_watch = ClockWatch(self._around.clock)
+        query.watch(self._drain_requested.is_set, progress, [clock_watch])
         if self._drain_requested.is_set():
             self._around.report("draining")
             is_whole = query.drain(options.drain_timeout_s)

@@ -21,3 +21,7 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Move the clock on."""
         self._passed_s += max(0.0, seconds)
+
+    def set_by(self, seconds: float) -> None:
+        """Set the wall clock as a person would; the monotonic one goes on as before."""
+        self._start_ms += round(seconds * 1000)

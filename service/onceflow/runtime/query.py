@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,12 +121,18 @@ class RunningQuery:
         self._clock = clock
         self._seen_batch = -1
 
-    def watch(self, is_drain_requested: Callable[[], bool], on_tick: Callable[[Any], None]) -> None:
+    def watch(
+        self,
+        is_drain_requested: Callable[[], bool],
+        on_tick: Callable[[Any], None],
+        watches: Sequence[Callable[[], None]],
+    ) -> None:
         """Wait until the query ends by itself or a drain is requested.
 
         Args:
             is_drain_requested: asked every WATCH_INTERVAL_S.
             on_tick: told Spark's newest progress, or None, as often.
+            watches: called as often; an error of one stops the query.
 
         Raises:
             OnceflowError: what ended the query, if it failed.
@@ -145,6 +151,12 @@ class RunningQuery:
             on_tick(progress)
             if is_over:
                 return
+            try:
+                for look in watches:
+                    look()
+            except OnceflowError:
+                self._query.stop()
+                raise
 
     def drain(self, timeout_s: float) -> bool:
         """Let the running batch commit everywhere, begin no other, stop.
