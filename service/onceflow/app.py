@@ -39,6 +39,7 @@ from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.executed import ExecutionReader, observed
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.output import OutputFormat, to_record_columns
+from onceflow.runtime.output_topic import OutputTopic
 from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
 from onceflow.runtime.progress import ProgressReporter, Report
 from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
@@ -220,7 +221,7 @@ class Application:
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
             output=kafka.topic,
             partitions=kafka.partitions,
-            recorded=(head.sink.topic, head.sink.partitions) if head and not is_new else None,
+            recorded=head.sink if head and not is_new else None,
             transaction_timeout_ms=self._timeout_ms(),
         )
         found = preflight(tools.broker, needs, self._deadline())
@@ -290,10 +291,12 @@ class Application:
         if query_id is None:
             query_id = str(uuid.uuid4())
             tools.checkpoint.create(query_id)
+        topic = self._pipeline.sink.kafka.topic
         wanted = Registration(
             pipeline=self._pipeline.name,
             query_id=query_id,
-            topic=self._pipeline.sink.kafka.topic,
+            topic=topic,
+            topic_id=found.topic_id or tools.broker.topic_id(topic, self._deadline()) or "",
             partitions=found.partitions,
             layout=self._layout,
             plan_hash=self._plan_hash(),
@@ -315,6 +318,7 @@ class Application:
     ) -> None:
         pipeline, options = self._pipeline, self._options
         handle = QueryHandle(ExecutionReader(frame.sparkSession, [*pipeline.sources]))
+        output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
         settings = BatchSettings(
             pipeline=pipeline.name,
             query_id=head.batch.query_id,
@@ -326,6 +330,7 @@ class Application:
             partition_of=self._partition_of(head.sink.partitions),
             sources=tools.sources,
             read_execution=handle.read_execution,
+            check_output=output.check,
         )
         runner = BatchRunner(settings, tools.checkpoint, committer, head, self._on_batch)
         plan = QueryPlan(

@@ -5,7 +5,9 @@ For everything that does not have to be killed. What has to be is run by `tests/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from typing import Any
 from onceflow.app import Application, RunOptions, Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
+from onceflow.errors import OnceflowError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.runtime.session import SessionSettings
-from tests.support.service import QUICK_JVM
+from tests.support.eventually import eventually
+from tests.support.service import END_TIMEOUT_S, QUICK_JVM
+from tests.support.views_job import ViewsJob
 
 QUICK = SessionSettings(
     master="local[2]",
@@ -70,6 +75,56 @@ def run_here(
     made, events = application(file, bootstrap_servers, chosen, session)
     made.run()
     return events
+
+
+@dataclass
+class Running:
+    """A pipeline that runs in a thread of the test's process."""
+
+    events: Events
+    result: Future[None]
+    is_error_expected: bool = False
+
+    def wait_for_batches(self, count: int) -> None:
+        """Until so many were committed since the start; fails if it ends before."""
+        eventually(
+            lambda: len(self.events.of_kind("batch")) >= count or self.result.done(),
+            timeout_s=END_TIMEOUT_S,
+        )
+        if len(self.events.of_kind("batch")) < count:
+            self.result.result()
+            raise AssertionError(f"ended before batch {count}")
+
+    def error(self) -> OnceflowError:
+        """What it ended with; waits for it."""
+        self.is_error_expected = True
+        error = self.result.exception(END_TIMEOUT_S)
+        assert isinstance(error, OnceflowError), error
+        return error
+
+
+@contextmanager
+def running_here(
+    file: Path, bootstrap_servers: str, session: SessionSettings = QUICK, **options: Any
+) -> Iterator[Running]:
+    """Run until the block ends, then drain. An error that the test did not ask for is raised."""
+    made, events = application(file, bootstrap_servers, RunOptions(**options), session)
+    with ThreadPoolExecutor(1) as thread:
+        running = Running(events, thread.submit(made.run))
+        try:
+            yield running
+        finally:
+            made.request_drain()
+            error = running.result.exception(END_TIMEOUT_S)
+    if error is not None and not running.is_error_expected:
+        raise error
+
+
+def finish(job: ViewsJob, file: Path) -> None:
+    """Close every window, run to the end of the input, and compare with the oracle."""
+    job.close_windows()
+    run_here(file, job.bootstrap_servers)
+    job.check()
 
 
 def batches(events: Events) -> Sequence[dict[str, Any]]:

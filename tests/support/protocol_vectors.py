@@ -89,7 +89,9 @@ HEAD = HeadEntry(
     token=FencingToken(7),
     run_id=OWNER.run_id,
     plan=PLANS[0],
-    sink=SinkState("page-views", 4, Layout(1, 3), {0: (101, 150), 1: (88, 87)}),
+    sink=SinkState(
+        "page-views", 4, Layout(1, 3), {0: (101, 150), 1: (88, 87)}, "rTKfYwPhRyOmy6nRYTsGvg"
+    ),
     records=RecordCounts(read=35, late=0, rejected=1, written=50),
     digest=digest_of(BATCHES[1]),
     plan_hash="0" * 64,

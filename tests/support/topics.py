@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
 
 from tests.support.eventually import eventually
 
@@ -58,6 +58,16 @@ def recreate_topic(bootstrap_servers: str, topic: str, partitions: int = 1) -> N
     """Delete it and create it anew, under another topic id."""
     delete_topic(bootstrap_servers, topic)
     eventually(lambda: _creates(bootstrap_servers, topic, partitions))
+
+
+def add_partitions(bootstrap_servers: str, topic: str, total: int) -> None:
+    """Returns when clients see them."""
+    with administration(bootstrap_servers) as admin:
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(ANSWER_TIMEOUT_S)
+        eventually(
+            lambda: len(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics[topic].partitions),
+            lambda count: count == total,
+        )
 
 
 def find_topic(bootstrap_servers: str, topic: str) -> TopicMetadata | None:

@@ -43,6 +43,7 @@ class ViewsJob:
     folder: Path
     name: str = field(default_factory=lambda: f"views-{uuid.uuid4().hex[:8]}")
     produced: list[View] = field(default_factory=list)
+    partitions: int = INPUT_PARTITIONS
 
     @property
     def input_topic(self) -> str:
@@ -80,7 +81,7 @@ checkpoint: {self.checkpoint}
         return path
 
     def create_input(self) -> None:
-        create_topic(self.bootstrap_servers, self.input_topic, INPUT_PARTITIONS)
+        create_topic(self.bootstrap_servers, self.input_topic, self.partitions)
 
     def produce(self, dice: Random, records: int = RECORDS, seconds: int = SECONDS) -> None:
         """Add views after those that are there, in time order up to the lateness."""
@@ -104,7 +105,7 @@ checkpoint: {self.checkpoint}
         """Add views as they are."""
         producer = ordered_producer(self.bootstrap_servers)
         for i, view in enumerate(views):
-            producer.produce(self.input_topic, view.to_json(), partition=i % INPUT_PARTITIONS)
+            producer.produce(self.input_topic, view.to_json(), partition=i % self.partitions)
             producer.poll(0)
         assert producer.flush(30) == 0
         self.produced += views

@@ -35,7 +35,7 @@ layouts = st.builds(Layout, st.integers(1, 4), st.integers(1, 5))
 ranges = st.dictionaries(st.integers(0, 99), st.tuples(naturals, naturals), max_size=3)
 sources = st.dictionaries(names, st.dictionaries(names, ranges, max_size=2), max_size=2)
 plans = st.builds(BatchPlan, sources, st.integers(-(2**63), 2**63 - 1), naturals)
-sinks = st.builds(SinkState, names, st.integers(1, 99), layouts, ranges)
+sinks = st.builds(SinkState, names, st.integers(1, 99), layouts, ranges, names)
 counts = st.builds(RecordCounts, naturals, naturals, naturals, naturals)
 owners = st.builds(OwnerEntry, naturals.map(FencingToken), names, names, naturals, layouts)
 heads = st.builds(
@@ -61,7 +61,7 @@ HEAD = HeadEntry(
     token=FencingToken(3),
     run_id="run-3",
     plan=BatchPlan({"clicks": {"clicks": {10: (5, 9), 2: (0, 0)}}}, 90_000, 100_000),
-    sink=SinkState("out", 4, Layout(1, 3), {0: (6, 7), 1: (3, 2)}),
+    sink=SinkState("out", 4, Layout(1, 3), {0: (6, 7), 1: (3, 2)}, "topic-1"),
     records=RecordCounts(read=4, late=1, rejected=0, written=2),
     digest="d1",
     plan_hash="p1",
@@ -81,7 +81,7 @@ def test_a_head_is_written_as_published() -> None:
         b'"generation":1,"note":"","pipeline":"page-views","plan":"p1","query_id":"query",'
         b'"records":{"late":1,"read":4,"rejected":0,"written":2},"run_id":"run-3",'
         b'"sink":{"lanes":3,"partitions":4,"sequence":{"0":[6,7],"1":[3,2]},"slots":1,'
-        b'"topic":"out"},"sources":{"clicks":{"clicks":{"10":[5,9],"2":[0,0]}}},"token":3,"v":1}'
+        b'"topic":"out","topic_id":"topic-1"},"sources":{"clicks":{"clicks":{"10":[5,9],"2":[0,0]}}},"token":3,"v":1}'
     )
 
 
@@ -93,6 +93,11 @@ def test_every_owner_survives_the_ledger(owner: OwnerEntry) -> None:
 @given(heads)
 def test_every_head_survives_the_ledger(head: HeadEntry) -> None:
     assert HeadEntry.from_json(head.to_json()) == head
+
+
+def test_a_head_of_a_version_that_recorded_no_topic_id_is_read() -> None:
+    older = HEAD.to_json().replace(b',"topic_id":"topic-1"', b"")
+    assert HeadEntry.from_json(older).sink.topic_id == ""
 
 
 @given(sources)

@@ -70,6 +70,11 @@ class KafkaBroker:
             config=self._administration.config(resource, deadline),
         )
 
+    def topic_id(self, name: str, deadline: Deadline) -> str | None:
+        """See `Broker`."""
+        found = self._administration.describe_topic(name, deadline)
+        return None if found is None else str(found.topic_id)
+
     def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
         """See `Broker`. Returns when the leader of every partition answers for it."""
         wanted = NewTopic(spec.name, spec.partitions, spec.replication, config=dict(spec.config))

@@ -92,6 +92,9 @@ class Broker(Protocol):
     def topic(self, name: str, deadline: Deadline) -> TopicInfo | None:
         """The topic, or None if it does not exist."""
 
+    def topic_id(self, name: str, deadline: Deadline) -> str | None:
+        """Id of the topic, or None if it does not exist. One request: quick enough for a batch."""
+
     def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
         """Create a topic and wait until it can be written. Existing already is no error."""
 

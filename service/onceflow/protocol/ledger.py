@@ -103,12 +103,15 @@ class SinkState:
         layout: slots and lanes of the writer.
         sequence: partition -> (first, last) sequence of this batch; for a partition that the batch
             did not touch, first is last + 1. Holds every partition that was ever written.
+        topic_id: Kafka's id of the topic, which another topic of that name does not have. Empty in
+            entries of versions that did not record it.
     """
 
     topic: str
     partitions: int
     layout: Layout
     sequence: Mapping[int, Range] = field(default_factory=dict)
+    topic_id: str = ""
 
     def next_sequence(self, partition: int) -> int:
         """Sequence of the next record in `partition`."""
@@ -178,6 +181,7 @@ class HeadEntry:
         """Encode as canonical JSON."""
         sink = {
             "topic": self.sink.topic,
+            "topic_id": self.sink.topic_id,
             "partitions": self.sink.partitions,
             "slots": self.sink.layout.slots,
             "lanes": self.sink.layout.lanes,
@@ -224,6 +228,7 @@ class HeadEntry:
                     _int(sink["partitions"]),
                     Layout(_int(sink["slots"]), _int(sink["lanes"])),
                     {int(p): _range(r) for p, r in sink["sequence"].items()},
+                    _str(sink.get("topic_id", "")),
                 ),
                 records=RecordCounts(**{name: _int(count) for name, count in counts.items()}),
                 digest=_str(fields["digest"]),

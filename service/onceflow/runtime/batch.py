@@ -13,7 +13,7 @@ from onceflow.contracts.source import TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import OnceflowError, RecordError
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
-from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
@@ -56,6 +56,7 @@ class BatchSettings:
         partition_of: partitions of a column of keys, or of values if there is no key.
         sources: arithmetic of every source, by name.
         read_execution: tells what Spark ran for the batch that has just run.
+        check_output: fails if the output topic is not the one that the ledger knows.
     """
 
     pipeline: str
@@ -68,6 +69,7 @@ class BatchSettings:
     partition_of: Callable[[Sequence[bytes | None]], list[int]]
     sources: Mapping[str, SourceArithmetic]
     read_execution: Callable[[], Execution]
+    check_output: Callable[[SinkState], None]
 
 
 @dataclass
@@ -164,6 +166,7 @@ class BatchRunner:
         records = number_records(batch, self.head.sink, headers, plan.batch_timestamp_ms)
         payload = Payload(self.head.sink.topic, records, _end_offsets(plan))
         is_skipped = self.head.batch == entry.batch
+        self._settings.check_output(self.head.sink)
         self._committer.commit(BatchProposal(entry), self.head, payload)
         if not is_skipped:
             # Also where the committer found, behind a lost answer, that the entry was written.

@@ -12,6 +12,7 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, TopicInfo, TopicSpec
 from onceflow.errors import ConfigError, Fault
 from onceflow.protocol.identity import consumer_group
+from onceflow.protocol.ledger import SinkState
 
 MIN_DURABLE_REPLICATION = 2
 DEFAULT_PARTITIONS = 4
@@ -26,8 +27,7 @@ class TopicNeeds:
         inputs: source topics that are named one by one (not by pattern).
         output: the sink's topic.
         partitions: of the output, as the user wants it; None for "as it is".
-        recorded: output topic and its partitions, as the ledger has them; None before the first
-            start of a lineage.
+        recorded: the output as the ledger has it; None before the first start of a lineage.
         transaction_timeout_ms: how long a transaction may stay open.
     """
 
@@ -35,7 +35,7 @@ class TopicNeeds:
     inputs: Sequence[str]
     output: str
     partitions: int | None
-    recorded: tuple[str, int] | None
+    recorded: SinkState | None
     transaction_timeout_ms: int
 
 
@@ -45,12 +45,14 @@ class PreflightReport:
 
     Args:
         partitions: of the output topic, existing or to be created.
+        topic_id: of the output topic; None if it is to be created.
         max_batch_bytes: largest request that the output topic takes; None for the default.
         create: the output topic to create; None if it exists.
         warnings: what weakens the guarantee.
     """
 
     partitions: int
+    topic_id: str | None
     max_batch_bytes: int | None
     create: TopicSpec | None
     warnings: tuple[Fault, ...]
@@ -69,16 +71,16 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     faults += _group_faults(broker, needs, deadline)
     output = broker.topic(needs.output, deadline)
     partitions = output.partitions if output else needs.partitions or DEFAULT_PARTITIONS
-    if needs.recorded is not None and needs.recorded[0] != needs.output:
+    if needs.recorded is not None and needs.recorded.topic != needs.output:
         faults.append(
             Fault(
-                f"this pipeline writes to {needs.recorded[0]}",
+                f"this pipeline writes to {needs.recorded.topic}",
                 where=needs.output,
                 suggestion="Keep its topic, or start a new generation on a new checkpoint.",
             )
         )
     elif output is not None:
-        faults += _partition_faults(output, needs)
+        faults += _identity_faults(output, needs) or _partition_faults(output, needs)
     elif needs.recorded is not None:
         faults.append(
             Fault(
@@ -92,7 +94,13 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     warnings = tuple(_durability_warnings(output, alive)) if output else ()
     create = None if output else TopicSpec(needs.output, partitions)
     limit = output.config.get("max.message.bytes") if output else None
-    return PreflightReport(partitions, int(limit) if limit else None, create, warnings)
+    return PreflightReport(
+        partitions,
+        output.topic_id if output else None,
+        int(limit) if limit else None,
+        create,
+        warnings,
+    )
 
 
 def transaction_faults(config: Mapping[str, str], alive: int) -> list[Fault]:
@@ -150,8 +158,21 @@ def _group_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list
     return []
 
 
+def _identity_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
+    if needs.recorded is None or needs.recorded.topic_id in {"", output.topic_id}:
+        return []
+    return [
+        Fault(
+            "the output topic was deleted and created again: what was committed is gone",
+            where=output.name,
+            expected=f"topic id {needs.recorded.topic_id}, as recorded in the ledger",
+            suggestion="Write it anew by a new generation on a new checkpoint.",
+        )
+    ]
+
+
 def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
-    recorded, wanted = needs.recorded and needs.recorded[1], needs.partitions
+    recorded, wanted = needs.recorded and needs.recorded.partitions, needs.partitions
     if recorded is not None and output.partitions != recorded:
         return [
             Fault(

@@ -35,6 +35,7 @@ class Registration:
         query_id: of the checkpoint.
         topic: output topic.
         partitions: of the output topic; pinned from now on.
+        topic_id: of the output topic; pinned too.
         layout: lanes of this driver.
         plan_hash: of the query.
         reason: of an operator who asked for a new generation.
@@ -47,6 +48,7 @@ class Registration:
     layout: Layout
     plan_hash: str
     reason: str = ""
+    topic_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def settle(
 def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEntry:
     """A head without a batch. Sequences go on where the output stands; they never start again."""
     before = takeover.head.sink.sequence if takeover.head else {}
-    sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before).advanced({})
+    sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before, wanted.topic_id)
     return HeadEntry(
         pipeline=wanted.pipeline,
         generation=generation,
@@ -101,7 +103,7 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         token=takeover.owner.token,
         run_id=takeover.owner.run_id,
         plan=_NO_PLAN,
-        sink=sink,
+        sink=sink.advanced({}),
         records=RecordCounts(),
         digest="",
         plan_hash=wanted.plan_hash,

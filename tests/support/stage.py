@@ -1,0 +1,54 @@
+"""One output topic, and any number of drivers without Spark that write to it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support import checkers
+from tests.support.driver import PARTITIONS, Driver
+from tests.support.history import read_ledger, read_topic
+from tests.support.topics import create_topic
+
+VALUES = [b'{"n":%d}' % n for n in range(40)]
+"""Of every batch, unless a test has reasons for others."""
+MAX_NAME = 60
+"""Names of pipelines are short; the end of a test's name tells it from the others."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pipeline, as its drivers and its readers see it.
+
+    Args:
+        bootstrap_servers: where a sceptic reads.
+        name: of the pipeline and of its output topic.
+        through: where drivers connect; a proxy, for instance.
+    """
+
+    bootstrap_servers: str
+    name: str
+    through: str
+
+    def driver(self, **settings: Any) -> Driver:
+        """Not yet started; a context manager."""
+        return Driver(self.through, self.name, self.name, **settings)
+
+    def check(self, batches: int) -> None:
+        """Batches 0, 1, ... of VALUES are there: each once, in order, whole; the ledger agrees."""
+        written = read_topic(self.bootstrap_servers, self.name)
+        heads = read_ledger(self.bootstrap_servers, self.name)
+        assert Counter(w.batch_id for w in written) == dict.fromkeys(range(batches), len(VALUES))
+        assert Counter(w.value for w in written) == dict.fromkeys(VALUES, batches)
+        assert checkers.sequence_faults(written) == []
+        assert checkers.ledger_faults(heads, written) == []
+        assert checkers.torn_batches(heads, written) == []
+
+
+def open_stage(bootstrap_servers: str, name: str, through: str | None = None) -> Stage:
+    """Create the output topic of a pipeline with (nearly) that name."""
+    allowed = re.sub("[^a-z0-9-]", "-", name.lower())[-MAX_NAME:].strip("-")
+    create_topic(bootstrap_servers, allowed, PARTITIONS)
+    return Stage(bootstrap_servers, allowed, through or bootstrap_servers)
