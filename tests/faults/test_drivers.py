@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,45 +19,17 @@ from confluent_kafka import Producer
 from onceflow.clock import Deadline
 from onceflow.errors import DeadlineError, FencedError, LineageError, OutcomeUnknownError
 from onceflow.protocol.compare import CheckpointFacts
-from tests.support import checkers
 from tests.support.brokers import RunningBroker
-from tests.support.driver import PARTITIONS, QUERY_ID, Driver
+from tests.support.driver import QUERY_ID, Driver
 from tests.support.faulty import Faults
-from tests.support.history import read_ledger, read_topic
-from tests.support.topics import create_topic
-
-VALUES = [b'{"n":%d}' % n for n in range(40)]
-
-
-class Stage:
-    """One pipeline and any number of drivers of it."""
-
-    def __init__(self, bootstrap_servers: str, name: str, stack: ExitStack) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self.name = name
-        self._stack = stack
-        create_topic(bootstrap_servers, name, PARTITIONS)
-
-    def driver(self, **settings: object) -> Driver:
-        return self._stack.enter_context(
-            Driver(self.bootstrap_servers, self.name, self.name, **settings)  # type: ignore[arg-type]
-        )
-
-    def check(self, batches: int) -> None:
-        """Every batch once, in order, whole; the ledger agrees."""
-        written = read_topic(self.bootstrap_servers, self.name)
-        heads = read_ledger(self.bootstrap_servers, self.name)
-        assert len(written) == batches * len(VALUES)
-        assert checkers.sequence_faults(written) == []
-        assert checkers.ledger_faults(heads, written) == []
-        assert checkers.torn_batches(heads, written) == []
+from tests.support.history import read_ledger
+from tests.support.stage import VALUES, Stage, open_stage
 
 
 @pytest.fixture
 def stage(broker: RunningBroker, topic: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as stack:
-        name = topic("p").lower().replace("_", "-")[-60:].strip("-")
-        yield Stage(broker.bootstrap_servers, name, stack)
+    with open_stage(broker.bootstrap_servers, topic("p")) as opened:
+        yield opened
 
 
 def test_a_driver_that_was_taken_over_writes_nothing_more(stage: Stage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -85,18 +85,19 @@ def test_partitions_added_to_the_output_move_no_key(job: ViewsJob) -> None:
 
 
 @pytest.fixture
-def stage(broker: RunningBroker, topic: Callable[[str], str]) -> Stage:
-    return open_stage(broker.bootstrap_servers, topic("p"))
+def stage(broker: RunningBroker, topic: Callable[[str], str]) -> Iterator[Stage]:
+    with open_stage(broker.bootstrap_servers, topic("p")) as opened:
+        yield opened
 
 
 def test_a_ledger_deleted_under_a_driver_stops_it_with_nothing_written(stage: Stage) -> None:
-    with stage.driver() as driver:
-        driver.take_over()
-        driver.commit(0, VALUES)
-        before = read_topic(stage.bootstrap_servers, stage.name)
-        delete_topic(stage.bootstrap_servers, f"onceflow.ledger.{stage.name}")
-        with pytest.raises(OnceflowError):
-            driver.commit(1, VALUES)
+    driver = stage.driver()
+    driver.take_over()
+    driver.commit(0, VALUES)
+    before = read_topic(stage.bootstrap_servers, stage.name)
+    delete_topic(stage.bootstrap_servers, f"onceflow.ledger.{stage.name}")
+    with pytest.raises(OnceflowError):
+        driver.commit(1, VALUES)
     assert read_topic(stage.bootstrap_servers, stage.name) == before
 
 
@@ -104,14 +105,16 @@ def test_consumer_offsets_deleted_under_a_driver_change_nothing(
     topic: Callable[[str], str],
 ) -> None:
     """The position is in the ledger; the group is there for people's tools."""
-    with EmbeddedCluster() as cluster:
-        stage = open_stage(cluster.bootstrap_servers, topic("p"))
-        with stage.driver() as driver:
-            driver.take_over()
-            driver.commit(0, VALUES)
-            delete_topic(cluster.bootstrap_servers, "__consumer_offsets")
-            driver.commit(1, VALUES)
-            driver.commit(2, VALUES)
+    with (
+        EmbeddedCluster() as cluster,
+        open_stage(cluster.bootstrap_servers, topic("p")) as stage,
+    ):
+        driver = stage.driver()
+        driver.take_over()
+        driver.commit(0, VALUES)
+        delete_topic(cluster.bootstrap_servers, "__consumer_offsets")
+        driver.commit(1, VALUES)
+        driver.commit(2, VALUES)
         stage.check(batches=3)
 
 
@@ -119,14 +122,14 @@ def test_a_record_too_large_in_the_middle_of_a_batch_is_named_and_nothing_is_wri
     stage: Stage,
 ) -> None:
     too_large = b'{"n":"%s"}' % (b"x" * 2_000_000)
-    with stage.driver() as driver:
-        driver.take_over()
-        driver.commit(0, VALUES)
-        with pytest.raises(OnceflowError, match=r"(?i)size|large"):
-            driver.commit(1, [*VALUES[:20], too_large, *VALUES[20:]])
-    with stage.driver() as successor:
-        successor.take_over()
-        successor.commit(1, VALUES)
+    driver = stage.driver()
+    driver.take_over()
+    driver.commit(0, VALUES)
+    with pytest.raises(OnceflowError, match=r"(?i)size|large"):
+        driver.commit(1, [*VALUES[:20], too_large, *VALUES[20:]])
+    successor = stage.driver()
+    successor.take_over()
+    successor.commit(1, VALUES)
     stage.check(batches=2)
 
 
@@ -135,14 +138,14 @@ def test_a_foreign_transaction_on_the_output_delays_readers_and_nothing_else(sta
     stranger = Producer(
         {"bootstrap.servers": stage.bootstrap_servers, "transactional.id": f"{stage.name}-stranger"}
     )
-    with stage.driver() as driver:
-        driver.take_over()
-        driver.commit(0, VALUES)
-        stranger.init_transactions(30)
-        stranger.begin_transaction()
-        stranger.produce(stage.name, b"never", partition=0)
-        stranger.flush(30)
-        driver.commit(1, VALUES)
-        driver.commit(2, VALUES)
-        stranger.abort_transaction(30)
+    driver = stage.driver()
+    driver.take_over()
+    driver.commit(0, VALUES)
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(stage.name, b"never", partition=0)
+    stranger.flush(30)
+    driver.commit(1, VALUES)
+    driver.commit(2, VALUES)
+    stranger.abort_transaction(30)
     stage.check(batches=3)

@@ -6,7 +6,7 @@ Lets a test hold a driver still between any two steps, which a process can't be 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -49,6 +49,7 @@ class Driver:
         lanes: of its layout.
         wrap: put around every incarnation, to inject faults.
         facts: what its checkpoint says.
+        properties: of its clients, beside a short transaction time-out.
     """
 
     bootstrap_servers: str
@@ -63,6 +64,8 @@ class Driver:
     )
     clock: Clock = field(default_factory=SystemClock)
     transaction_timeout_s: float = TIMEOUT_S
+    takeover_timeout_s: float = TIMEOUT_S
+    properties: Mapping[str, str] = field(default_factory=dict)
     head: HeadEntry | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +99,7 @@ class Driver:
                 self.ledger,
                 self._compare,
                 self.clock,
-                TIMEOUT_S,
+                self.takeover_timeout_s,
             )
         )
         self._open_committer(self.takeover)
@@ -173,7 +176,8 @@ class Driver:
         return compare(self.facts(head), head)
 
     def _connection(self) -> Connection:
-        return Connection(self.bootstrap_servers, {"transaction.timeout.ms": "10000"})
+        properties = {"transaction.timeout.ms": "10000", **self.properties}
+        return Connection(self.bootstrap_servers, properties)
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, TIMEOUT_S)

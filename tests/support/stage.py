@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +28,17 @@ class Stage:
         bootstrap_servers: where a sceptic reads.
         name: of the pipeline and of its output topic.
         through: where drivers connect; a proxy, for instance.
+        stack: closes the drivers.
     """
 
     bootstrap_servers: str
     name: str
     through: str
+    stack: ExitStack
 
     def driver(self, **settings: Any) -> Driver:
-        """Not yet started; a context manager."""
-        return Driver(self.through, self.name, self.name, **settings)
+        """One that has not taken over yet."""
+        return self.stack.enter_context(Driver(self.through, self.name, self.name, **settings))
 
     def check(self, batches: int) -> None:
         """Batches 0, 1, ... of VALUES are there: each once, in order, whole; the ledger agrees."""
@@ -47,8 +51,10 @@ class Stage:
         assert checkers.torn_batches(heads, written) == []
 
 
-def open_stage(bootstrap_servers: str, name: str, through: str | None = None) -> Stage:
+@contextmanager
+def open_stage(bootstrap_servers: str, name: str, through: str | None = None) -> Iterator[Stage]:
     """Create the output topic of a pipeline with (nearly) that name."""
     allowed = re.sub("[^a-z0-9-]", "-", name.lower())[-MAX_NAME:].strip("-")
     create_topic(bootstrap_servers, allowed, PARTITIONS)
-    return Stage(bootstrap_servers, allowed, through or bootstrap_servers)
+    with ExitStack() as stack:
+        yield Stage(bootstrap_servers, allowed, through or bootstrap_servers, stack)

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+    TopicMetadata,
+)
 
 from tests.support.eventually import eventually
 
@@ -67,6 +76,22 @@ def add_partitions(bootstrap_servers: str, topic: str, total: int) -> None:
         eventually(
             lambda: len(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics[topic].partitions),
             lambda count: count == total,
+        )
+
+
+def set_topic(bootstrap_servers: str, topic: str, config: Mapping[str, str]) -> None:
+    """Change settings of a topic; returns when the broker that is asked knows them."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    with administration(bootstrap_servers) as admin:
+        wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin.incremental_alter_configs([wanted])[resource].result(ANSWER_TIMEOUT_S)
+        eventually(
+            lambda: admin.describe_configs([resource])[resource].result(ANSWER_TIMEOUT_S),
+            lambda found: all(found[name].value == value for name, value in config.items()),
         )
 
 
