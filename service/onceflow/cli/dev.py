@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from onceflow.cli.chaos import chaos
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 
 
@@ -15,6 +16,7 @@ def register(app: typer.Typer) -> None:
     commands.command("up")(up)
     commands.command("down")(down)
     commands.command("status")(status)
+    commands.command("chaos")(chaos)
     app.add_typer(commands, name="dev", no_args_is_help=True)
 
 

@@ -1,0 +1,294 @@
+"""One client's connection to one broker, and what the rules do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from onceflow.devkit.chaos.apis import ERROR_CODES
+from onceflow.devkit.chaos.codec import FrameError
+from onceflow.devkit.chaos.faults import MAX_HELD, ArmedRule, Faults, Held
+from onceflow.devkit.chaos.frames import answered_id, with_correlation_id
+from onceflow.devkit.chaos.link import EndedError, Link
+from onceflow.devkit.chaos.messages import (
+    Cluster,
+    Node,
+    Request,
+    Response,
+    advertise,
+    limit_versions,
+    nodes,
+    read_request,
+    tells_addresses,
+)
+from onceflow.devkit.chaos.refusals import refuse, refuse_instead
+from onceflow.devkit.chaos.rules import Rule, Side, Traffic
+from onceflow.errors import InvariantError
+
+MAX_IN_FLIGHT = 256
+"""Requests of one connection that wait for an answer; librdkafka's own bound is far higher, and it
+waits like any client whose broker does not read."""
+_FIRST_COPY_ID = -(2**31)
+"""Correlation ids of copies count from here; clients count from 0."""
+_NOTHING = b""
+"""Stands among frames for a look at what is pending."""
+
+
+class Switchboard(Protocol):
+    """What a session needs from the proxy around it."""
+
+    @property
+    def faults(self) -> Faults:
+        """What is to go wrong."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """As clients shall see it."""
+
+    async def advertised(self, found: Sequence[Node]) -> Mapping[int, Node]:
+        """Where clients reach these brokers through the proxy; by node id."""
+
+    def keep(self, armed: ArmedRule, held: Held) -> None:
+        """Remember what a rule holds, and let it go when its time has come."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A request whose answer has not come.
+
+    Args:
+        request: as the client sent it.
+        correlation_id: under which the broker knows it.
+        answer: if it needs none of the broker.
+        is_copy: whether the client knows nothing of it.
+    """
+
+    request: Request
+    correlation_id: int
+    answer: bytes | None = None
+    is_copy: bool = False
+
+
+class Session:
+    """One connection of a client, joined to one of a broker.
+
+    Brokers answer in the order in which requests arrive, and clients count on it. An answer that
+    the proxy gives itself waits for its turn, too.
+
+    Args:
+        switchboard: the proxy.
+        node_id: of the broker.
+        client: the connection of the client.
+        broker: the connection to the broker.
+    """
+
+    def __init__(self, switchboard: Switchboard, node_id: int, client: Link, broker: Link) -> None:
+        self.node_id = node_id
+        self.client_id: str | None = None
+        self._switchboard = switchboard
+        self._faults = switchboard.faults
+        self._client = client
+        self._broker = broker
+        self._pending: deque[_Pending] = deque()
+        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._arrived: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+        self._to_broker = asyncio.Lock()
+        self._to_client = asyncio.Lock()
+        self._copy_ids = count(_FIRST_COPY_ID)
+        self._tasks = asyncio.TaskGroup()
+
+    async def run(self) -> None:
+        """Carry messages until one side ends or a rule does; closes both connections."""
+        try:
+            async with self._tasks:
+                self._tasks.create_task(self._take_requests())
+                self._tasks.create_task(self._take_responses())
+                self._tasks.create_task(self._answer())
+        except* (OSError, FrameError):
+            pass  # one side is gone, or does not speak Kafka
+        finally:
+            await asyncio.gather(self._client.close(), self._broker.close())
+
+    async def _take_requests(self) -> None:
+        while True:
+            request = read_request(await self._client.read())
+            self.client_id = request.header.client_id or ""
+            await self._pass_cuts()
+            await self._on_request(request)
+
+    async def _on_request(self, request: Request) -> None:
+        armed = self._choose("request", request)
+        action = armed.rule.action if armed else "pass"
+        if armed is None or action == "pass":
+            await self._forward(request)
+        elif action in ("hold", "delay"):
+            held = self._hold(armed, "request", request)
+            await self._now_or_later(armed, held, self._forward_when_released(held))
+        elif action == "duplicate":
+            await self._forward(request)
+            await self._forward_copy(request)
+        elif action == "error":
+            code = ERROR_CODES[armed.rule.error or ""]
+            refusal = refuse(request, code, self._switchboard.cluster)
+            await self._expect(_Pending(request, request.header.correlation_id, refusal))
+            if self._arrived.empty():  # otherwise its turn comes after what is there
+                self._arrived.put_nowait(_NOTHING)
+        elif action in ("slow", "split"):
+            await self._forward(request, armed.rule)
+        elif action == "close":
+            raise EndedError
+        # What is left is to drop it.
+
+    async def _forward(
+        self, request: Request, how: Rule | None = None, held: Held | None = None
+    ) -> None:
+        await self._pass_cuts()
+        if request.is_answered:
+            await self._room.acquire()
+        async with self._to_broker:
+            if self._broker.is_over:
+                raise EndedError
+            if held is not None:
+                held.is_sent = True
+            if request.is_answered:
+                self._pending.append(_Pending(request, request.header.correlation_id))
+            await self._broker.write(request.frame, how)
+
+    async def _forward_copy(self, request: Request) -> None:
+        copy_id = next(self._copy_ids)
+        if request.is_answered:
+            await self._room.acquire()
+        async with self._to_broker:
+            if request.is_answered:
+                self._pending.append(_Pending(request, copy_id, is_copy=True))
+            await self._broker.write(with_correlation_id(request.frame, copy_id))
+
+    async def _expect(self, pending: _Pending) -> None:
+        await self._room.acquire()
+        self._pending.append(pending)
+
+    async def _forward_when_released(self, held: Held) -> None:
+        await held.released.wait()
+        if not self._client.is_over:
+            await self._forward(held.request, held=held)
+
+    async def _take_responses(self) -> None:
+        try:
+            while True:
+                await self._arrived.put(await self._broker.read())
+        except OSError:
+            # The end comes after the answers before it, like everything on a connection.
+            await self._arrived.put(None)
+
+    async def _answer(self) -> None:
+        while True:
+            frame = await self._arrived.get()
+            if frame is None:
+                raise EndedError
+            if frame:
+                await self._on_response(frame)
+            while self._pending and (ready := self._pending[0].answer) is not None:
+                self._next_pending()
+                await self._reply(ready)
+
+    async def _on_response(self, frame: bytes) -> None:
+        if not self._pending or self._pending[0].correlation_id != answered_id(frame):
+            raise FrameError("an answer that no request waits for")
+        pending = self._next_pending()
+        if not pending.is_copy:
+            request = pending.request
+            rewritten = await self._rewritten(request, frame)
+            await self._act_on_response(request, rewritten)
+
+    def _next_pending(self) -> _Pending:
+        self._room.release()
+        return self._pending.popleft()
+
+    async def _act_on_response(self, request: Request, frame: bytes) -> None:
+        armed = self._choose("response", request)
+        action = armed.rule.action if armed else "pass"
+        if armed is None or action == "pass":
+            await self._reply(frame)
+        elif action in ("hold", "delay"):
+            held = self._hold(armed, "response", request)
+            await self._now_or_later(armed, held, self._reply_when_released(held, frame))
+        elif action == "duplicate":
+            await self._reply(frame)
+            await self._reply(frame)
+        elif action == "error":
+            code = ERROR_CODES[armed.rule.error or ""]
+            await self._reply(refuse_instead(request, frame, code))
+        elif action in ("slow", "split"):
+            await self._reply(frame, armed.rule)
+        elif action == "close":
+            raise EndedError
+        # What is left is to drop it.
+
+    async def _reply(self, frame: bytes, how: Rule | None = None) -> None:
+        await self._pass_cuts()
+        async with self._to_client:
+            await self._client.write(frame, how)
+
+    async def _reply_when_released(self, held: Held, frame: bytes) -> None:
+        await held.released.wait()
+        await self._reply(frame)
+        held.is_sent = True
+
+    async def _now_or_later(
+        self, armed: ArmedRule, held: Held, going_on: Coroutine[None, None, None]
+    ) -> None:
+        """Wait for what is held, or let others overtake it; either way it has left in the end."""
+        if armed.rule.overtake:
+            task = self._tasks.create_task(going_on)
+            task.add_done_callback(lambda _: held.left.set())
+            return
+        try:
+            await going_on
+        finally:
+            held.left.set()
+
+    async def _rewritten(self, request: Request, frame: bytes) -> bytes:
+        """The answer as if the proxy were the cluster."""
+        is_version_list = request.api == "ApiVersions"
+        if not is_version_list and not tells_addresses(request):
+            return frame
+        try:
+            response = Response(request, frame)
+        except FrameError as error:
+            # To let it pass would let the client pass the proxy by.
+            raise InvariantError(
+                "an answer cannot be read",
+                subject=f"{request.api} in version {request.header.api_version}",
+                found=str(error),
+            ) from error
+        if is_version_list:
+            limit_versions(response)
+            return response.frame()
+        found = nodes(response)
+        if not found:
+            return frame
+        advertise(response, await self._switchboard.advertised(found))
+        return response.frame()
+
+    async def _pass_cuts(self) -> None:
+        """Go on only if no cut is in the way."""
+        while cut := self._faults.cut_of(self.node_id, self.client_id):
+            if not cut.is_silent:
+                raise EndedError
+            await self._faults.healed()
+
+    def _choose(self, on: Side, request: Request) -> ArmedRule | None:
+        client_id = request.header.client_id or ""
+        ids = request.transactional_ids
+        return self._faults.choose(Traffic(on, request.api, client_id, ids, self.node_id))
+
+    def _hold(self, armed: ArmedRule, on: Side, request: Request) -> Held:
+        if len(armed.held) >= MAX_HELD:
+            raise EndedError
+        held = Held(on, request, self.node_id)
+        self._switchboard.keep(armed, held)
+        return held

@@ -1,0 +1,362 @@
+"""What each action of a rule does to messages, between a client and a broker that do not think."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from onceflow.clock import SystemClock
+from onceflow.devkit.chaos import ChaosProxy, Rule
+from onceflow.devkit.chaos.apis import ERROR_CODES
+from onceflow.errors import DeadlineError
+from tests.support.chaos_messages import decoded
+from tests.support.eventually import eventually
+from tests.support.raw_kafka import (
+    END_TXN_VERSION,
+    OF_BROKER,
+    ListeningBroker,
+    RawClient,
+    end_txn,
+    heartbeat,
+)
+
+CLOCK = SystemClock()
+BYTES_PER_S = 5000
+
+
+@pytest.fixture
+def listening() -> Iterator[ListeningBroker]:
+    with ListeningBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(listening: ListeningBroker) -> Iterator[ChaosProxy]:
+    with ChaosProxy(listening.address) as running:
+        yield running
+
+
+@pytest.fixture
+def client(proxy: ChaosProxy) -> Iterator[RawClient]:
+    with RawClient(proxy.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        heartbeat("known, not looked into"),
+        b"\x7f\xff\0\7\0\0\0\5\xff\xff unknown api, no client id",
+        b"\0\x1a\x7f\0\0\0\0\5\0\2me unknown version of EndTxn",
+        end_txn("looked into"),
+    ],
+)
+def test_what_no_rule_is_about_passes_byte_for_byte(
+    listening: ListeningBroker, client: RawClient, frame: bytes
+) -> None:
+    client.send(frame)
+
+    assert listening.next_request() == frame
+    assert client.receive() == frame[4:8] + frame
+
+
+def test_a_dropped_request_never_arrives_and_the_connection_stays(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="request", action="drop", times=1))
+
+    client.send(end_txn("t"))
+    client.send(heartbeat("after"))
+
+    assert listening.next_request() == heartbeat("after")
+    assert client.receive()[OF_BROKER:] == heartbeat("after")
+    assert rule.fired == 1
+
+
+def test_a_dropped_answer_never_comes_back_and_the_connection_stays(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="response", action="drop", times=1))
+
+    client.send(end_txn("t"))
+    client.send(heartbeat("after"))
+
+    assert listening.next_request() == end_txn("t")
+    assert client.receive()[OF_BROKER:] == heartbeat("after")
+    assert rule.fired == 1
+
+
+def test_a_held_request_blocks_its_connection_and_no_other(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="request", action="hold"))
+    client.send(end_txn("t"))
+    client.send(heartbeat("behind"))
+    rule.wait_fired()
+
+    with RawClient(proxy.bootstrap_servers) as other:
+        other.send(heartbeat("elsewhere"))
+        assert other.receive()[OF_BROKER:] == heartbeat("elsewhere")
+    assert rule.held == 1
+    rule.release()
+
+    arrived = [listening.next_request() for _ in range(3)]
+    assert arrived == [heartbeat("elsewhere"), end_txn("t"), heartbeat("behind")]
+    assert [client.receive()[OF_BROKER:] for _ in range(2)] == [end_txn("t"), heartbeat("behind")]
+
+
+def test_a_held_request_may_be_overtaken(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="request", action="hold", overtake=True))
+    client.send(end_txn("t"))
+    client.send(heartbeat("overtakes"))
+
+    assert client.receive()[OF_BROKER:] == heartbeat("overtakes")
+    rule.release()
+
+    assert client.receive()[OF_BROKER:] == end_txn("t")
+    assert [listening.next_request() for _ in range(2)] == [heartbeat("overtakes"), end_txn("t")]
+
+
+def test_what_is_held_goes_on_in_order_also_when_its_clients_have_gone(
+    proxy: ChaosProxy, listening: ListeningBroker
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="request", action="hold", overtake=True))
+    for name in "abc":
+        with RawClient(proxy.bootstrap_servers) as leaving:
+            leaving.send(end_txn(name))
+            rule.wait_fired("abc".index(name) + 1)
+
+    rule.release()
+
+    assert [listening.next_request() for _ in "abc"] == [end_txn(name) for name in "abc"]
+    assert proxy.counts.discarded == 3
+    assert rule.held == 0
+
+
+def test_a_held_request_survives_the_brokers_end_of_its_connection(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="request", action="hold"))
+    client.send(end_txn("t"))
+    rule.wait_fired()
+
+    listening.hang_up()
+    assert client.receive() == b""
+    rule.release()
+
+    assert listening.next_request() == end_txn("t")
+
+
+def test_a_request_that_nobody_takes_any_more_is_counted(proxy: ChaosProxy) -> None:
+    with ListeningBroker() as gone, ChaosProxy(gone.address) as other:
+        rule = other.add(Rule(on="request", action="hold"))
+        with RawClient(other.bootstrap_servers) as client:
+            client.send(end_txn("t"))
+            rule.wait_fired()
+        gone.close()
+
+        rule.release()
+
+        assert other.counts.undelivered == 1
+
+
+def test_later_matches_are_held_again_until_the_times_are_used_up(
+    proxy: ChaosProxy, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(api="EndTxn", on="response", action="hold", times=2))
+
+    for name in "ab":
+        client.send(end_txn(name))
+        eventually(lambda: rule.held == 1)
+        rule.release()
+        assert client.receive()[OF_BROKER:] == end_txn(name)
+    client.send(end_txn("c"))
+
+    assert client.receive()[OF_BROKER:] == end_txn("c")
+    assert rule.fired == 2
+
+
+def test_what_a_removed_rule_holds_goes_on_and_it_holds_no_more(
+    proxy: ChaosProxy, client: RawClient
+) -> None:
+    rule = proxy.add(Rule(on="request", action="hold"))
+    client.send(heartbeat("held"))
+    rule.wait_fired()
+
+    rule.remove()
+    client.send(heartbeat("free"))
+
+    assert [client.receive()[OF_BROKER:] for _ in range(2)] == [
+        heartbeat("held"),
+        heartbeat("free"),
+    ]
+    assert rule.fired == 1
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+def test_a_delay_ends_by_itself(proxy: ChaosProxy, client: RawClient, side: str) -> None:
+    rule = Rule.model_validate({"on": side, "action": "delay", "delay_ms": 400})
+    proxy.add(rule)
+    client.send(heartbeat("late"))
+
+    assert client.is_silent(0.2)
+    assert client.receive()[OF_BROKER:] == heartbeat("late")
+
+
+def test_a_delayed_request_arrives_also_when_its_client_has_gone(
+    proxy: ChaosProxy, listening: ListeningBroker
+) -> None:
+    rule = proxy.add(Rule(on="request", action="delay", delay_ms=300))
+    with RawClient(proxy.bootstrap_servers) as leaving:
+        leaving.send(end_txn("t"))
+        rule.wait_fired()
+
+    assert listening.next_request() == end_txn("t")
+    eventually(lambda: proxy.counts.discarded == 1)
+
+
+def test_a_request_is_sent_twice_and_answered_once(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    proxy.add(Rule(api="EndTxn", on="request", action="duplicate"))
+
+    client.send(end_txn("t"))
+    client.send(heartbeat("after"))
+
+    first, second = listening.next_request(), listening.next_request()
+    assert first == end_txn("t")
+    assert second[4:8] != first[4:8]
+    assert second[:4] + second[8:] == first[:4] + first[8:]
+    assert [client.receive()[OF_BROKER:] for _ in range(2)] == [end_txn("t"), heartbeat("after")]
+
+
+def test_an_answer_comes_twice(proxy: ChaosProxy, client: RawClient) -> None:
+    proxy.add(Rule(api="EndTxn", on="response", action="duplicate"))
+
+    client.send(end_txn("t"))
+
+    assert [client.receive()[OF_BROKER:] for _ in range(2)] == [end_txn("t")] * 2
+
+
+def test_a_connection_is_closed_instead_of_a_request_going_on(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    proxy.add(Rule(api="EndTxn", on="request", action="close"))
+
+    client.send(heartbeat("before"))
+    client.receive()
+    client.send(end_txn("t"))
+
+    assert client.receive() == b""
+    assert listening.next_request() == heartbeat("before")
+    assert listening.received.empty()
+
+
+def test_a_connection_is_closed_instead_of_an_answer_coming_back(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    proxy.add(Rule(api="EndTxn", on="response", action="close"))
+
+    client.send(end_txn("t"))
+
+    assert client.receive() == b""
+    assert listening.next_request() == end_txn("t")
+
+
+def test_an_error_in_the_brokers_place_waits_for_the_answers_before_it(
+    proxy: ChaosProxy, listening: ListeningBroker, client: RawClient
+) -> None:
+    held = proxy.add(Rule(api="Heartbeat", on="response", action="hold"))
+    proxy.add(Rule(api="EndTxn", on="request", action="error", error="PRODUCER_FENCED"))
+    client.send(heartbeat("before"))
+    client.send(end_txn("t"))
+    held.wait_fired()
+
+    assert client.is_silent()
+    held.release()
+
+    assert client.receive()[OF_BROKER:] == heartbeat("before")
+    answer = decoded("EndTxnResponse", END_TXN_VERSION, client.receive())
+    assert answer.error_code == ERROR_CODES["PRODUCER_FENCED"]
+    assert listening.next_request() == heartbeat("before")
+    assert listening.received.empty()
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 10_000])
+def test_a_split_stream_delivers_everything(
+    proxy: ChaosProxy, client: RawClient, side: str, chunk_bytes: int
+) -> None:
+    fields = {"on": side, "action": "split", "chunk_bytes": chunk_bytes}
+    rule = proxy.add(Rule.model_validate(fields))
+    long = heartbeat("x" * 2000)
+
+    client.send(long)
+    client.send(heartbeat("after"))
+
+    assert client.receive()[OF_BROKER:] == long
+    assert client.receive()[OF_BROKER:] == heartbeat("after")
+    assert rule.fired == 2
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+def test_a_slow_stream_delivers_everything_in_its_time(
+    proxy: ChaosProxy, client: RawClient, side: str
+) -> None:
+    fields = {"on": side, "action": "slow", "bytes_per_s": BYTES_PER_S}
+    rule = proxy.add(Rule.model_validate(fields))
+    slow = heartbeat("x" * 3000)
+
+    started_s = CLOCK.monotonic_s()
+    client.send(slow)
+
+    assert client.receive()[OF_BROKER:] == slow
+    assert CLOCK.monotonic_s() - started_s > len(slow) / BYTES_PER_S / 2
+    assert rule.fired == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_matched"),
+    [
+        ({}, True),
+        ({"api": "EndTxn"}, True),
+        ({"api": "Produce"}, False),
+        ({"client_id": "some*"}, True),
+        ({"client_id": "other*"}, False),
+        ({"transactional_id": "onceflow.views.*"}, True),
+        ({"transactional_id": "onceflow.clicks.*"}, False),
+        ({"broker": 1}, True),
+        ({"broker": 2}, False),
+    ],
+)
+@pytest.mark.parametrize("side", ["request", "response"])
+def test_a_rule_is_about_what_it_says(
+    proxy: ChaosProxy, client: RawClient, side: str, fields: dict[str, object], is_matched: bool
+) -> None:
+    rule = proxy.add(Rule.model_validate({"on": side, "action": "pass", **fields}))
+
+    client.send(end_txn("onceflow.views.s0.l1"))
+    client.receive()
+
+    assert rule.fired == is_matched
+
+
+def test_the_first_rule_that_acts_is_the_only_one(proxy: ChaosProxy, client: RawClient) -> None:
+    spares = proxy.add(Rule(on="request", action="pass", skip=1, times=1))
+    drops = proxy.add(Rule(on="request", action="drop", times=1))
+
+    for mark in "abc":
+        client.send(heartbeat(mark))
+
+    assert [client.receive()[OF_BROKER:] for _ in range(2)] == [heartbeat("b"), heartbeat("c")]
+    assert (spares.fired, drops.fired) == (1, 1)
+
+
+def test_a_rule_that_does_not_act_in_time_is_named(proxy: ChaosProxy) -> None:
+    rule = proxy.add(Rule(name="lost answers", on="response", action="drop"))
+
+    with pytest.raises(DeadlineError, match="lost answers"):
+        rule.wait_fired(timeout_s=0.05)

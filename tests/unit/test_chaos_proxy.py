@@ -1,0 +1,216 @@
+"""The proxy's listeners, connections and cuts, and what is left of it: nothing.
+
+What the same does to real brokers and clients is in tests/integration/test_chaos_proxy.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceflow.devkit.chaos import ChaosProxy, Rule
+from onceflow.errors import ConfigError, InvariantError
+from tests.support.chaos_messages import encoded
+from tests.support.eventually import eventually
+from tests.support.raw_kafka import OF_BROKER, ListeningBroker, RawClient, end_txn, heartbeat
+
+NOBODY = "127.0.0.1:1"
+"""Nothing listens on a port so low."""
+THREAD = "onceflow-chaos"
+
+
+@pytest.fixture
+def listening() -> Iterator[ListeningBroker]:
+    with ListeningBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(listening: ListeningBroker) -> Iterator[ChaosProxy]:
+    with ChaosProxy(listening.address) as running:
+        yield running
+
+
+@pytest.fixture
+def client(proxy: ChaosProxy) -> Iterator[RawClient]:
+    with RawClient(proxy.bootstrap_servers) as connected:
+        yield connected
+
+
+def test_a_cut_closes_connections_and_refuses_new_ones_until_it_is_healed(
+    proxy: ChaosProxy, client: RawClient
+) -> None:
+    client.send(heartbeat("before"))
+    client.receive()
+
+    proxy.cut(broker=1)
+
+    assert client.receive() == b""
+    with RawClient(proxy.bootstrap_servers) as refused:
+        assert refused.receive() == b""
+    proxy.heal()
+    with RawClient(proxy.bootstrap_servers) as again:
+        again.send(heartbeat("after"))
+        assert again.receive()[OF_BROKER:] == heartbeat("after")
+
+
+def test_one_client_is_cut_and_no_other(proxy: ChaosProxy, client: RawClient) -> None:
+    client.send(heartbeat("me"))
+    client.receive()
+    with RawClient(proxy.bootstrap_servers) as other:
+        other.send(end_txn("t"))
+        other.receive()
+
+        proxy.cut(client_id="m?")
+
+        assert client.receive() == b""
+        other.send(end_txn("t"))
+        assert other.receive()[OF_BROKER:] == end_txn("t")
+    with RawClient(proxy.bootstrap_servers) as again:
+        again.send(heartbeat("me again"))
+        assert again.receive() == b""
+
+
+def test_another_broker_is_cut(proxy: ChaosProxy, client: RawClient) -> None:
+    proxy.cut(broker=2)
+
+    client.send(heartbeat("here"))
+
+    assert client.receive()[OF_BROKER:] == heartbeat("here")
+
+
+def test_a_silent_cut_keeps_connections_and_what_is_in_them(
+    proxy: ChaosProxy, client: RawClient
+) -> None:
+    client.send(heartbeat("before"))
+    client.receive()
+
+    proxy.cut(is_silent=True)
+
+    client.send(heartbeat("during"))
+    assert client.is_silent()
+    with RawClient(proxy.bootstrap_servers) as later:
+        later.send(heartbeat("later"))
+        assert later.is_silent()
+        proxy.heal()
+        assert later.receive()[OF_BROKER:] == heartbeat("later")
+    assert client.receive()[OF_BROKER:] == heartbeat("during")
+
+
+def test_what_is_no_kafka_ends_its_connection_alone(proxy: ChaosProxy, client: RawClient) -> None:
+    with RawClient(proxy.bootstrap_servers) as stranger:
+        stranger.send(b"GET")
+        assert stranger.receive() == b""
+    client.send(heartbeat("well"))
+
+    assert client.receive()[OF_BROKER:] == heartbeat("well")
+
+
+def test_a_broker_that_has_gone_ends_the_connection(proxy: ChaosProxy) -> None:
+    with ListeningBroker() as gone, ChaosProxy(gone.address) as other:
+        gone.close()
+
+        with RawClient(other.bootstrap_servers) as client:
+            assert client.receive() == b""
+
+
+def test_a_broker_that_appears_later_is_reached_through_the_proxy(
+    proxy: ChaosProxy, listening: ListeningBroker
+) -> None:
+    with ListeningBroker(node_id=2) as late, RawClient(proxy.bootstrap_servers) as client:
+        assert addresses(client) == {1: proxy.bootstrap_servers}
+        listening.others.append(late)
+
+        found = addresses(client)
+
+        assert found[1] == proxy.bootstrap_servers
+        assert late.address not in found.values()
+        with RawClient(found[2]) as of_late:
+            of_late.send(heartbeat("late"))
+            assert late.next_request() == heartbeat("late")
+
+
+def test_a_broker_that_comes_back_elsewhere_is_found_there(
+    proxy: ChaosProxy, listening: ListeningBroker
+) -> None:
+    with ListeningBroker(node_id=2) as first, RawClient(proxy.bootstrap_servers) as client:
+        listening.others.append(first)
+        address = addresses(client)[2]
+    with ListeningBroker(node_id=2) as second, RawClient(proxy.bootstrap_servers) as client:
+        listening.others[:] = [second]
+
+        assert addresses(client)[2] == address
+        with RawClient(address) as of_second:
+            of_second.send(heartbeat("moved"))
+            assert second.next_request() == heartbeat("moved")
+
+
+def addresses(client: RawClient) -> dict[int, str]:
+    answer = client.ask("Metadata", 9, {"topics": []})
+    return {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
+
+
+def test_nothing_is_left_behind(listening: ListeningBroker) -> None:
+    sockets = open_sockets()
+    with ChaosProxy(listening.address, [Rule(on="request", action="hold")]) as proxy:
+        address = proxy.bootstrap_servers
+        with RawClient(address) as client:
+            client.send(heartbeat("held for ever"))
+            proxy.rules[0].wait_fired()
+        assert THREAD in thread_names()
+
+    assert THREAD not in thread_names()
+    # The broker's own ends of them go with its threads.
+    eventually(lambda: len(open_sockets()) <= len(sockets))
+    with pytest.raises(ConnectionRefusedError):
+        RawClient(address)
+
+
+def test_connections_that_come_as_it_ends_are_closed_too(listening: ListeningBroker) -> None:
+    for _ in range(30):
+        with ChaosProxy(listening.address) as proxy:
+            client = RawClient(proxy.bootstrap_servers)
+        client.close()
+    gc.collect()  # what was left would warn now, which is an error
+
+
+def test_an_answer_that_cannot_be_read_fails_the_proxy(listening: ListeningBroker) -> None:
+    asked = encoded("FindCoordinatorRequest", 4, {"key_type": 1, "coordinator_keys": ["t"]})
+
+    proxy = ChaosProxy(listening.address)
+
+    with proxy, RawClient(proxy.bootstrap_servers) as client:
+        client.send(asked)
+        assert client.receive() == b""
+        with pytest.raises(InvariantError, match="failed"):
+            proxy.__exit__(None, None, None)
+
+
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def open_sockets() -> set[str]:
+    links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return {str(link) for link in links if str(link.readlink()).startswith("socket:")}
+
+
+def test_a_proxy_without_brokers_does_not_start() -> None:
+    with pytest.raises(ConfigError, match="no broker answers") as refusal:
+        ChaosProxy(f"{NOBODY},nonsense").__enter__()
+
+    assert NOBODY in str(refusal.value)
+    assert THREAD not in thread_names()
+
+
+def test_a_proxy_that_has_ended_takes_no_rules(listening: ListeningBroker) -> None:
+    with ChaosProxy(listening.address) as proxy:
+        rule = proxy.add(Rule(on="request", action="pass"))
+
+    assert (rule.fired, proxy.counts.sessions) == (0, 0)
+    with pytest.raises(InvariantError, match="not entered"):
+        proxy.add(Rule(on="request", action="pass"))
