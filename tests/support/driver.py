@@ -167,7 +167,7 @@ class Driver:
         )
         self._stack.callback(self.pool.close)
         self.pool.start(takeover.lanes)
-        timeouts = CommitTimeouts(self.transaction_timeout_s, TIMEOUT_S)
+        timeouts = CommitTimeouts(self.transaction_timeout_s, self.takeover_timeout_s)
         self.committer = Committer(
             CommitTools(self.pipeline, self.run_id, self.pool, self.ledger, self.clock, timeouts)
         )

@@ -8,11 +8,12 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 HEADER = struct.Struct(">BBHIIIQQ")
-MAX_POLLS = 20_000
 POLL_S = 0.5
+MAX_IDLE_POLLS = 120
+"""In a row, one after the other: longer than any transaction that a test leaves open."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,23 @@ class Written:
 def read_topic(
     bootstrap_servers: str, topic: str, isolation_level: str = "read_committed"
 ) -> list[Written]:
-    """Every visible record up to the high watermark at the call, partition by partition."""
-    consumer = Consumer(
+    """Every visible record up to the high watermark at the call, partition by partition.
+
+    Waits for transactions that are open below it; fails if one stays open.
+    """
+    ends = _ends(bootstrap_servers, topic)
+    consumer = _consumer(bootstrap_servers, isolation_level)
+    try:
+        written: list[Written] = []
+        for partition, bounds in ends.items():
+            written += _read_partition(consumer, TopicPartition(topic, partition), bounds)
+        return written
+    finally:
+        consumer.close()
+
+
+def _consumer(bootstrap_servers: str, isolation_level: str) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "sceptic",
@@ -55,34 +71,55 @@ def read_topic(
             "auto.offset.reset": "error",
         }
     )
+
+
+def _ends(bootstrap_servers: str, topic: str) -> dict[int, tuple[int, int]]:
+    """Partition -> first offset and high watermark.
+
+    Not asked through a reader of committed records, which is told the last stable offset instead.
+    """
+    consumer = _consumer(bootstrap_servers, "read_uncommitted")
     try:
         partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-        written: list[Written] = []
-        for partition in sorted(partitions):
-            written += _read_partition(consumer, topic, partition)
-        return written
+        return {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            for partition in sorted(partitions)
+        }
     finally:
         consumer.close()
 
 
-def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[Written]:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-    consumer.assign([TopicPartition(topic, partition, low)])
+def _read_partition(
+    consumer: Consumer, place: TopicPartition, bounds: tuple[int, int]
+) -> list[Written]:
+    start, end = bounds
+    consumer.assign([TopicPartition(place.topic, place.partition, start)])
     found: list[Written] = []
-    for _ in range(MAX_POLLS):
-        (position,) = consumer.position([TopicPartition(topic, partition)])
-        if low == high or position.offset >= high:
+    idle_polls = 0
+    while idle_polls < MAX_IDLE_POLLS:
+        (position,) = consumer.position([place])
+        if start == end or position.offset >= end:
             return found
+        idle_polls += 1
         for message in consumer.consume(1000, POLL_S):
             error = message.error()
             if error is None:
-                offset, header = message.offset(), dict(message.headers() or []).get("onceflow")
-                assert offset is not None
-                assert header is None or isinstance(header, bytes)
-                found.append(Written(partition, offset, message.key(), message.value(), header))
+                found.append(_written(message))
+                idle_polls = 0
             elif error.code() != KafkaError._PARTITION_EOF:
-                raise AssertionError(f"cannot read {topic}: {error}")
-    raise AssertionError(f"{topic}-{partition} is not readable up to {high}: hung transaction?")
+                raise AssertionError(f"cannot read {place.topic}: {error}")
+    raise AssertionError(
+        f"{place.topic}-{place.partition} is not readable up to {end}: hung transaction?"
+    )
+
+
+def _written(message: Message) -> Written:
+    partition, offset = message.partition(), message.offset()
+    header = dict(message.headers() or []).get("onceflow")
+    assert partition is not None
+    assert offset is not None
+    assert header is None or isinstance(header, bytes)
+    return Written(partition, offset, message.key(), message.value(), header)
 
 
 def read_ledger(bootstrap_servers: str, pipeline: str) -> list[dict[str, Any]]:
