@@ -64,4 +64,5 @@ $(READY): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.record_classes
+	$(BIN)/python -m onceflow.devkit.record_broker_classes
 	@touch $@

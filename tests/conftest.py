@@ -16,6 +16,9 @@ import pytest
 from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
 from tests.support.brokers import BrokerChoice, RunningBroker, choose_broker
+from tests.support.cluster import FaultyCluster
+from tests.support.cluster_children import ChildProcessCluster
+from tests.support.cluster_containers import ContainerCluster
 
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
@@ -24,7 +27,9 @@ PLACE = "broker"
 """Name of the property of a test that tells what it ran on."""
 
 OWN_CLUSTER = "an embedded cluster of three"
+SHARED_CLUSTER = "a shared cluster of three"
 NO_BROKER = "no broker"
+SHARED_FIXTURE = "shared_cluster"
 
 # Machines that run tests are busy: a slow example is not a wrong one.
 hypothesis.settings.register_profile("onceflow", deadline=None)
@@ -52,7 +57,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
     if _is_spread(config):
         return ""
-    if config.option.collectonly or not any("broker" in _fixtures(item) for item in items):
+    if config.option.collectonly or not any(map(_needs_broker, items)):
         return "broker: none is needed"
     return f"broker: {_choice(config).title}"
 
@@ -64,12 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    fixtures = _fixtures(item)
-    if "broker" in fixtures:
-        place = _choice(item.config).title
-    else:
-        place = OWN_CLUSTER if "three_brokers" in fixtures else NO_BROKER
-    item.user_properties.append((PLACE, place))
+    item.user_properties.append((PLACE, _place(item)))
     yield
 
 
@@ -86,8 +86,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{count} {'test' if count == 1 else 'tests'} ran on {place}")
 
 
+def _place(item: pytest.Item) -> str:
+    fixtures = _fixtures(item)
+    if SHARED_FIXTURE in fixtures:
+        return f"{SHARED_CLUSTER}, {_cluster_kind(item.config).kind}"
+    if "broker" in fixtures:
+        return _choice(item.config).title
+    return OWN_CLUSTER if "three_brokers" in fixtures else NO_BROKER
+
+
+def _cluster_kind(config: pytest.Config) -> type[ContainerCluster | ChildProcessCluster]:
+    return ContainerCluster if _choice(config).is_container else ChildProcessCluster
+
+
 def _is_spread(config: pytest.Config) -> bool:
     return bool(config.getoption("numprocesses", default=None))
+
+
+def _needs_broker(item: pytest.Item) -> bool:
+    return not {"broker", SHARED_FIXTURE}.isdisjoint(_fixtures(item))
 
 
 def _kills(item: pytest.Item) -> bool:
@@ -128,6 +145,22 @@ def three_brokers() -> Iterator[EmbeddedCluster]:
     """Three brokers of this test's own, each of which may be killed and frozen."""
     with EmbeddedCluster(ClusterOptions(brokers=3)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(pytestconfig: pytest.Config) -> Iterator[FaultyCluster]:
+    """Three brokers for all tests of this process: to be asked for as `cluster`."""
+    with _cluster_kind(pytestconfig)() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: FaultyCluster) -> Iterator[FaultyCluster]:
+    """Three healthy brokers to cause faults on: topics and ids must be unique for each test."""
+    try:
+        yield shared_cluster
+    finally:
+        shared_cluster.heal()
 
 
 @pytest.fixture

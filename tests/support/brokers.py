@@ -34,10 +34,12 @@ class BrokerChoice:
     Args:
         title: for the top and the bottom of the report.
         start: yields a broker that lives while the context is entered.
+        is_container: whether Testcontainers runs it.
     """
 
     title: str
     start: Callable[[], AbstractContextManager[RunningBroker]]
+    is_container: bool = False
 
 
 def choose_broker() -> BrokerChoice:
@@ -55,7 +57,7 @@ def choose_broker() -> BrokerChoice:
         if wanted == "testcontainers":
             raise
         return BrokerChoice(f"embedded broker (no Testcontainers: {error})", _embedded)
-    return BrokerChoice(f"Testcontainers broker ({engine})", _container)
+    return BrokerChoice(f"Testcontainers broker ({engine})", _container, is_container=True)
 
 
 @contextmanager

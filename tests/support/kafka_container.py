@@ -132,17 +132,23 @@ class KafkaContainer(DockerContainer):
         return properties_text(server_properties(node, [node], overrides))
 
 
-def remove_containers() -> None:
-    """Remove the containers of this process, and those of earlier runs that were killed."""
+def remove_containers(label: str = LABEL) -> None:
+    """Remove what this process has under a label, and what earlier runs that were killed have."""
     try:
         engine = DockerClient(timeout=PING_TIMEOUT_S).client
     except DockerException:
         return
-    for container in engine.containers.list(filters={"label": LABEL}, all=True):
-        owner = int(container.labels[LABEL])
-        if owner == os.getpid() or not Path(f"/proc/{owner}").exists():
+    for container in engine.containers.list(filters={"label": label}, all=True):
+        if _is_ours(container.labels[label]):
             container.remove(force=True, v=True)
+    for network in engine.networks.list(filters={"label": label}):
+        if _is_ours(network.attrs["Labels"][label]):
+            network.remove()
     engine.close()
+
+
+def _is_ours(owner: str) -> bool:
+    return int(owner) == os.getpid() or not Path(f"/proc/{owner}").exists()
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from onceflow.devkit.broker_start import (
     wait_for_brokers,
 )
 from onceflow.devkit.processes import AttachedProcesses
-from onceflow.devkit.supervisor import Spec
-from onceflow.errors import InvariantError
+from onceflow.devkit.supervisor import GRACE_S, Spec
+from onceflow.errors import DeadlineError, InvariantError
 
 
 class EmbeddedBroker:
@@ -61,15 +61,36 @@ class EmbeddedBroker:
         self._processes.send_signal(self._index, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """SIGSTOP: connections stay open, and nothing answers from the return of this call on."""
         self._processes.send_signal(self._index, signal.SIGSTOP)
 
     def thaw(self) -> None:
         """SIGCONT."""
         self._processes.send_signal(self._index, signal.SIGCONT)
 
+    def stop(self) -> None:
+        """SIGTERM: hand over leadership and close the logs; returns when the process is gone.
+
+        Raises:
+            DeadlineError: it still runs after `GRACE_S`.
+        """
+        if self._processes.stop(self._index) is None:
+            raise DeadlineError(
+                "an embedded broker did not stop",
+                subject=f"broker {self.node_id} at {self.address}",
+                expected=f"its end within {GRACE_S} s",
+            )
+
     def restart(self) -> None:
-        """Start again after `kill`, on the same port and data. Does not wait until it is ready."""
+        """Start again after `kill` or `stop`, on the same port and data.
+
+        Does not wait until it is ready.
+
+        Raises:
+            InvariantError: it runs.
+        """
+        if self.is_running:
+            raise InvariantError("a broker that runs was started again", subject=self.address)
         self._processes.start_again(self._index)
 
 
@@ -145,5 +166,5 @@ class EmbeddedCluster:
 
 
 def _attached(plan: ClusterPlan) -> AttachedProcesses:
-    spec = Spec(commands=plan.commands, logs=plan.logs, remove=str(plan.folder))
+    spec = Spec(plan.commands, plan.logs, str(plan.folder), environments=plan.environments)
     return AttachedProcesses(spec, plan.supervisor_log)

@@ -93,6 +93,8 @@ _REPLICATED = {
     # A killed broker is missed, and may come back, after 9 s by default.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "4000",
+    # How long a broker waits for a frozen controller before it turns to the next; 30 s by default.
+    "controller.socket.timeout.ms": "2000",
 }
 
 _QUICK = {

@@ -1,9 +1,10 @@
-"""Starts real Kafka brokers on ports from the operating system, and waits until they answer."""
+"""Starts real Kafka brokers on free ports, and waits until they answer."""
 
 from __future__ import annotations
 
 import base64
 import os
+import secrets
 import socket
 import subprocess
 import uuid
@@ -17,9 +18,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.clock import Clock, Deadline
+from onceflow.devkit.broker_classes import class_archive, sharing_options
 from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.jars import JarCache, jar_set
-from onceflow.devkit.java import Java, find_java
+from onceflow.devkit.java import find_java
 from onceflow.devkit.processes import Processes
 from onceflow.errors import ConfigError, DeadlineError, RetriableError
 
@@ -39,6 +41,8 @@ _JVM_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
 )
+_PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to clients: one of them might take a broker's while it is down."""
 _PORT_TAKEN = "Address already in use"
 
 
@@ -49,10 +53,16 @@ class ClusterOptions:
     Args:
         brokers: 1, or 3 to lose one and keep a majority.
         settings: of every broker; win over ours.
+        node_settings: by node id, of that broker alone; win over `settings`.
+        node_environment: by node id, variables for that broker alone.
+        jvm_options: of every broker, in place of those by which it shares classes.
     """
 
     brokers: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
+    node_settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    node_environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    jvm_options: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class ClusterPlan:
     folder: Path
     nodes: Sequence[Node]
     commands: Sequence[Sequence[str]]
+    environments: Sequence[Mapping[str, str]]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -118,6 +129,15 @@ def start_cluster(
     )
 
 
+def broker_class_path() -> str:
+    """The broker's jars, each verified, as Java takes them.
+
+    Raises:
+        ConfigError: some cannot be had.
+    """
+    return os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set("broker")))
+
+
 def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Deadline) -> None:
     """Wait until every broker answers, and knows all the others.
 
@@ -144,7 +164,10 @@ def answers(address: str, brokers: int) -> bool:
     }
     try:
         with AdminClient(settings) as admin:
-            return len(admin.list_topics(timeout=PROBE_TIMEOUT_S).brokers) >= brokers
+            told = admin.list_topics(timeout=PROBE_TIMEOUT_S)
+            # Another may have answered for one that is not there yet.
+            is_its_own = str(told.orig_broker_name).startswith(f"{address}/")
+            return is_its_own and len(told.brokers) >= brokers
     except KafkaException:
         return False
 
@@ -163,8 +186,10 @@ def _require_alive(nodes: Sequence[Node], processes: Processes) -> None:
 
 def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
     java = find_java()
-    class_path = os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set("broker")))
-    ports = _free_ports(2 * options.brokers)
+    class_path = broker_class_path()
+    sharing = sharing_options(class_archive(java, class_path))
+    run = [str(java.executable), *_QUICK_START, "-cp", class_path]
+    ports = free_ports(2 * options.brokers)
     nodes = [
         Node(i + 1, ports[2 * i], ports[2 * i + 1], folder / f"broker-{i + 1}")
         for i in range(options.brokers)
@@ -175,18 +200,19 @@ def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
     for node in nodes:
         node.folder.mkdir(parents=True, exist_ok=True)
         node.log.unlink(missing_ok=True)
-        properties = server_properties(node, nodes, options.settings)
+        overrides = {**options.settings, **options.node_settings.get(node.node_id, {})}
+        properties = server_properties(node, nodes, overrides)
         node.properties_file.write_text(properties_text(properties))
-        _format(java, class_path, node, cluster_id)
-    command = [str(java.executable), *_JVM_OPTIONS, *_QUICK_START]
-    command += ["-cp", class_path, "kafka.Kafka"]
-    return ClusterPlan(folder, nodes, [[*command, str(node.properties_file)] for node in nodes])
+        _format([run[0], *sharing, *run[1:]], node, cluster_id)
+    command = [run[0], *_JVM_OPTIONS, *(options.jvm_options or sharing), *run[1:], "kafka.Kafka"]
+    commands = [[*command, str(node.properties_file)] for node in nodes]
+    environments = [options.node_environment.get(node.node_id, {}) for node in nodes]
+    return ClusterPlan(folder, nodes, commands, environments)
 
 
-def _format(java: Java, class_path: str, node: Node, cluster_id: str) -> None:
-    command: list[str | Path] = [java.executable, *_QUICK_START, "-cp", class_path]
-    command += ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
-    command += [f"--cluster-id={cluster_id}", "--config", node.properties_file]
+def _format(run: Sequence[str], node: Node, cluster_id: str) -> None:
+    command = [*run, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+    command += [f"--cluster-id={cluster_id}", "--config", str(node.properties_file)]
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S
@@ -205,13 +231,30 @@ def _format(java: Java, class_path: str, node: Node, cluster_id: str) -> None:
         )
 
 
-def _free_ports(count: int) -> list[int]:
-    # All are held at once, so that they differ.
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody listens at now, all different.
+
+    Raises:
+        ConfigError: there are not so many.
+    """
+    # From anywhere, so that two who look at the same time seldom find the same.
+    first = secrets.randbelow(len(_PORTS))
+    found: list[int] = []
+    for port in [*_PORTS[first:], *_PORTS[:first]]:
+        if len(found) == count:
+            break
+        with socket.socket() as probe, suppress(OSError):
+            # As a broker does: the connections of one that is gone are no hindrance.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            found.append(port)
+    if len(found) < count:
+        raise ConfigError(
+            "no ports are free for brokers",
+            expected=f"{count} between {_PORTS.start} and {_PORTS.stop}",
+            found=str(len(found)),
+        )
+    return found
 
 
 def _complaint(log: str) -> str:

@@ -78,8 +78,12 @@ class AttachedProcesses:
         self._order(f"start {index}")
 
     def send_signal(self, index: int, number: signal.Signals) -> None:
-        """Send a signal to one of them; after SIGKILL, wait until it is gone."""
+        """Send a signal to one of them; wait for the effect of SIGKILL and SIGSTOP."""
         self._order(f"signal {index} {number:d}")
+
+    def stop(self, index: int) -> int | None:
+        """SIGTERM to one of them; how it ended, or None if it has not within `GRACE_S`."""
+        return self._order(f"stop {index}")
 
     def exit_code(self, index: int) -> int | None:
         """How one of them ended, or None while it runs; negative for a signal."""

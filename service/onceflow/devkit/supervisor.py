@@ -9,7 +9,7 @@ is set here rather than in the asking process because it fires when the forking 
 this process has one thread only.
 
 It is run as a script, `python -m onceflow.devkit.supervisor SPEC`, and imports nothing heavy.
-Orders: `start I`, `signal I NUMBER`, `poll I`; each is answered by one line.
+Orders: `start I`, `signal I NUMBER`, `stop I`, `poll I`; each is answered by one line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,12 +43,14 @@ class Spec:
         logs: a file for each child's output; appended to.
         remove: folder to delete at the end, or empty.
         lock: file to lock for as long as the supervisor lives, which makes it detached; or empty.
+        environments: for each child, variables on top of the supervisor's own; may be empty.
     """
 
     commands: Sequence[Sequence[str]]
     logs: Sequence[str]
     remove: str = ""
     lock: str = ""
+    environments: Sequence[Mapping[str, str]] = ()
 
     def arguments(self) -> list[str]:
         """The command that runs a supervisor."""
@@ -61,12 +63,14 @@ class _Children:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, index: int) -> int:
+        environments = self._spec.environments
         with Path(self._spec.logs[index]).open("ab") as log:
             self._running[index] = subprocess.Popen(
                 self._spec.commands[index],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **environments[index]} if environments else None,
                 preexec_fn=_die_with_supervisor,  # noqa: PLW1509  this process has one thread
             )
         return self._running[index].pid
@@ -76,12 +80,22 @@ class _Children:
         child.send_signal(number)
         if number == signal.SIGKILL:
             child.wait()
+        elif number == signal.SIGSTOP:
+            # Threads go on until they are told. Its exit code, if it ends, is left to `poll`.
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return child.pid
 
     def poll(self, index: int) -> int | None:
         return self._running[index].poll()
 
-    def stop(self) -> None:
+    def stop(self, index: int) -> int | None:
+        child = self._running[index]
+        child.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_S)
+        return child.poll()
+
+    def end(self) -> None:
         for child in self._running.values():
             child.send_signal(signal.SIGTERM if self._spec.lock else signal.SIGKILL)
         for child in self._running.values():
@@ -110,6 +124,8 @@ def _obey(children: _Children) -> None:
                 answer: int | None = children.start(index)
             case "signal":
                 answer = children.signal(index, *rest)
+            case "stop":
+                answer = children.stop(index)
             case _:
                 answer = children.poll(index)
         sys.stdout.write(f"{json.dumps(answer)}\n")
@@ -137,7 +153,7 @@ def _detach(lock: IO[str]) -> None:
 
 def _clean(children: _Children, folder: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    children.stop()
+    children.end()
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
 
