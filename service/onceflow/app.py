@@ -23,15 +23,15 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.sink import Incarnation, Ledger
 from onceflow.contracts.source import SourceSpec
-from onceflow.errors import CorruptionError, DeadlineError
+from onceflow.errors import CorruptionError, DeadlineError, FencedError, OnceflowError
 from onceflow.pipeline.analysis import analyse, to_arrow
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.source import Source as SourceModel
 from onceflow.protocol.compare import Comparison, Remedy, compare
 from onceflow.protocol.identity import DRIVER_SLOT, Layout
-from onceflow.protocol.ledger import HeadEntry, plan_hash
-from onceflow.protocol.takeover import Claimant
+from onceflow.protocol.ledger import HeadEntry, OwnerEntry, plan_hash
+from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.clock_watch import ClockWatch
@@ -149,8 +149,8 @@ class Application:
             tools = self._open_tools(stack)
             seen = self._look(tools)
             found = self._preflight(tools, seen)
-            takeover = self._take_over(tools, found, seen)
-            return self._settle(takeover, tools, found, self._committer(takeover, tools, stack))
+            takeover, committer = self._become_owner(tools, found, seen, stack)
+            return self._settle(takeover, tools, found, committer)
 
     def _run(self, stack: ExitStack) -> None:
         tools = self._open_tools(stack)
@@ -158,11 +158,15 @@ class Application:
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_session, stack)
         seen = self._look(tools)
         found = self._preflight(tools, seen)
+        owned = None
+        if seen is not None and seen.plan_hash == self._plan_hash():
+            # It has run as it is, so Spark will not refuse it: no need to wait for that with the
+            # fence, which is what readers wait for if a driver died in mid-transaction.
+            owned = self._become_owner(tools, found, seen, stack)
         session = starting.result()
         stack.enter_context(one_call_site(session))
         frame = self._assemble(session)
-        takeover = self._take_over(tools, found, seen)
-        committer = self._committer(takeover, tools, stack)
+        takeover, committer = owned or self._become_owner(tools, found, seen, stack)
         head = self._settle(takeover, tools, found, committer)
         self._run_query(frame, head, tools, takeover, committer)
 
@@ -229,6 +233,12 @@ class Application:
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found
+
+    def _become_owner(
+        self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None, stack: ExitStack
+    ) -> tuple[Takeover, Committer]:
+        takeover = self._take_over(tools, found, seen)
+        return takeover, self._committer(takeover, tools, stack)
 
     def _take_over(self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None) -> Takeover:
         """Create what is missing, then claim and fence; check what the look could not see."""
@@ -349,13 +359,32 @@ class Application:
             self._around.report, tools.broker, lambda: runner.head, self._around.clock
         )
         clock_watch = ClockWatch(self._around.clock)
-        query.watch(self._drain_requested.is_set, progress, [clock_watch])
+        try:
+            query.watch(self._drain_requested.is_set, progress, [clock_watch])
+        except OnceflowError as error:
+            raise self._cause(error, takeover.owner, tools.ledger) from error
         if self._drain_requested.is_set():
             self._around.report("draining")
             is_whole = query.drain(options.drain_timeout_s)
             self._around.report("drained" if is_whole else "cut_off")
         else:
             self._around.report("caught_up")
+
+    def _cause(self, error: OnceflowError, owner: OwnerEntry, ledger: Ledger) -> OnceflowError:
+        """Two drivers on one checkpoint make each other's Spark fail; one was taken over."""
+        try:
+            found = ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
+        except OnceflowError:
+            return error
+        if isinstance(error, FencedError) or is_mine(found, owner.run_id):
+            return error
+        return FencedError(
+            "a newer instance owns this pipeline",
+            subject=self._pipeline.name,
+            expected=f"owner with run_id {owner.run_id}",
+            found=str(error),
+            then="stopping; nothing further is written",
+        )
 
     def _on_batch(self, outcome: BatchOutcome) -> None:
         head = outcome.head

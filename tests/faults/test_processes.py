@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.service import Service, run_to_end, started
+from tests.support.here import finish, run_here, running_here
+from tests.support.service import started
 from tests.support.views_job import ViewsJob
 
 FENCED = 4
@@ -27,28 +28,17 @@ def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
     return made
 
 
-def wait_for_batches(service: Service, count: int) -> None:
-    eventually(
-        lambda: (len(service.of_kind("batch")), service.process.poll(), service.errors[-500:]),
-        lambda seen: seen[0] >= count or seen[1] is not None,
-        timeout_s=START_TIMEOUT_S,
-    )
-    assert len(service.of_kind("batch")) >= count, service.errors[-3000:]
-
-
 def test_the_second_of_two_drivers_wins_and_the_first_ends_with_4(job: ViewsJob) -> None:
     file = job.write_file()
     servers = job.bootstrap_servers
     with started(job.folder / "first", file, servers) as first:
-        wait_for_batches(first, 2)
-        with started(job.folder / "second", file, servers, "--until", "caught-up") as second:
-            eventually(lambda: second.of_kind("owner"), timeout_s=START_TIMEOUT_S)
+        first.wait_for_batches(2)
+        with running_here(file, servers) as second:
+            eventually(lambda: second.events.of_kind("owner"), timeout_s=START_TIMEOUT_S)
             job.produce(Random(2), records=1_000, seconds=100)
             assert first.wait() == FENCED, first.errors[-3000:]
-            second.wait()
-    job.close_windows()
-    run_to_end(job.folder / "last", file, servers)
-    job.check()
+            second.wait_for_batches(1)
+    finish(job, file)
 
 
 def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thawed(
@@ -70,12 +60,10 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
         eventually((job.folder / "frozen" / "crashed").exists, timeout_s=START_TIMEOUT_S)
         # How much of the batch the client had sent when it froze differs from run to run.
         eventually(lambda: _readable_to_the_end(job), timeout_s=60)
-        run_to_end(job.folder / "successor", file, servers)
+        run_here(file, servers)
         frozen.send(signal.SIGCONT)
         assert frozen.wait() == FENCED, frozen.errors[-3000:]
-    job.close_windows()
-    run_to_end(job.folder / "last", file, servers)
-    job.check()
+    finish(job, file)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -84,7 +72,7 @@ def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
 ) -> None:
     file = job.write_file(batch=300)
     with started(job.folder / "drained", file, job.bootstrap_servers) as service:
-        wait_for_batches(service, 2)
+        service.wait_for_batches(2)
         service.send(number)
         assert service.wait() == 0, service.errors[-3000:]
     assert service.of_kind("drained")
@@ -92,7 +80,7 @@ def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
     assert (job.checkpoint / "commits" / str(last)).exists()
     assert _readable_to_the_end(job)
     job.close_windows()
-    finished = run_to_end(job.folder / "last", file, job.bootstrap_servers)
+    finished = run_here(file, job.bootstrap_servers)
     assert not any(batch["is_skipped"] for batch in finished.of_kind("batch"))
     job.check()
 

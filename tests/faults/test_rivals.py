@@ -82,7 +82,7 @@ def test_two_drivers_stopped_and_continued_in_turn(
     stage: Stage, random: Random, tmp_path: Path
 ) -> None:
     """Each wakes up in the middle of what it was doing, while the other has gone on."""
-    owners = []
+    owners: list[str] = []
     with rival(stage, tmp_path / "first") as first, rival(stage, tmp_path / "second") as second:
         second.process.send_signal(signal.SIGSTOP)
         for turn in range(TURNS):

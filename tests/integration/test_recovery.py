@@ -11,19 +11,28 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
 
 from onceflow.clock import SystemClock
-from onceflow.errors import CorruptionError, LineageError
+from onceflow.errors import (
+    ConfigError,
+    CorruptionError,
+    FencedError,
+    LineageError,
+    RetriableError,
+)
 from onceflow.protocol.compare import Remedy
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
+from tests.support.driver import Driver
 from tests.support.eventually import eventually
-from tests.support.here import Events, run_here
+from tests.support.here import Events, application, run_here, running_here
 from tests.support.history import read_ledger, read_topic
 from tests.support.service import run_to_crash, started
 from tests.support.topics import delete_topic, ordered_producer
@@ -174,6 +183,50 @@ def test_a_zombies_plan_is_repaired_while_the_batch_is_not_done(job: Started) ->
 def test_a_zombies_plan_of_a_batch_that_is_done_halts(caught_up: Started) -> None:
     _move_end(caught_up.newest("offsets"), by=-7)
     assert "two drivers raced" in caught_up.refused()
+
+
+def test_a_query_that_has_run_is_fenced_before_spark_is_up(caught_up: Started) -> None:
+    """Readers wait for the fence where a driver died in mid-transaction, and not for Spark."""
+    made, events = application(caught_up.file, caught_up.job.bootstrap_servers)
+    open_session = made._open_session
+
+    def open_late(stack: ExitStack) -> SparkSession:
+        eventually(lambda: events.of_kind("owner"))
+        return open_session(stack)
+
+    made._open_session = open_late  # type: ignore[method-assign]
+    made.run()
+    assert events.of_kind("caught_up")
+
+
+def test_a_query_that_spark_refuses_takes_nothing_over(caught_up: Started) -> None:
+    job, text = caught_up.job, caught_up.file.read_text()
+    owners = read_topic(job.bootstrap_servers, f"onceflow.ledger.{job.name}")
+    caught_up.file.write_text(text.replace("sum(ms)", "sum(milis)"))
+    try:
+        with pytest.raises(ConfigError, match="milis"):
+            caught_up.again()
+    finally:
+        caught_up.file.write_text(text)
+    assert read_topic(job.bootstrap_servers, f"onceflow.ledger.{job.name}") == owners
+
+
+@pytest.mark.parametrize("is_taken_over", [True, False], ids=["taken-over", "still-the-owner"])
+def test_another_driver_that_writes_to_the_checkpoint(job: Started, is_taken_over: bool) -> None:
+    """Spark fails. Who was taken over ends as such; anybody else may be started again."""
+    servers = job.job.bootstrap_servers
+    with running_here(job.file, servers) as running, ExitStack() as stack:
+        running.wait_for_batches(3)
+        if is_taken_over:
+            other = stack.enter_context(Driver(servers, job.job.name, job.job.output_topic))
+            other.take_over()
+        planned = int(job.newest("offsets").name)
+        (job.job.checkpoint / "offsets" / str(planned + 1)).write_text("v1\nof another driver\n")
+        job.job.produce(Random(2), records=100, seconds=100)
+        error = running.error()
+    # Whichever comes first: its own next commit, or Spark's look at the checkpoint.
+    assert isinstance(error, FencedError if is_taken_over else RetriableError)
+    assert is_taken_over or "another driver wrote to this checkpoint" in str(error)
 
 
 @pytest.mark.parametrize("point", ["before_begin:kill:1", "after_commit:kill:1"])

@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from tests.support.eventually import eventually
+
 CRASH_POINT = "ONCEFLOW_CRASH_POINT"
 CRASH_PROOF = "ONCEFLOW_CRASH_PROOF"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -65,9 +67,20 @@ class Service:
         for process in self._family():
             process.resume()
 
+    def children(self) -> list[psutil.Process]:
+        """All that the driver has started, and that these have."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def wait_for_batches(self, count: int) -> None:
+        """Until so many were committed since the start; fails if it ends before."""
+        eventually(
+            lambda: len(self.of_kind("batch")) >= count or self.process.poll() is not None,
+            timeout_s=END_TIMEOUT_S,
+        )
+        assert len(self.of_kind("batch")) >= count, self.errors[-3000:]
+
     def _family(self) -> list[psutil.Process]:
-        root = psutil.Process(self.process.pid)
-        return [root, *root.children(recursive=True)]
+        return [psutil.Process(self.process.pid), *self.children()]
 
 
 @contextmanager
@@ -106,18 +119,6 @@ def started(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(END_TIMEOUT_S)
-
-
-def run_to_end(
-    folder: Path, pipeline_file: Path, bootstrap_servers: str, *arguments: str
-) -> Service:
-    """Run until caught up; fails with what the service printed unless it ends with 0."""
-    with started(
-        folder, pipeline_file, bootstrap_servers, "--until", "caught-up", *arguments
-    ) as service:
-        code = service.wait()
-    assert code == 0, f"exit code {code}\n{service.errors[-4000:]}"
-    return service
 
 
 def run_to_crash(folder: Path, pipeline_file: Path, bootstrap_servers: str, crash: str) -> Service:

@@ -16,6 +16,8 @@ from onceflow.protocol.ledger import SinkState
 
 MIN_DURABLE_REPLICATION = 2
 DEFAULT_PARTITIONS = 4
+TRANSACTION_STATE = "__transaction_state"
+"""Kafka's own topic, made for the first transaction, for which it takes enough brokers."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     """
     alive = broker.brokers(deadline)
     config = broker.broker_config(deadline)
-    faults = [*transaction_faults(config, alive), *_timeout_faults(config, needs)]
+    faults = _timeout_faults(config, needs)
+    # Where there were transactions, brokers that are missing now will come back.
+    if broker.topic_id(TRANSACTION_STATE, deadline) is None:
+        faults += transaction_faults(config, alive)
     faults += _input_faults(broker, needs, deadline)
     faults += _group_faults(broker, needs, deadline)
     output = broker.topic(needs.output, deadline)

@@ -1,0 +1,119 @@
+"""Disks that are full and clocks that jump, under a broker and under a driver.
+
+Only for processes of this machine: containers have the clock of their kernel and the disk of their
+engine. A full disk under the checkpoint is played in `test_checkpoint_disks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.devkit.broker_start import ClusterOptions
+from onceflow.errors import OnceflowError, RetriableError
+from tests.support.brokers import RunningBroker
+from tests.support.cluster import leader_of, move_leader
+from tests.support.cluster_children import ChildProcessCluster
+from tests.support.cluster_clock import ClockOffset
+from tests.support.cluster_disk import small_disk
+from tests.support.driver import Driver
+from tests.support.eventually import eventually
+from tests.support.faulty import Faults
+from tests.support.here import finish
+from tests.support.service import started
+from tests.support.stage import VALUES, Stage, open_stage
+from tests.support.views_job import ViewsJob
+
+HOUR_S = 3600.0
+SMALL = 2
+"""Node id of the broker with the small disk."""
+SMALL_SEGMENTS = {
+    # Otherwise Kafka asks the disk for far more than is ever written.
+    "log.index.size.max.bytes": "65536",
+    "log.segment.bytes": "1048576",
+    "transaction.state.log.segment.bytes": "1048576",
+    "offsets.topic.segment.bytes": "1048576",
+}
+
+
+def test_a_disk_that_is_full_under_a_broker(tmp_path: Path, topic: Callable[[str], str]) -> None:
+    """It leads an output partition; the other two go on, and it comes back when there is room."""
+    with small_disk(tmp_path / "disk") as disk:
+        options = ClusterOptions(
+            settings=SMALL_SEGMENTS,
+            node_settings={SMALL: {"log.dirs": str(disk.folder / "data")}},
+        )
+        with (
+            ChildProcessCluster(options) as cluster,
+            open_stage(cluster.bootstrap_servers, topic("p")) as stage,
+        ):
+            small = cluster.brokers[SMALL - 1]
+            driver = stage.driver(lanes=1)
+            driver.take_over()
+            driver.commit(0, VALUES)
+            move_leader(cluster, stage.name, 0, small)
+            disk.fill()
+            # Kafka notices at the next write: a broker with no other disk ends.
+            commit_somehow(stage, driver, 1)
+            eventually(lambda: not small.is_running, timeout_s=60)
+            assert leader_of(cluster, stage.name, 0).node_id != SMALL
+            disk.free()
+            cluster.heal()
+            commit_somehow(stage, stage.driver(), 2)
+            stage.check(batches=3)
+
+
+def test_a_brokers_clock_that_jumps_in_the_middle_of_transactions(
+    tmp_path: Path, topic: Callable[[str], str]
+) -> None:
+    clock = ClockOffset(tmp_path / "clock")
+    options = ClusterOptions(node_environment={1: clock.environment})
+    with (
+        EmbeddedCluster(options) as cluster,
+        open_stage(cluster.bootstrap_servers, topic("p")) as stage,
+    ):
+        faults = Faults()
+        driver = stage.driver(wrap=faults.wrap)
+        driver.take_over()
+        driver.commit(0, VALUES)
+        for batch_id, offset_s in enumerate([HOUR_S, 0.0, -HOUR_S, 0.0], start=1):
+            faults.before_commit = lambda offset_s=offset_s: clock.set(offset_s)
+            driver = commit_somehow(stage, driver, batch_id, wrap=faults.wrap)
+            assert faults.fired == ["before_commit"]
+            faults.fired.clear()
+        stage.check(batches=5)
+
+
+def test_a_drivers_clock_that_jumps(broker: RunningBroker, tmp_path: Path, random: Random) -> None:
+    """Forward it goes on; backward it ends, since Spark would wait for the old time to come."""
+    clock = ClockOffset(tmp_path / "clock")
+    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    job.produce(random, records=600, seconds=100)
+    file = job.write_file(batch=200)
+    with started(
+        tmp_path / "run", file, job.bootstrap_servers, environment=clock.environment
+    ) as service:
+        service.wait_for_batches(2)
+        clock.set(HOUR_S)
+        job.produce(random, records=600, seconds=100)
+        service.wait_for_batches(len(service.of_kind("batch")) + 2)
+        clock.set(0.0)
+        assert service.wait() == RetriableError.exit_code, service.errors[-3000:]
+        assert "clock" in service.errors
+    finish(job, file)
+
+
+def commit_somehow(stage: Stage, driver: Driver, batch_id: int, **settings: object) -> Driver:
+    """By this driver, or by its successor if it can't; whoever did it."""
+    try:
+        if driver.takeover is None:
+            driver.take_over()
+        driver.commit(batch_id, VALUES)
+    except OnceflowError:
+        driver = stage.driver(**settings)
+        driver.take_over()
+        driver.commit(batch_id, VALUES)
+    return driver

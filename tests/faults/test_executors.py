@@ -1,0 +1,88 @@
+"""Executors and Python workers that are killed, on a Spark cluster of two executors."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from tests.support.brokers import RunningBroker
+from tests.support.eventually import eventually
+from tests.support.here import finish
+from tests.support.service import QUICK_JVM, Service, started
+from tests.support.views_job import ViewsJob
+
+TWO_EXECUTORS = {
+    "ONCEFLOW_SPARK__MASTER": "local-cluster[2,1,1024]",
+    "ONCEFLOW_SPARK__CONF": json.dumps(
+        {
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+            "spark.executor.extraJavaOptions": QUICK_JVM,
+        }
+    ),
+}
+EXECUTOR = "CoarseGrainedExecutorBackend"
+PYTHON_DAEMON = "pyspark.daemon"
+START_TIMEOUT_S = 90.0
+
+Processes = Sequence[psutil.Process]
+
+
+def executors(service: Service) -> Processes:
+    return [each for each in service.children() if EXECUTOR in _command(each)]
+
+
+def python_daemons(service: Service) -> Processes:
+    """They fork the workers."""
+    daemons = [each for each in service.children() if PYTHON_DAEMON in _command(each)]
+    return [each for each in daemons if each.parent() not in daemons]
+
+
+def python_workers(service: Service) -> Processes:
+    """They run the source."""
+    return [worker for daemon in python_daemons(service) for worker in daemon.children()]
+
+
+VICTIMS: dict[str, Callable[[Service], Processes]] = {
+    "an executor": lambda service: executors(service)[:1],
+    "the workers of Python": python_workers,
+    "a daemon of Python": lambda service: python_daemons(service)[:1],
+    "both executors": executors,
+}
+
+
+@pytest.mark.timeout(400)
+def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
+    broker: RunningBroker, tmp_path: Path, random: Random
+) -> None:
+    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    job.produce(random, records=400, seconds=100)
+    file = job.write_file(batch=200)
+    with started(
+        tmp_path / "run", file, job.bootstrap_servers, environment=TWO_EXECUTORS
+    ) as service:
+        service.wait_for_batches(2)
+        for victims in VICTIMS.values():
+            eventually(lambda: len(executors(service)) == 2, timeout_s=START_TIMEOUT_S)
+            killed = eventually(lambda v=victims: v(service), timeout_s=START_TIMEOUT_S)  # type: ignore[misc]
+            # In the middle of the batches that these records make.
+            job.produce(random, records=400, seconds=100)
+            for process in killed:
+                process.send_signal(signal.SIGKILL)
+            _, alive = psutil.wait_procs(killed, START_TIMEOUT_S)
+            assert not alive
+            service.wait_for_batches(len(service.of_kind("batch")) + 2)
+    finish(job, file)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it has ended meanwhile
+        return ""
