@@ -28,12 +28,20 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     return Checkpoint(str(tmp_path / "ck"), "views", {"s": SourceArithmetic(ranges, position)})
 
 
-def log_batch(root: Path, batch_id: int, ends: dict[str, int]) -> None:
-    metadata = {"batchWatermarkMs": 5, "batchTimestampMs": 9, "conf": {"a": "b"}}
+def log_batch(
+    root: Path, batch_id: int, ends: dict[str, int], settings: dict[str, str] | None = None
+) -> None:
+    conf = {"a": "b"} if settings is None else settings
+    metadata = {"batchWatermarkMs": 5, "batchTimestampMs": 9, "conf": conf}
     offset = {"source": "s", "position": {"t": ends}}
     (root / "offsets").mkdir(parents=True, exist_ok=True)
     text = f"v1\n{json.dumps(metadata)}\n{json.dumps(offset)}"
     (root / "offsets" / str(batch_id)).write_text(text)
+
+
+def log_commit(root: Path, batch_id: int, text: str) -> None:
+    (root / "commits").mkdir(parents=True, exist_ok=True)
+    (root / "commits" / str(batch_id)).write_text(text)
 
 
 def head(batch_id: int, bounds: tuple[int, int]) -> HeadEntry:
@@ -100,15 +108,74 @@ def test_a_written_plan_is_the_ledgers(checkpoint: Checkpoint, tmp_path: Path) -
     (tmp_path / "ck" / "offsets" / ".1.crc").write_text("checksum of a zombie's plan")
     checkpoint.write_plan(head(1, (10, 40)))
     assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 40)}}}, 50, 90)
-    assert not (tmp_path / "ck" / "offsets" / ".1.crc").exists()
     metadata = (tmp_path / "ck" / "offsets" / "1").read_text().splitlines()[1]
     assert json.loads(metadata)["conf"] == {"a": "b"}
 
 
+def test_a_checksum_that_contradicts_its_file_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    checkpoint.create("q-1")
+    written = tmp_path / "ck" / "metadata"
+    written.write_text(written.read_text().replace("q-1", "q-2"))
+    with pytest.raises(CorruptionError, match="metadata"):
+        checkpoint.facts()
+    (tmp_path / "ck" / ".metadata.crc").unlink()
+    assert checkpoint.facts().query_id == "q-2"
+
+
+def test_settings_are_those_of_the_batch_before(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    log_batch(tmp_path / "ck", 1, {"0": 20}, {"a": "b", "added": "c"})
+    assert checkpoint.facts().planned == 1
+    log_batch(tmp_path / "ck", 1, {"0": 20}, {"a": "c"})
+    with pytest.raises(CorruptionError, match="offsets/1"):
+        checkpoint.facts()
+
+
+def test_spark_needs_the_batch_before_the_newest(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 3, {"0": 10})
+    with pytest.raises(CorruptionError, match="offsets/2"):
+        checkpoint.facts()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "v2",
+        "v2\n{",
+        "v2\n[]",
+        "v9\n" + json.dumps({"nextBatchWatermarkMs": 5}),
+        "v2\n" + json.dumps({"nextBatchWatermarkMs": "5"}),
+        "v2\n" + json.dumps({"nextBatchWatermarkMs": 4}),
+        "v2\n" + json.dumps({"nextBatchWatermarkMs": 5, "stateUniqueJds": {}}),
+    ],
+)
+def test_a_damaged_commit_log_names_the_file_and_the_safe_cure(
+    checkpoint: Checkpoint, tmp_path: Path, text: str
+) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})  # whose watermark is 5
+    log_commit(tmp_path / "ck", 0, text)
+    with pytest.raises(CorruptionError, match="commits/0") as caught:
+        checkpoint.facts()
+    assert "delete both" in caught.value.then
+
+
+def test_a_sound_commit_log_is_believed(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    fields = {"nextBatchWatermarkMs": 5, "stateUniqueIds": {"0": [["u"]]}}
+    log_commit(tmp_path / "ck", 0, "v2\n" + json.dumps(fields))
+    assert checkpoint.facts().done == 0
+
+
 def test_a_batch_is_done_when_spark_logged_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
     checkpoint.create("q")
-    (tmp_path / "ck" / "commits").mkdir()
-    (tmp_path / "ck" / "commits" / "0").write_text("v1\n{}")
+    log_commit(tmp_path / "ck", 0, "v1\n{}")
     assert checkpoint.is_done(-1)
     assert checkpoint.is_done(0)
     assert not checkpoint.is_done(1)

@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
-from onceflow.errors import RetriableError
-from onceflow.runtime.spark_errors import from_text
+import pytest
+
+from onceflow.errors import CorruptionError, RetriableError
+from onceflow.runtime.spark_errors import CANNOT_LOAD, from_text
+
+CHANGELOG = "file:/data/ck/state/0/0/23_9cd34e59-1be5-4afa-b2c9-6549e9c9b8eb.changelog"
 
 
 def test_a_full_disk_passes() -> None:
     error = from_text("[STREAM_FAILED] Query a: java.io.IOException: No space left on device")
     assert isinstance(error, RetriableError)
     assert "make room" in error.then
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (
+            f"x: An error\nCaused by: java.io.Odd: File {CHANGELOG} does not exist\n\tat a",
+            CHANGELOG,
+        ),
+        (f"Checksum error: {CHANGELOG} at 0 exp: 781929184 got: -408371680", CHANGELOG),
+        (
+            "reading 's3a://b/ck/state/0/_metadata/metadata'",
+            "s3a://b/ck/state/0/_metadata/metadata",
+        ),
+        ("Failed to read log file /ck/offsets/7. Malformed", "/ck/offsets/7"),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred", ""),
+    ],
+)
+def test_a_failure_on_a_file_of_the_checkpoint_names_it(text: str, path: str) -> None:
+    error = from_text(text)
+    assert isinstance(error, CorruptionError)
+    assert (error.what, error.subject.partition(" ")[0]) == (CANNOT_LOAD, path)
+    assert "backup" in error.then
+    assert "\n" not in str(error)
+
+
+def test_a_changelog_may_be_named_wrongly_by_the_commit_log() -> None:
+    error = from_text(f"File {CHANGELOG} does not exist")
+    assert error is not None
+    assert error.subject.endswith("(named by commits/22)")
+
+
+def test_the_checkpoints_location_alone_is_no_file_of_it() -> None:
+    assert from_text("ForeachBatchSink, [checkpointLocation=/data/ck], Append") is None
+
+
+def test_the_innermost_cause_is_kept() -> None:
+    text = "[CANNOT_LOAD_STATE_STORE] a\nCaused by: b: c\n\tat x\nCaused by: d: corrupted\n\tat y"
+    error = from_text(text)
+    assert error is not None
+    assert error.found == "d: corrupted"

@@ -116,6 +116,7 @@ def _compare(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
         return _halt(
             LineageError(
                 "the checkpoint belongs to another query",
+                subject="metadata",
                 expected=f"query {head.batch.query_id}, as in the ledger",
                 found=f"query {checkpoint.query_id}",
                 then="halting; use the checkpoint that the ledger names",
@@ -149,6 +150,7 @@ def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison
         return _halt(
             CorruptionError(
                 "the checkpoint contradicts itself",
+                subject=f"offsets/{done}" if planned < done else f"commits/{planned - 1}",
                 expected="an offset log that ends at, or one after, its commit log",
                 found=_facts(checkpoint, head),
                 then="halting; restore the checkpoint, or start a new generation on another one",
@@ -181,14 +183,16 @@ def _compare_done(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
     if difference is None:
         return Comparison(Decision.GO_ON)
     expected, found = difference
+    committed = head.batch.batch_id
     return _halt(
         CorruptionError(
             "two drivers raced on this checkpoint, and the other one's plan is in the offset log",
-            subject=f"offsets/{head.batch.batch_id}",
+            # A batch begins where the one before ends.
+            subject=" or ".join(f"offsets/{n}" for n in (committed, committed - 1) if n >= 0),
             expected=f"what the ledger committed: {expected}",
             found=found,
-            then="halting, since the state may hold other input than the output; a new generation"
-            " on another checkpoint is safe, `adopt` takes the ledger's ranges",
+            then="halting, since the state may hold other input than the output; restore the file,"
+            " or start a new generation on another checkpoint; `adopt` takes the ledger's ranges",
         ),
         Remedy.ADOPT,
     )

@@ -2,6 +2,9 @@
 
 Layout (Spark's `OffsetSeqLog` and `CommitLog`, version 1 and 2): `metadata` holds the query id,
 `offsets/N` what batch N reads, its watermark and its clock, `commits/N` that Spark finished it.
+
+What a start reads of it is verified first: by the checksums beside local files, by its form, and by
+what the two logs say of each other. A refusal names the file.
 """
 
 from __future__ import annotations
@@ -10,8 +13,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow.fs as pafs
 
 from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import CorruptionError, LineageError
@@ -22,8 +23,14 @@ from onceflow.protocol.ledger import (
     HeadEntry,
     canonical_json,
 )
+from onceflow.runtime.checkpoint_files import CheckpointFiles
+from onceflow.runtime.state_files import find_copy, find_damage
 
 _OFFSET_LOG_VERSION = "v1"
+_COMMIT_LOG_VERSIONS = ("v1", "v2", "v3")
+_COMMIT_FIELDS = {"nextBatchWatermarkMs", "stateUniqueIds"}
+"""Of versions 1 and 2. Without the second, Spark would look for state under other names."""
+_COMMIT_CURE = "delete both: its batch is computed again, compared with the ledger, and skipped"
 _PIPELINE_FILE = "onceflow.json"
 """Beside Spark's own files: which pipeline this checkpoint belongs to."""
 
@@ -39,6 +46,12 @@ class LoggedBatch:
 
     metadata: Mapping[str, Any]
     positions: Mapping[str, Position]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those of Spark that a later batch must not change; a later version may add some."""
+        settings: Mapping[str, str] = self.metadata.get("conf", {})
+        return settings
 
 
 @dataclass(frozen=True)
@@ -61,10 +74,9 @@ class Checkpoint:
     def __init__(
         self, location: str, pipeline: str, sources: Mapping[str, SourceArithmetic]
     ) -> None:
-        self._location = location
         self._pipeline = pipeline
         self._sources = sources
-        self._files, self._root = _open(location)
+        self._files = CheckpointFiles(location)
 
     def query_id(self) -> str | None:
         """The query that this checkpoint belongs to; None if there is no checkpoint.
@@ -73,28 +85,29 @@ class Checkpoint:
             LineageError: it belongs to another pipeline.
             CorruptionError: the file is damaged.
         """
-        owner = self._read_json(_PIPELINE_FILE)
+        owner = self._files.read_json(_PIPELINE_FILE)
         if owner is not None and owner.get("pipeline") != self._pipeline:
             raise LineageError(
                 "this is the checkpoint of another pipeline",
-                subject=self._location,
+                subject=self._files.path(_PIPELINE_FILE),
                 expected=f"pipeline {self._pipeline}",
                 found=f"pipeline {owner.get('pipeline')}",
                 then="give each pipeline a checkpoint of its own; nothing was written",
             )
-        metadata = self._read_json("metadata")
+        metadata = self._files.read_json("metadata")
         if metadata is None:
             self._check_empty()
             return None
         if not isinstance(metadata.get("id"), str):
-            raise self._damaged("metadata")
+            raise self._files.damaged("metadata")
         return str(metadata["id"])
 
     def create(self, query_id: str) -> None:
         """Make a checkpoint for a new query, before Spark sees it."""
-        self._files.create_dir(self._root, recursive=True)
-        self._write(_PIPELINE_FILE, canonical_json({"pipeline": self._pipeline}))
-        self._write("metadata", canonical_json({"id": query_id}))
+        # Without a checksum: nobody but us reads it, and another content than ours is refused.
+        owner = canonical_json({"pipeline": self._pipeline})
+        self._files.write_alone(_PIPELINE_FILE, owner.encode())
+        self._files.write("metadata", canonical_json({"id": query_id}))
 
     def facts(self) -> CheckpointFacts:
         """What section 7 of the protocol compares with the ledger.
@@ -106,12 +119,17 @@ class Checkpoint:
         if query_id is None:
             return CheckpointFacts(None)
         planned, done = self._newest("offsets"), self._newest("commits")
+        if planned > 0:
+            self._check_planned(planned)
+        if done != NOTHING_COMMITTED:
+            self._check_done(done)
+            self._check_state()
         plans = {n: self.plan(n) for n in {planned, done} if self._has_plan(n)}
         return CheckpointFacts(query_id, planned, done, plans)
 
     def is_done(self, batch_id: int) -> bool:
         """Whether Spark has logged a batch as done; true for none at all."""
-        return batch_id == NOTHING_COMMITTED or self._exists(f"commits/{batch_id}")
+        return batch_id == NOTHING_COMMITTED or self._files.exists(f"commits/{batch_id}")
 
     def plan(self, batch_id: int) -> BatchPlan:
         """What Spark pinned for a batch.
@@ -121,12 +139,15 @@ class Checkpoint:
         """
         entry = self._logged(batch_id)
         if entry is None:
-            raise self._damaged(f"offsets/{batch_id}")
+            raise self._files.damaged(f"offsets/{batch_id}")
         before = self._logged(batch_id - 1) if batch_id > 0 else None
         sources = {}
         for name, position in entry.positions.items():
             start = before.positions.get(name) if before else None
-            sources[name] = self._arithmetic(name).ranges(start, position)
+            try:
+                sources[name] = self._arithmetic(name).ranges(start, position)
+            except CorruptionError as error:
+                raise self._files.damaged(f"offsets/{batch_id}") from error
         return BatchPlan(
             sources,
             entry.metadata["batchWatermarkMs"],
@@ -151,7 +172,17 @@ class Checkpoint:
             like = model.positions[name] if model else None
             position = self._arithmetic(name).position(like, head.plan.sources[name])
             lines.append(canonical_json({"source": name, "position": position}))
-        self._write(f"offsets/{batch_id}", "\n".join(lines))
+        self._files.write(f"offsets/{batch_id}", "\n".join(lines))
+
+    @property
+    def state_path(self) -> str:
+        """Where Spark keeps the state, in a user's words."""
+        return self._files.path("state")
+
+    def damaged_state_files(self) -> list[str]:
+        """Paths of state files that are damaged, newest first. Reads all of them: it may last."""
+        names = self._files.names("state")
+        return [self._files.path(n) for n in find_damage(names, self._files.read_unverified)]
 
     def _arithmetic(self, name: str) -> SourceArithmetic:
         if name not in self._sources:
@@ -164,80 +195,64 @@ class Checkpoint:
         return self._sources[name]
 
     def _has_plan(self, batch_id: int) -> bool:
-        if batch_id == NOTHING_COMMITTED or not self._exists(f"offsets/{batch_id}"):
+        if batch_id == NOTHING_COMMITTED or not self._files.exists(f"offsets/{batch_id}"):
             return False
-        return batch_id == 0 or self._exists(f"offsets/{batch_id - 1}")
+        return batch_id == 0 or self._files.exists(f"offsets/{batch_id - 1}")
+
+    def _check_planned(self, batch_id: int) -> None:
+        """Of the offset log Spark reads the newest two entries. Settings never change."""
+        newest, before = self._logged(batch_id), self._logged(batch_id - 1)
+        if before is None:
+            raise self._files.damaged(f"offsets/{batch_id - 1}")
+        if newest is None or not before.settings.items() <= newest.settings.items():
+            raise self._files.damaged(f"offsets/{batch_id}")
+
+    def _check_state(self) -> None:
+        if self._files.has_checksums:
+            copy = find_copy(self._files.names("state"), self._files.read_unverified)
+            if copy is not None:
+                raise self._files.damaged(copy)
+
+    def _check_done(self, batch_id: int) -> None:
+        """Of the commit log Spark reads the newest entry: the watermark and names of state files.
+
+        The batch before any crash may be computed again, so a damaged entry may simply be deleted.
+        """
+        name = f"commits/{batch_id}"
+        version, _, line = (self._files.read(name, _COMMIT_CURE) or "").partition("\n")
+        logged = self._logged(batch_id)
+        least_ms = logged.metadata["batchWatermarkMs"] if logged else 0
+        try:
+            fields = json.loads(line)
+            is_sound = fields["nextBatchWatermarkMs"] >= least_ms
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._files.damaged(name, _COMMIT_CURE) from error
+        is_known = version in _COMMIT_LOG_VERSIONS and (
+            version == "v3" or fields.keys() <= _COMMIT_FIELDS
+        )
+        if not (is_sound and is_known):
+            raise self._files.damaged(name, _COMMIT_CURE)
 
     def _logged(self, batch_id: int) -> LoggedBatch | None:
         name = f"offsets/{batch_id}"
-        text = self._read(name)
+        text = self._files.read(name)
         if text is None:
             return None
         version, *lines = text.splitlines() or [""]
         if version != _OFFSET_LOG_VERSION or len(lines) != 1 + len(self._sources):
-            raise self._damaged(name)
+            raise self._files.damaged(name)
         try:
             metadata, *offsets = (json.loads(line) for line in lines)
             if not {"batchWatermarkMs", "batchTimestampMs"} <= metadata.keys():
-                raise self._damaged(name)
+                raise self._files.damaged(name)
             return LoggedBatch(metadata, {o["source"]: o["position"] for o in offsets})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._damaged(name) from error
+            raise self._files.damaged(name) from error
 
     def _newest(self, log: str) -> int:
-        selector = pafs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
-        names = [info.base_name for info in self._files.get_file_info(selector)]
-        return max((int(name) for name in names if name.isdigit()), default=NOTHING_COMMITTED)
+        return self._files.newest(log, default=NOTHING_COMMITTED)
 
     def _check_empty(self) -> None:
         """A checkpoint without `metadata` is not a new one: Spark would give it a new identity."""
         if self._newest("offsets") != NOTHING_COMMITTED:
-            raise self._damaged("metadata")
-
-    def _exists(self, name: str) -> bool:
-        found: pafs.FileInfo = self._files.get_file_info(f"{self._root}/{name}")
-        return bool(found.type == pafs.FileType.File)
-
-    def _read(self, name: str) -> str | None:
-        if not self._exists(name):
-            return None
-        with self._files.open_input_stream(f"{self._root}/{name}") as stream:
-            return bytes(stream.readall()).decode(errors="replace")
-
-    def _read_json(self, name: str) -> Mapping[str, Any] | None:
-        text = self._read(name)
-        if text is None:
-            return None
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise self._damaged(name) from error
-        if not isinstance(value, dict):
-            raise self._damaged(name)
-        return value
-
-    def _write(self, name: str, text: str) -> None:
-        """Replace a file as a whole. Hadoop's checksum of the old content must not outlive it."""
-        folder, _, base = f"{self._root}/{name}".rpartition("/")
-        self._files.create_dir(folder, recursive=True)
-        with self._files.open_output_stream(f"{folder}/.{base}.tmp") as stream:
-            stream.write(text.encode())
-        checksum = f"{folder}/.{base}.crc"
-        if self._files.get_file_info(checksum).type == pafs.FileType.File:
-            self._files.delete_file(checksum)
-        self._files.move(f"{folder}/.{base}.tmp", f"{folder}/{base}")
-
-    def _damaged(self, name: str) -> CorruptionError:
-        return CorruptionError(
-            "a file of the checkpoint is missing or damaged",
-            subject=f"{self._location}/{name}",
-            expected="what Spark wrote",
-            then="halting; restore the file from a backup, or start a new generation",
-        )
-
-
-def _open(location: str) -> tuple[pafs.FileSystem, str]:
-    if "://" in location or location.startswith("file:"):
-        files, root = pafs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))
-        return files, root.rstrip("/")
-    return pafs.LocalFileSystem(), location.rstrip("/")
+            raise self._files.damaged("metadata")

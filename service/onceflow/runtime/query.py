@@ -17,10 +17,12 @@ from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
 from onceflow.runtime.batch import BatchRunner, DrainRequestedError
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.executed import Execution, ExecutionReader
-from onceflow.runtime.spark_errors import from_text
+from onceflow.runtime.spark_errors import CANNOT_LOAD, cannot_load, from_text, innermost, text_of
 
 WATCH_INTERVAL_S = 0.2
 """How often a running query is looked at: quick enough for a drain and for a display."""
+MAX_NAMED = 3
+"""Damaged files that a refusal names."""
 START_TIMEOUT_S = 60.0
 """For Spark to hand out the query object before its first batch may end."""
 
@@ -88,7 +90,7 @@ def start_query(plan: QueryPlan, runner: BatchRunner, handle: QueryHandle) -> St
     try:
         query = writer.start()
     except PySparkException as error:
-        ours = from_text(str(error))
+        ours = from_text(text_of(error))
         raise ours or ConfigError(
             "Spark refuses the query",
             subject=plan.name,
@@ -178,13 +180,19 @@ class RunningQuery:
         )
 
     def _raise_unless_drained(self, error: Exception) -> None:
-        ours: OnceflowError | None = self._runner.failure or from_text(str(error))
-        if ours is not None:
-            raise ours from error
-        if DrainRequestedError.__name__ in str(error):
+        text = text_of(error)
+        ours: OnceflowError | None = self._runner.failure or from_text(text)
+        if ours is None and DrainRequestedError.__name__ in str(error):
             return
-        raise InvariantError(
-            "the query failed",
-            found=str(error).strip()[:2000],
-            then="nothing further was written",
-        ) from error
+        raise self._named(ours, innermost(text)) from error
+
+    def _named(self, ours: OnceflowError | None, found: str) -> OnceflowError:
+        """Spark does not always say which file, nor that it was one of the state at all."""
+        if ours is not None and (ours.what != CANNOT_LOAD or ours.subject):
+            return ours
+        damaged = self._checkpoint.damaged_state_files()
+        if damaged:
+            return cannot_load(", ".join(damaged[:MAX_NAMED]), found)
+        if ours is not None:
+            return cannot_load(self._checkpoint.state_path, ours.found)
+        return InvariantError("the query failed", found=found, then="nothing further was written")

@@ -19,7 +19,6 @@ from onceflow import errors
 from onceflow.errors import (
     ConfigError,
     CorruptionError,
-    LineageError,
     OnceflowError,
     RetriableError,
 )
@@ -35,12 +34,22 @@ _OVER_BUDGET = (
 )
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
 _DISK_FULL = "No space left on device"
+CANNOT_LOAD = "Spark cannot load its checkpoint"
 _CHECKPOINT_DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
     "Incomplete log file",
     "Log file was malformed",
+    # Only in the stack: what it says itself is about JSON, or the end of a file.
+    "StateSchemaCompatibilityChecker",
 )
+_CHECKPOINT_FILE = re.compile(
+    r"(?P<path>[^\s'\"=,]*/(?:state/\d+/[^\s'\",;:)\]]+|(?:offsets|commits)/\d+))"
+)
+"""Spark's layout. What fails on a file of this shape, whatever it is, concerns the checkpoint."""
+_CHANGELOG = re.compile(r"/(?P<version>\d+)_[^/]+\.changelog$")
+"""Batch N makes version N + 1, and its entry of the commit log says under which id."""
+_CAUSE = re.compile(r"Caused by: (?P<cause>[^\n]+)")
 
 
 @contextmanager
@@ -64,10 +73,18 @@ def translated_errors(max_result_bytes: int) -> Iterator[None]:
             raise
         raise ours from error
     except PySparkException as error:
-        ours = from_text(str(error))
+        ours = from_text(text_of(error))
         if ours is None:
             raise
         raise ours from error
+
+
+def text_of(error: Exception) -> str:
+    """What an exception of Spark says, and what each of its causes says.
+
+    PySpark keeps the causes from its own text unless it is told to show all.
+    """
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"
 
 
 def _causes(error: Any) -> Iterator[str]:
@@ -84,24 +101,50 @@ def from_text(text: str) -> OnceflowError | None:
     if found := list(_OURS.finditer(text)):
         return _rebuilt(found[-1]["name"], found[-1]["message"])
     if any(mark in text for mark in _CONCURRENT):
-        return LineageError(
+        return RetriableError(
             "another driver wrote to this checkpoint",
             expected="one driver per checkpoint",
-            then="stopping; the ledger decides at the next start",
+            then="ending; the ledger decides at the next start",
         )
     if _DISK_FULL in text:
-        return RetriableError(
-            "a disk is full: the checkpoint's, or the one for Spark's own files",
-            found=_DISK_FULL,
-            then="ending; make room, and start again: nothing is lost",
-        )
-    if any(mark in text for mark in _CHECKPOINT_DAMAGED):
-        return CorruptionError(
-            "Spark cannot load its checkpoint",
-            found=text.strip().splitlines()[0][:300],
-            then="halting; restore the checkpoint, or start a new generation",
-        )
+        return disk_is_full()
+    paths = [match["path"] for match in _CHECKPOINT_FILE.finditer(text)]
+    if paths or any(mark in text for mark in _CHECKPOINT_DAMAGED):
+        return cannot_load(paths[-1] if paths else "", innermost(text))
     return None
+
+
+def disk_is_full() -> RetriableError:
+    """Somebody has to make room."""
+    return RetriableError(
+        "a disk is full: the checkpoint's, or the one for Spark's own files",
+        found=_DISK_FULL,
+        then="ending; make room, and start again: nothing is lost",
+    )
+
+
+def cannot_load(path: str, found: str) -> CorruptionError:
+    """Spark failed on a file of its checkpoint.
+
+    Args:
+        path: of the file; empty if Spark does not say.
+        found: its words.
+    """
+    log = _CHANGELOG.search(path)
+    return CorruptionError(
+        CANNOT_LOAD,
+        subject=f"{path} (named by commits/{int(log['version']) - 1})" if log else path,
+        expected="what Spark wrote, and a checksum beside it that agrees",
+        found=found,
+        then="halting; restore the file from a backup with its checksum, or start a new generation"
+        " on another checkpoint",
+    )
+
+
+def innermost(text: str) -> str:
+    """The last cause of a Java exception, or what there is."""
+    causes = [match["cause"] for match in _CAUSE.finditer(text)]
+    return (causes or text.strip().splitlines())[-1][:300]
 
 
 def over_budget(max_result_bytes: int, found: str) -> ConfigError:

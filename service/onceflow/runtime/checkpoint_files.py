@@ -1,0 +1,142 @@
+"""The files of a checkpoint, wherever it is: read with their checksums, written as a whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from onceflow.errors import CorruptionError
+from onceflow.runtime.hadoop_checksum import checksum_name, checksum_of, is_intact
+from onceflow.runtime.spark_errors import disk_is_full
+
+_LAST_CURE = "start a new generation on another checkpoint"
+
+
+class CheckpointFiles:
+    """Files by their path below the location.
+
+    Args:
+        location: a path or a URL that pyarrow knows (`file:`, `s3:` and `s3a:`, `hdfs:`).
+
+    Attributes:
+        has_checksums: whether Hadoop keeps one beside each file here.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._files, self._root = _open(location)
+        self.has_checksums = isinstance(self._files, pafs.LocalFileSystem)
+
+    def path(self, name: str) -> str:
+        """Where a file is, in a user's words."""
+        return f"{self._location}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        found: pafs.FileInfo = self._files.get_file_info(f"{self._root}/{name}")
+        return bool(found.type == pafs.FileType.File)
+
+    def names(self, folder: str) -> Sequence[str]:
+        """Every file below a folder; none if there is no such folder."""
+        selector = pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True)
+        found = self._files.get_file_info(selector)
+        return [info.path.removeprefix(f"{self._root}/") for info in found if info.is_file]
+
+    def newest(self, log: str, default: int) -> int:
+        """The highest number that a file of a log has for its name."""
+        selector = pafs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
+        names = [info.base_name for info in self._files.get_file_info(selector)]
+        return max((int(name) for name in names if name.isdigit()), default=default)
+
+    def read(self, name: str, cure: str = "") -> str | None:
+        """The content of a file; None if there is none.
+
+        Args:
+            name: of the file.
+            cure: as for `damaged`.
+
+        Raises:
+            CorruptionError: its checksum contradicts it.
+        """
+        content = self.read_unverified(name)
+        if content is None:
+            return None
+        checksum = self.read_unverified(checksum_name(name)) if self.has_checksums else None
+        # There is none after a crash between two renames, and in a copy without hidden files.
+        if checksum is not None and not is_intact(content, checksum):
+            raise self.damaged(name, cure)
+        return content.decode(errors="replace")
+
+    def read_json(self, name: str) -> Mapping[str, Any] | None:
+        """The content of a file that holds one JSON object; None if there is none.
+
+        Raises:
+            CorruptionError: it holds anything else, or its checksum contradicts it.
+        """
+        text = self.read(name)
+        if text is None:
+            return None
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise self.damaged(name) from error
+        if not isinstance(value, dict):
+            raise self.damaged(name)
+        return value
+
+    def read_unverified(self, name: str) -> bytes | None:
+        """The content of a file, whatever its checksum says; None if there is none."""
+        if not self.exists(name):
+            return None
+        with self._files.open_input_stream(f"{self._root}/{name}") as stream:
+            return bytes(stream.readall())
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a file as a whole. Hadoop's checksum of the old content must not outlive it."""
+        if self.exists(checksum_name(name)):
+            self._files.delete_file(f"{self._root}/{checksum_name(name)}")
+        self.write_alone(name, text.encode())
+        if self.has_checksums:
+            self.write_alone(checksum_name(name), checksum_of(text.encode()))
+
+    def write_alone(self, name: str, content: bytes) -> None:
+        """Replace a file as a whole, and give it no checksum.
+
+        Raises:
+            RetriableError: the disk is full.
+        """
+        folder, _, base = f"{self._root}/{name}".rpartition("/")
+        self._files.create_dir(folder, recursive=True)
+        try:
+            with self._files.open_output_stream(f"{folder}/.{base}.tmp") as stream:
+                stream.write(content)
+            self._files.move(f"{folder}/.{base}.tmp", f"{folder}/{base}")
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise disk_is_full() from error
+
+    def damaged(self, name: str, cure: str = "") -> CorruptionError:
+        """The refusal of a checkpoint because of one of its files.
+
+        Args:
+            name: of the file.
+            cure: one that costs less than a new generation, if there is one.
+        """
+        return CorruptionError(
+            "a file of the checkpoint is missing or damaged",
+            subject=self.path(name),
+            expected="what Spark wrote, and a checksum beside it that agrees",
+            then=f"halting; restore it from a backup with its checksum, or {cure or _LAST_CURE}",
+        )
+
+
+def _open(location: str) -> tuple[pafs.FileSystem, str]:
+    if "://" in location or location.startswith("file:"):
+        files, root = pafs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))
+        return files, root.rstrip("/")
+    return pafs.LocalFileSystem(), location.rstrip("/")

@@ -1,0 +1,251 @@
+"""Every kind of file of Spark's checkpoint, damaged in every way, then a start.
+
+A start either goes on to the right output, or is refused by an error that names the file and says
+what to do. What a refused start leaves behind must not matter once the file is put back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from onceflow.app import RunOptions
+from onceflow.errors import InvariantError, OnceflowError
+from onceflow.runtime.session import SessionSettings
+from tests.support.brokers import RunningBroker
+from tests.support.checkpoint_damage import Damage, Target, damaged, of_checksum, targets
+from tests.support.eventually import eventually
+from tests.support.here import QUICK, application, run_here
+from tests.support.history import read_ledger, read_topic
+from tests.support.tally_job import TallyJob
+
+ALL_VARIABLE = "ONCEFLOW_TEST_ALL_FILES"
+"""Set to anything, it plays every case; without it, the seed chooses some."""
+REFUSALS = 12
+"""Of a short run. Each takes a second: Spark is started meanwhile, and not used."""
+STARTS = 4
+"""Of a short run, with Spark: several seconds each."""
+SNAPSHOT_TIMEOUT_S = 150.0
+"""Spark uploads a snapshot when it tidies up: each half second, or each minute if somebody else
+started the JVM."""
+T = TypeVar("T")
+_STATE = "spark.sql.streaming.stateStore"
+
+
+class Outcome(Enum):
+    """What is demanded of a start."""
+
+    GOES_ON = "goes on"
+    REFUSES = "refuses"
+    EITHER = "goes on rightly, or refuses"
+    """Two faults at once, the file's and its checksum's: which, depends on the bit. What is refused
+    then is not always known to be this file."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One file, one damage.
+
+    Args:
+        kind: of file, as `targets` calls it.
+        is_checksum: the checksum beside it is damaged, and not the file.
+        damage: what happens.
+        outcome: what is demanded.
+    """
+
+    kind: str
+    is_checksum: bool
+    damage: Damage
+    outcome: Outcome
+
+    @property
+    def case_id(self) -> str:
+        part = "checksum of " if self.is_checksum else ""
+        return f"{part}{self.kind}: {self.damage.value}"
+
+
+_STARTED_RIGHTLY = (Outcome.GOES_ON.value, Outcome.REFUSES.value)
+_LETTERS = {"g": Outcome.GOES_ON, "r": Outcome.REFUSES, "e": Outcome.EITHER}
+_FILE_DAMAGES = tuple(Damage)
+_CHECKSUM_DAMAGES = tuple(d for d in Damage if d is not Damage.FLIPPED_UNSEEN)
+_BEFORE_SPARK: Mapping[str, tuple[str, str]] = {
+    # Of the file, in the order of `Damage`; then of its checksum, without the last but one.
+    "onceflow.json": ("grrr..", "....."),
+    "metadata": ("rrrre.", "grrr."),
+    "offsets, newest": ("rrrrer", "grrrr"),
+    "offsets, second newest": ("rrrrer", "grrrr"),
+    # A bit of the next watermark's digits has no other witness than the checksum: not promised.
+    "commits, newest": ("grrr.r", "grrrr"),
+}
+_BY_SPARK: Mapping[str, tuple[str, str]] = {
+    "state schema": ("grrre.", "geee."),
+    "changelog, newest": ("rrrrer", "geeer"),
+    "changelog, second newest": ("rrrrer", "geeer"),
+    "snapshot, newest": ("gggggr", "ggggr"),
+    "table, newest": ("ggggeg", "ggggg"),
+}
+_UNREAD: Mapping[str, tuple[str, str]] = dict.fromkeys(
+    (
+        "offsets, old",
+        "commits, second newest",
+        "commits, old",
+        "changelog, old",
+        "snapshot, old",
+        "operator metadata",
+    ),
+    ("gggggg", "ggggg"),
+)
+"""No start needs them, so none of them may hinder one."""
+
+
+def _cases(table: Mapping[str, tuple[str, str]]) -> Sequence[Case]:
+    return [
+        Case(kind, is_checksum, damage, _LETTERS[letter])
+        for kind, rows in table.items()
+        for is_checksum, row, damages in zip(
+            (False, True), rows, (_FILE_DAMAGES, _CHECKSUM_DAMAGES), strict=True
+        )
+        for letter, damage in zip(row, damages, strict=True)
+        if letter in _LETTERS
+    ]
+
+
+_LOOKED_AT = _cases(_BEFORE_SPARK)
+REFUSED = [case for case in _LOOKED_AT if case.outcome is Outcome.REFUSES]
+"""Before Spark is needed."""
+LOADED = [
+    *(case for case in _LOOKED_AT if case.outcome is not Outcome.REFUSES),
+    *_cases(_BY_SPARK),
+]
+"""Known when Spark has read the file."""
+UNREAD = _cases(_UNREAD)
+CASES: Sequence[Case] = (*REFUSED, *LOADED, *UNREAD)
+"""The whole table, for documents."""
+
+
+def _session(deltas: int) -> SessionSettings:
+    conf = {f"{_STATE}.minDeltasForSnapshot": str(deltas), f"{_STATE}.maintenanceInterval": "500ms"}
+    return replace(QUICK, conf={**QUICK.conf, **conf})
+
+
+WITHOUT_SNAPSHOTS = _session(1_000_000)
+
+
+@dataclass
+class Bench:
+    """One pipeline on which all cases are played, each on what the one before left."""
+
+    job: TallyJob
+    file: Path
+    random: Random
+
+    def start(self) -> None:
+        """A start that has something to do, and its check."""
+        self.job.touch()
+        run_here(self.file, self.job.bootstrap_servers, WITHOUT_SNAPSHOTS)
+        self.job.check()
+
+    def play(self, *cases: Case) -> str:
+        """Damage, start, look, put back. Several at once if none of them is to hinder the start."""
+        kinds = targets(self.job.checkpoint)
+        before = self._written()
+        with ExitStack() as stack:
+            for case in cases:
+                found = kinds[case.kind]
+                target = of_checksum(found) if case.is_checksum else found
+                stack.enter_context(damaged(target, case.damage, self.random.randrange(1 << 20)))
+            try:
+                self.start()
+            except OnceflowError as error:
+                if self._written() != before:
+                    return f"refused, and wrote: {error}"
+                return self._judge(error, cases[0], kinds[cases[0].kind])
+        return Outcome.GOES_ON.value
+
+    def _judge(self, error: OnceflowError, case: Case, target: Target) -> str:
+        name = str(target.path.relative_to(self.job.checkpoint))
+        if isinstance(error, InvariantError) or "\n" in str(error):
+            return f"a stack trace: {error}"
+        is_seen = case.damage is not Damage.FLIPPED_UNSEEN
+        if is_seen and name not in str(error):
+            return f"no name of {name}: {error}"
+        return Outcome.REFUSES.value if error.then else f"no cure: {error}"
+
+    def _written(self) -> tuple[int, int]:
+        servers = self.job.bootstrap_servers
+        return (
+            len(read_topic(servers, self.job.output_topic)),
+            len(read_ledger(servers, self.job.name)),
+        )
+
+
+@pytest.fixture(scope="module")
+def bench(
+    broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> Iterator[Bench]:
+    job = TallyJob(broker.bootstrap_servers, tmp_path_factory.mktemp("files"))
+    job.create_input()
+    job.introduce()
+    file = job.write_file()
+    for count in (1, 2):
+        _run_to_snapshots(job, file, count)
+    made = Bench(job, file, Random(seed))
+    for _ in range(2):
+        made.start()
+    yield made
+    made.start()
+
+
+def _run_to_snapshots(job: TallyJob, file: Path, count: int) -> None:
+    options = RunOptions()
+    made, _ = application(file, job.bootstrap_servers, options, _session(3))
+    running = threading.Thread(target=made.run)
+    running.start()
+    try:
+        eventually(
+            lambda: len(list(job.checkpoint.glob("state/0/0/*.zip"))),
+            lambda seen: seen >= count,
+            timeout_s=SNAPSHOT_TIMEOUT_S,
+        )
+    finally:
+        made.request_drain()
+        running.join()
+
+
+def test_a_start_is_refused_before_it_stops_anybody(bench: Bench, random: Random) -> None:
+    cases = _some(REFUSED, REFUSALS, random)
+    assert {case.case_id: bench.play(case) for case in cases} == _demanded(cases)
+
+
+def test_what_spark_loads_is_right_or_refused(bench: Bench, random: Random) -> None:
+    cases = _some(LOADED, STARTS, random)
+    seen = {case.case_id: bench.play(case) for case in cases}
+    for case in cases:
+        if case.outcome is Outcome.EITHER and seen[case.case_id] in _STARTED_RIGHTLY:
+            seen[case.case_id] = Outcome.EITHER.value
+    assert seen == _demanded(cases)
+
+
+def test_what_no_start_needs_hinders_none(bench: Bench, random: Random) -> None:
+    groups: dict[tuple[bool, Damage], list[Case]] = {}
+    for case in UNREAD:
+        groups.setdefault((case.is_checksum, case.damage), []).append(case)
+    for group in _some([*groups.values()], 1, random):
+        assert bench.play(*group) == Outcome.GOES_ON.value, group[0].damage
+
+
+def _demanded(cases: Sequence[Case]) -> Mapping[str, str]:
+    return {case.case_id: case.outcome.value for case in cases}
+
+
+def _some(cases: Sequence[T], count: int, random: Random) -> Sequence[T]:
+    return cases if os.environ.get(ALL_VARIABLE) else random.sample(cases, count)

@@ -1,0 +1,79 @@
+"""A job whose output shows at once if any part of its state is lost, stale or counted twice.
+
+All is in one window that stays open. Each of the first batches has pages of its own, most of which
+sleep until one later start, so that a snapshot holds what no changelog after it does. A start ends
+with batches of different pages, so that each of the newest changelogs holds what no other does.
+Every change of a count is written; the last one of each page is checked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+from tests.support import checkers
+from tests.support.history import read_ledger, read_topic
+from tests.support.views_job import FIRST, View, ViewsJob
+
+FIRST_BATCHES = 14
+"""Enough for two snapshots, changelogs after them, and some files ten older."""
+SLEEPERS = 110
+"""Of each first batch: each is woken by one start, and no more starts can be checked."""
+BATCH = SLEEPERS + 2
+"""Records of every batch: of a first one, and of each of a start's three."""
+_SPACING = timedelta(seconds=20)
+"""From one of the first batches to the next: each has a watermark of its own."""
+
+
+@dataclass
+class TallyJob(ViewsJob):
+    """Views per page in one long window, each change of them."""
+
+    starts: int = 0
+
+    def write_file(self, batch: int = BATCH, extra: str = "") -> Path:
+        path = super().write_file(batch, extra)
+        text = path.read_text().replace("'1 minute'", "'1 hour'")
+        path.write_text(text.replace("key: page}", "key: page}\n  emit: updates"))
+        return path
+
+    def introduce(self) -> None:
+        """The first batches: two pages that will be seen all the time, and those that sleep."""
+        for number in range(FIRST_BATCHES):
+            pages = [f"/even/{number}", f"/odd/{number}"]
+            self._send_batch([*pages, *(f"/{number}/{i}" for i in range(SLEEPERS))], number)
+
+    def touch(self) -> None:
+        """Three batches: all pages that are awake, the even ones, the odd ones."""
+        numbers = range(FIRST_BATCHES)
+        even, odd = ([f"/{kind}/{number}" for number in numbers] for kind in ("even", "odd"))
+        woken = [f"/{number}/{self.starts}" for number in numbers]
+        self.starts += 1
+        for pages in (even + odd + woken, even, odd):
+            self._send_batch([*pages, *["/filler"] * (BATCH - len(pages))], FIRST_BATCHES)
+
+    def check(self) -> None:
+        """Each count was only ever raised, and stands where the oracle says."""
+        written = read_topic(self.bootstrap_servers, self.output_topic)
+        heads = read_ledger(self.bootstrap_servers, self.name)
+        counts: dict[str, list[tuple[int, int]]] = {}
+        for record in sorted(written, key=lambda w: (w.partition, w.offset)):
+            seen = counts.setdefault(record.row["page"], [])
+            seen.append((record.row["views"], record.row["total_ms"]))
+        views = Counter(view.page for view in self.produced)
+        total: Counter[str] = Counter()
+        for view in self.produced:
+            total[view.page] += view.ms
+        assert {p: s[-1] for p, s in counts.items()} == {p: (views[p], total[p]) for p in views}
+        repeated = [p for p, s in counts.items() if any(a >= b for (a, _), (b, _) in pairwise(s))]
+        assert repeated == []
+        assert checkers.sequence_faults(written) == []
+        assert checkers.ledger_faults(heads, written) == []
+        assert checkers.torn_batches(heads, written) == []
+
+    def _send_batch(self, pages: list[str], number: int) -> None:
+        at = FIRST + number * _SPACING
+        self.send([View(page, len(page), at) for page in pages])
