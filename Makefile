@@ -42,8 +42,8 @@ spark: $(READY)  ## Run the tests on local Spark, without a broker
 integration: $(READY)  ## Run the tests against a real broker
 	$(BIN)/pytest tests/integration
 
-faults: $(READY)  ## Run the simulation, and the tests that kill real processes
-	$(BIN)/pytest tests/faults
+faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
+	$(BIN)/python -m tests.faults.sweep
 
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench

@@ -46,3 +46,16 @@ def test_null_and_empty_differ() -> None:
 
 def test_bytes_do_not_move_between_key_and_value() -> None:
     assert digest_of([(0, b"ab", b"c")]) != digest_of([(0, b"a", b"bc")])
+
+
+@given(batches.filter(bool), st.integers(0, 5), st.data())
+def test_a_row_that_is_elsewhere_or_there_again_changes_the_digest(
+    rows: list[Row], other: int, data: st.DataObject
+) -> None:
+    """Neighbours of one batch, which two batches made at random hardly ever are."""
+    chosen = data.draw(st.integers(0, len(rows) - 1))
+    before, row, after = rows[:chosen], rows[chosen], rows[chosen + 1 :]
+    assert digest_of([*before, row, row, *after]) != digest_of(rows)
+    assert digest_of([*before, *after]) != digest_of(rows)
+    assume(other != row[0])
+    assert digest_of([*before, (other, *row[1:]), *after]) != digest_of(rows)

@@ -1,0 +1,317 @@
+"""The fault matrix: each row, what is demanded of it, and the tests that play it.
+
+The numbers 1 to 27 are those of the project's research on Kafka transactions; rows with a letter
+came later. A test fails if a test named here does not exist, or if one of `tests/faults` is named
+nowhere (`tests/unit/test_fault_matrix.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ONCE = "every row of the oracle once, the ledger and the sequences agree, nothing left open"
+"""What is demanded of almost every row."""
+REFUSED = "refused or halted by name, nothing written"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of fault.
+
+    Args:
+        row_id: as `--only` takes it.
+        fault: what happens.
+        demanded: what has to come of it.
+        tests: functions, as `FILE::NAME` below the root of the repository.
+    """
+
+    row_id: str
+    fault: str
+    demanded: str
+    tests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A row that no test plays.
+
+    Args:
+        reason: why it cannot occur here, or where else it is shown.
+    """
+
+    row_id: str
+    fault: str
+    reason: str
+
+
+def _in(file: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/faults/test_{file}.py::test_{name}" for name in names)
+
+
+_EXECUTORS = _in("executors", "a_pipeline_goes_on_when_what_runs_its_tasks_is_killed")
+_REQUESTS = _in("requests", "one_that_is_lost_or_late_or_repeated")
+
+ROWS: tuple[Row, ...] = (
+    Row("1", "kill -9 of the Python worker that runs a task", ONCE, _EXECUTORS),
+    Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
+    Row(
+        "3",
+        "kill -9 of the driver at every point of a take-over and of a commit",
+        ONCE,
+        _in("crash_points", "no_crash_point_loses_or_repeats_a_record"),
+    ),
+    Row(
+        "4",
+        "a driver stopped beyond its transaction time-out, or between two steps, and continued",
+        f"it writes nothing more and ends with 4; {ONCE}",
+        (
+            *_in(
+                "processes",
+                "a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thawed",
+            ),
+            *_in(
+                "drivers",
+                "a_zombie_held_before_its_commit_is_fenced_by_its_successor",
+                "a_driver_that_was_taken_over_writes_nothing_more",
+            ),
+        ),
+    ),
+    Row(
+        "5",
+        "two drivers on one checkpoint, once or in turn",
+        f"the first ends with 4; {ONCE}",
+        (
+            *_in("processes", "the_second_of_two_drivers_wins_and_the_first_ends_with_4"),
+            *_in("rivals", "two_drivers_stopped_and_continued_in_turn"),
+            *_in(
+                "drivers",
+                "two_drivers_in_turn_never_repeat_a_batch",
+                "fewer_lanes_than_the_predecessor_fence_them_all",
+                "a_death_between_claim_and_fence_keeps_the_larger_layout",
+            ),
+        ),
+    ),
+    Row(
+        "6",
+        "a foreign client initialises our transactional ids, once or again and again",
+        f"{ONCE}; the driver goes on",
+        (
+            *_in("rivals", "a_stranger_who_keeps_initialising_our_transactional_ids"),
+            *_in(
+                "drivers",
+                "a_foreign_client_on_our_lane_in_mid_transaction_loses_nothing",
+                "an_answer_lost_while_another_process_initialises_the_lane",
+            ),
+        ),
+    ),
+    Row(
+        "7",
+        "the answer to a commit is lost",
+        f"resolved by fence and ledger; {ONCE}",
+        (
+            *_REQUESTS,
+            *_in(
+                "drivers",
+                "a_commit_whose_answer_is_lost_is_found_in_the_ledger",
+                "an_outcome_that_nobody_can_tell_stops_the_driver",
+                "a_death_before_finding_out_is_decided_by_the_next_start",
+            ),
+        ),
+    ),
+    Row(
+        "8",
+        "a request to commit is lost, repeated, or held until a later transaction (KAFKA-17754)",
+        ONCE,
+        (
+            *_REQUESTS,
+            *_in("requests", "a_commit_held_back_into_the_next_transaction_of_its_lane"),
+            *_in("drivers", "what_was_not_committed_is_written_again"),
+        ),
+    ),
+    Row(
+        "9",
+        "any other request of a transaction, or its answer, lost, late, repeated or falsified",
+        ONCE,
+        (
+            *_REQUESTS,
+            *_in(
+                "requests",
+                "a_refusal_in_place_of_an_answer",
+                "records_held_back_beyond_the_abort_of_their_transaction",
+                "a_claim_whose_answer_is_lost",
+                "no_answer_to_any_fence_is_a_start_that_fails_and_says_so",
+            ),
+        ),
+    ),
+    Row(
+        "10",
+        "a broker killed or stopped: leader, coordinators, controller; each in turn; the"
+        " coordinator between PrepareCommit and its markers",
+        f"{ONCE}; the pipeline goes on",
+        _in(
+            "brokers",
+            "a_broker_that_is_lost_in_the_middle_of_a_transaction",
+            "a_coordinator_killed_between_prepare_commit_and_its_markers",
+            "a_pipeline_goes_on_while_each_broker_in_turn_is_lost",
+            "a_start_while_a_broker_is_down",
+        ),
+    ),
+    Row(
+        "11",
+        "all brokers down in the middle of a transaction",
+        ONCE,
+        _in("brokers", "all_brokers_down_in_the_middle_of_a_transaction"),
+    ),
+    Row(
+        "12",
+        "the driver cut off from one broker or from all; a slow link; a stream in small pieces",
+        f"it goes on, or ends with 5 and is started again; {ONCE}",
+        (
+            *_in("brokers", "a_driver_cut_off_from_one_broker"),
+            *_in(
+                "requests",
+                "a_driver_cut_off_in_mid_transaction_cannot_tell_and_stops",
+                "a_slow_link",
+                "a_stream_in_small_pieces",
+            ),
+        ),
+    ),
+    Row(
+        "13",
+        "leaders of the output and of Kafka's own topics move during a transaction (KAFKA-21181)",
+        ONCE,
+        _in("brokers", "leaders_that_move_in_the_middle_of_a_transaction"),
+    ),
+    Row(
+        "14",
+        "fewer replicas in sync than demanded; a disk full under a broker",
+        f"nothing is acknowledged that could be lost; {ONCE} afterwards",
+        (
+            *_in("brokers", "fewer_replicas_in_sync_than_the_topic_demands"),
+            *_in("disks_and_clocks", "a_disk_that_is_full_under_a_broker"),
+        ),
+    ),
+    Row(
+        "15",
+        "a transaction that takes longer than its time-out",
+        ONCE,
+        _in("rivals", "kafka_aborts_a_transaction_that_takes_too_long"),
+    ),
+    Row(
+        "16",
+        "a record too large in the middle of a batch",
+        REFUSED,
+        _in(
+            "topics", "a_record_too_large_in_the_middle_of_a_batch_is_named_and_nothing_is_written"
+        ),
+    ),
+    Row(
+        "17",
+        "the ledger deleted under a driver; `__consumer_offsets` deleted",
+        f"ledger: {REFUSED}; offsets: {ONCE}",
+        _in(
+            "topics",
+            "a_ledger_deleted_under_a_driver_stops_it_with_nothing_written",
+            "consumer_offsets_deleted_under_a_driver_change_nothing",
+        ),
+    ),
+    Row(
+        "19",
+        "each file of the checkpoint deleted, truncated, falsified or restored from before; the"
+        " checkpoint of another query",
+        f"{ONCE}, or refused by an error that names the file and the cure",
+        (
+            *_in(
+                "checkpoint_files",
+                "a_start_is_refused_before_it_stops_anybody",
+                "what_spark_loads_is_right_or_refused",
+                "what_no_start_needs_hinders_none",
+            ),
+            *_in("drivers", "a_driver_that_would_be_refused_has_written_nothing_but_its_claim"),
+        ),
+    ),
+    Row(
+        "20",
+        "partitions added to the input and to the output; the output topic deleted, or made anew",
+        f"{ONCE}; an output topic that is another one is {REFUSED}",
+        _in(
+            "topics",
+            "partitions_added_to_the_input_are_read_from_their_beginning",
+            "partitions_added_to_the_output_move_no_key",
+            "an_output_topic_made_anew_is_refused_at_the_next_start",
+            "an_output_topic_that_goes_while_a_pipeline_runs_halts_it",
+        ),
+    ),
+    Row(
+        "21",
+        "a foreign transaction that is left open on the output topic",
+        f"readers wait for it, the pipeline does not; {ONCE}",
+        _in("topics", "a_foreign_transaction_on_the_output_delays_readers_and_nothing_else"),
+    ),
+    Row(
+        "26",
+        "the clock of a broker or of the driver jumps by an hour",
+        ONCE,
+        _in(
+            "disks_and_clocks",
+            "a_brokers_clock_that_jumps_in_the_middle_of_transactions",
+            "a_drivers_clock_that_jumps",
+        ),
+    ),
+    Row(
+        "A",
+        "SIGTERM or SIGINT in the middle of a batch",
+        f"the batch is committed, nothing is left open; {ONCE}",
+        _in("processes", "a_signal_lets_the_running_batch_commit_and_leaves_nothing_open"),
+    ),
+    Row(
+        "B",
+        "a disk full under the checkpoint",
+        f"the process ends and says so; {ONCE} when there is room",
+        _in(
+            "checkpoint_disks",
+            "a_full_disk_stops_a_running_pipeline_and_nothing_is_lost",
+            "a_new_pipeline_on_a_full_disk_is_refused_and_starts_when_there_is_room",
+        ),
+    ),
+    Row(
+        "C",
+        "kill -9 during the upload of a snapshot of the state",
+        ONCE,
+        _in("checkpoint_disks", "a_death_during_the_upload_of_a_snapshot"),
+    ),
+)
+
+NOT_HERE: tuple[Absent, ...] = (
+    Absent(
+        "18",
+        "a ledger entry that expires",
+        "The ledger is a compacted topic, of which the newest entry of each key never expires. The"
+        " committed offsets beside it do, and decide nothing: row 17 deletes them.",
+    ),
+    Absent(
+        "22",
+        "speculative execution, a stage that runs again",
+        "Tasks write nothing: one writer, on the driver. Speculation is refused at the start"
+        " (`tests/faults/mutants/test_settings.py`); tasks that run again are rows 1 and 2.",
+    ),
+    Absent(
+        "23",
+        "a query that is not deterministic",
+        "Needs no cluster: refused by name before a start, or caught by the digest of a replay"
+        " (`tests/spark/test_pipeline_analysis.py`, `tests/unit/test_digest.py`).",
+    ),
+    Absent(
+        "24",
+        "a consumer that is killed, expelled or moved back",
+        "A fault of readers, played with both consumer libraries on a real broker"
+        " (`tests/integration/test_consumer_crash.py`, `test_consumer_contract.py`).",
+    ),
+    Absent(
+        "25",
+        "32,767 initialisations of one transactional id, or its expiry",
+        "Not played. The position is in the ledger and not in the id: an id that Kafka gives"
+        " another producer id, or has forgotten, is a new incarnation like any other.",
+    ),
+    Absent("27", "a random mix of all of it for an hour", "The storm, below."),
+)

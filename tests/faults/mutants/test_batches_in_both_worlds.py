@@ -1,0 +1,195 @@
+"""The function that Spark calls for each batch, without Spark: what it writes, when it returns."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from onceflow.contracts.source import Position, TopicRanges
+from onceflow.errors import CorruptionError, OnceflowError
+from onceflow.protocol.commit import MAX_ATTEMPTS
+from onceflow.protocol.ledger import SinkState
+from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, DrainRequestedError
+from onceflow.runtime.checkpoint import SourceArithmetic
+from onceflow.runtime.executed import Execution
+from onceflow.runtime.output import OutputFormat
+from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
+from tests.faults.mutants.stage import VALUES, Stage
+from tests.support.driver import NOW_MS, PARTITIONS, QUERY_ID
+from tests.support.faulty import Faults
+
+CLOCK_MS = NOW_MS - 3_600_000
+"""Of every batch: an hour ago."""
+PAUSE_S = 0.3
+"""How long a commit is held back for a return that must not come before it."""
+END_S = 60.0
+
+
+@dataclass
+class Frame:
+    """As much of a DataFrame as a batch asks for."""
+
+    before: Callable[[], object] = lambda: None
+
+    def toArrow(self) -> pa.Table:
+        self.before()
+        keys = pa.array([b"k%d" % n for n in range(len(VALUES))], pa.binary())
+        return pa.table({KEY_COLUMN: keys, VALUE_COLUMN: pa.array(VALUES, pa.binary())})
+
+
+@dataclass
+class Batches:
+    """A driver and the function that Spark would call; batch n reads offsets [10 n, 10 n + 10)."""
+
+    stage: Stage
+    check_output: Callable[[SinkState], None] = lambda _: None
+    faults: Faults = field(default_factory=Faults)
+    outcomes: list[BatchOutcome] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        driver = self.stage.driver(wrap=self.faults.wrap)
+        owner = driver.take_over().owner
+        assert driver.head is not None
+        self._start = 0
+        settings = BatchSettings(
+            pipeline=self.stage.name,
+            query_id=QUERY_ID,
+            token=owner.token,
+            run_id=owner.run_id,
+            plan_hash="plan",
+            output=OutputFormat("json", "k", None, lambda names: names),
+            max_result_bytes=1_000_000,
+            partition_of=_partitions,
+            sources={"s": SourceArithmetic(self._ranges, _position)},
+            read_execution=self._execution,
+            check_output=self._check_output,
+        )
+        checkpoint: Any = None  # is asked only for sources that a batch did not read
+        self.runner = BatchRunner(
+            settings, checkpoint, driver.committer, driver.head, self.outcomes.append
+        )
+
+    def run(self, batch_id: int, frame: Frame | None = None, skipped: int = 0) -> None:
+        self._start = batch_id * 10 + skipped
+        self.runner(cast("Any", frame or Frame()), batch_id)
+
+    def _check_output(self, sink: SinkState) -> None:
+        self.check_output(sink)
+
+    def _execution(self) -> Execution:
+        positions = {"s": ({"at": self._start}, {"at": self._start + 10})}
+        return Execution(0, CLOCK_MS, positions, read=10, late=0)
+
+    def _ranges(self, start: Position | None, end: Position) -> TopicRanges:
+        assert start is not None
+        return {self.stage.name: {0: (start["at"], end["at"])}}
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def test_a_batch_that_spark_replays_is_skipped_and_leaves_no_hole(stage: Stage) -> None:
+    batches = Batches(stage)
+    for batch_id in (0, 0, 1):
+        batches.run(batch_id)
+    assert [outcome.is_skipped for outcome in batches.outcomes] == [False, True, False]
+    stage.check(batches=2)
+
+
+def test_records_carry_the_clock_of_their_batch(stage: Stage) -> None:
+    """Else a batch that is computed again would not be the same records."""
+    Batches(stage).run(0)
+    assert set(stage.world.timestamps_ms(stage.name)) == {CLOCK_MS}
+
+
+def test_nothing_is_written_to_a_topic_that_is_not_the_recorded_one(stage: Stage) -> None:
+    def replaced(_: SinkState) -> None:
+        raise CorruptionError("another topic, on purpose")
+
+    batches = Batches(stage)
+    batches.run(0)
+    batches.check_output = replaced
+    with pytest.raises(CorruptionError, match="on purpose"):
+        batches.run(1)
+    stage.check(batches=1)
+
+
+@pytest.mark.parametrize("skipped", [-1, 1])
+def test_a_batch_that_does_not_begin_where_the_last_one_ended_halts(
+    stage: Stage, skipped: int
+) -> None:
+    batches = Batches(stage)
+    batches.run(0)
+    with pytest.raises(CorruptionError, match="contradict"):
+        batches.run(1, skipped=skipped)
+    stage.check(batches=1)
+
+
+def test_spark_hears_of_the_end_of_a_batch_after_kafka(stage: Stage) -> None:
+    has_returned, order = Event(), list[str]()
+
+    def hold() -> None:
+        order.append("returned" if has_returned.wait(PAUSE_S) else "committing")
+
+    batches = Batches(stage)
+    batches.faults.before_commit = hold
+    batches.run(0)
+    has_returned.set()
+    stage.check(batches=1)
+    assert order == ["committing"]
+
+
+def test_an_error_of_a_batch_reaches_spark(stage: Stage) -> None:
+    """Else Spark would log the batch as done."""
+    batches = Batches(stage)
+    batches.faults.refuses_records = MAX_ATTEMPTS
+    with pytest.raises(OnceflowError, match="on purpose"):
+        batches.run(0)
+    assert batches.runner.failure is not None
+    stage.check(batches=0)
+
+
+def test_a_drain_waits_for_the_running_batch(stage: Stage, threads: ThreadPoolExecutor) -> None:
+    is_running, may_go_on = Event(), Event()
+
+    def hold() -> None:
+        is_running.set()
+        may_go_on.wait(END_S)
+
+    batches = Batches(stage)
+    running = threads.submit(batches.run, 0, Frame(hold))
+    assert is_running.wait(END_S)
+    try:
+        assert not batches.runner.gate.close(PAUSE_S)
+    finally:
+        may_go_on.set()
+    assert batches.runner.gate.close(END_S)
+    running.result(END_S)
+    stage.check(batches=1)
+
+
+def test_no_batch_begins_after_a_drain(stage: Stage) -> None:
+    batches = Batches(stage)
+    batches.run(0)
+    assert batches.runner.gate.close(END_S)
+    with pytest.raises(DrainRequestedError):
+        batches.run(1)
+    stage.check(batches=1)
+
+
+def _partitions(keys: Sequence[bytes | None]) -> list[int]:
+    return [zlib.crc32(key or b"") % PARTITIONS for key in keys]
+
+
+def _position(like: Position | None, wanted: TopicRanges) -> Position:
+    raise NotImplementedError("only repairs ask for it")

@@ -1,0 +1,160 @@
+"""The pure parts of the sweep: what is kept, what is not run again, what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.faults.matrix import ROWS
+from tests.faults.sweep.__main__ import chosen_parts, chosen_rows, locked, summary
+from tests.faults.sweep.frozen import Code, current_code
+from tests.faults.sweep.recording import repeat_command
+from tests.faults.sweep.recovery.figures import Recovery, longest_block, spread, summarise
+from tests.faults.sweep.results import Outcome, Result, What, append, newest, of_code, read
+from tests.faults.sweep.runs import Part, Runs
+from tests.support.clock import ManualClock
+
+
+def result(
+    name: str, seed: int = 1, outcome: Outcome = Outcome.PASSED, code: str | None = None
+) -> Result:
+    return Result(
+        What.TEST, name, seed, code or str(current_code()), outcome, 1.5, repeat_command(name, seed)
+    )
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "results.jsonl"
+    results = [result("a::b[c]"), result("d", 2, Outcome.FAILED)]
+    for each in results:
+        append(file, each)
+
+    assert read(file) == results
+    assert read(tmp_path / "nothing") == []
+
+
+def test_a_line_that_a_kill_cut_off_is_as_if_never_run(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    append(file, result("a"))
+    append(file, result("b"))
+    file.write_bytes(file.read_bytes()[:-20])
+    append(file, result("c"))
+
+    assert [each.name for each in read(file)] == ["a", "c"]
+
+
+def test_only_the_last_run_on_one_state_of_the_code_counts() -> None:
+    old = result("a", code="old")
+    results = [old, result("a", outcome=Outcome.FAILED, code="new"), result("a", code="new")]
+
+    assert of_code(results, "new") == [results[2]]
+    assert list(newest(results).values()) == [old, results[2]]
+
+
+def test_a_resumed_sweep_runs_what_has_no_result_for_this_code_and_seed(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, ManualClock())
+    append(runs.file, result("a", seed=1))
+    append(runs.file, result("b", seed=2))
+    append(runs.file, result("c", seed=1, code="other"))
+
+    assert runs.missing(["a", "b", "c"], 1) == ["b", "c"]
+    assert runs.missing(["a", "b", "c"], 2) == ["a", "c"]
+
+
+def test_a_part_is_there_only_with_the_same_name_and_seed(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, ManualClock())
+    code = str(current_code())
+    append(runs.file, Result(What.STORM, "60 s", 1, code, Outcome.PASSED, 1.0, "again"))
+
+    assert runs.has(Part(What.STORM, "60 s", 1, "m", []))
+    assert not runs.has(Part(What.STORM, "3600 s", 1, "m", []))
+    assert not runs.has(Part(What.LOAD, "60 s", 1, "m", []))
+
+
+def test_what_is_left_out_is_not_asked_for() -> None:
+    everything = chosen_parts(3600, 600, 20, mutants=True, folder=Path("x"))
+    nothing = chosen_parts(0, 0, 0, mutants=False, folder=Path("x"))
+
+    assert [part.what for part in everything] == [
+        What.STORM,
+        What.LOAD,
+        What.RECOVERY,
+        What.RECOVERY,
+        What.MUTANTS,
+    ]
+    assert list(nothing) == []
+
+
+def test_a_failure_and_a_missing_result_both_end_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = [result("a::b", 7, Outcome.FAILED)]
+
+    assert summary([], [], 3) == 0
+    assert summary([], ["the storm"], 3) == 1
+    assert summary(failed, [], 3) == 1
+    told = capsys.readouterr().out
+    assert "NOT RUN the storm" in told
+    assert "ONCEFLOW_TEST_SEED=7 .venv/bin/pytest 'a::b'" in told
+
+
+def test_rows_are_chosen_by_their_ids() -> None:
+    assert chosen_rows([]) == ROWS
+    assert [row.row_id for row in chosen_rows([ROWS[1].row_id])] == [ROWS[1].row_id]
+    with pytest.raises(typer.BadParameter, match="no such row: 99"):
+        chosen_rows(["99"])
+
+
+def test_two_sweeps_in_a_folder_do_not_do_the_same(tmp_path: Path) -> None:
+    with locked(tmp_path, "rows"):
+        with locked(tmp_path, "storm"):
+            pass
+        with pytest.raises(typer.Exit), locked(tmp_path, "rows"):
+            pass
+    with locked(tmp_path, "rows"):
+        pass
+
+
+def test_code_that_is_not_committed_is_told_from_code_that_is() -> None:
+    assert str(Code("abc")) == "abc"
+    assert str(Code("abc", "12345678")) == "abc+12345678"
+
+
+def test_a_recovery_is_split_into_its_steps() -> None:
+    recovery = Recovery(1_000, 7_000, 9_500, 12_000, 12_250, 3_000, 1.0)
+
+    assert recovery.seconds() == {
+        "claim and fence": 6.0,
+        "Spark and the plan": 2.5,
+        "first batch": 2.5,
+        "to the reader": 0.25,
+        "kill to visible": 11.25,
+        "readers blocked": 3.0,
+    }
+    assert summarise([recovery])["kill to visible"].worst_s == 11.25
+    assert summarise([]) == {}
+
+
+def test_a_percentile_is_a_value_that_occurred() -> None:
+    values = [float(n) for n in range(1, 21)]
+
+    assert (spread(values).median_s, spread(values).p95_s, spread(values).worst_s) == (10.5, 19, 20)
+    assert spread([4.0]).p95_s == 4.0
+
+
+@pytest.mark.parametrize(
+    ("probes", "blocked_ms"),
+    [
+        ([(0, False), (200, False)], 0),
+        ([(90, True), (150, True), (180, False)], 80),
+        ([(120, True), (140, False), (150, True), (190, False)], 40),
+        ([(120, True), (180, True)], 80),
+        ([(10, True), (50, False), (300, True), (400, False)], 0),
+    ],
+)
+def test_readers_are_blocked_as_long_as_the_stable_offset_is_behind(
+    probes: list[tuple[int, bool]], blocked_ms: int
+) -> None:
+    assert longest_block(probes, 100, 200) == blocked_ms
