@@ -40,10 +40,12 @@ class Target:
         path: the file.
         older: the file of its kind that is AGE batches older, or the oldest there is; the file
             itself if there is one of its kind only.
+        spared: bytes at the start in which no bit is flipped.
     """
 
     path: Path
     older: Path
+    spared: int = 0
 
 
 def checksum(path: Path) -> Path:
@@ -53,7 +55,8 @@ def checksum(path: Path) -> Path:
 
 def of_checksum(target: Target) -> Target:
     """The checksum beside a file, as a target of its own."""
-    return Target(checksum(target.path), checksum(target.older))
+    # Its first bytes hold the length of a chunk: a longer one means the same for a small file.
+    return Target(checksum(target.path), checksum(target.older), spared=8)
 
 
 @contextmanager
@@ -63,7 +66,7 @@ def damaged(target: Target, damage: Damage, bit: int) -> Iterator[None]:
     Args:
         target: which.
         damage: how.
-        bit: which bit is flipped, counted from the start; larger numbers begin again at 0.
+        bit: which bit is flipped, counted from what is not spared; larger numbers begin again.
     """
     before = _contents(target)
     if before[target.path] is None:
@@ -106,7 +109,7 @@ def _halve(target: Target, _: int) -> None:
 
 def _flip(target: Target, bit: int) -> None:
     content = bytearray(target.path.read_bytes())
-    place = bit % (8 * len(content))
+    place = 8 * target.spared + bit % (8 * (len(content) - target.spared))
     content[place // 8] ^= 1 << place % 8
     target.path.write_bytes(content)
 
