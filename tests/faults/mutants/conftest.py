@@ -11,6 +11,12 @@ import pytest
 from tests.faults.mutants.stage import FakeConnector, FakeWorld, RealWorld, Stage, World
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Say which cases need the broker, for the report: the world asks for it only as it runs."""
+    if isinstance(item, pytest.Function) and "[broker" in item.name:
+        item.fixturenames = [*item.fixturenames, "broker"]  # the list is that of all cases
+
+
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     """The Kafka in memory, which every driver of the test will use."""
