@@ -47,6 +47,7 @@ from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import SessionSettings, one_call_site, open_session
 from onceflow.runtime.source import SourceHandle, open_stream
+from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 
 if TYPE_CHECKING:
@@ -361,7 +362,7 @@ class Application:
         clock_watch = ClockWatch(self._around.clock)
         try:
             query.watch(self._drain_requested.is_set, progress, [clock_watch])
-        except OnceflowError as error:
+        except SharedCheckpointError as error:
             raise self._cause(error, takeover.owner, tools.ledger) from error
         if self._drain_requested.is_set():
             self._around.report("draining")
@@ -370,13 +371,14 @@ class Application:
         else:
             self._around.report("caught_up")
 
-    def _cause(self, error: OnceflowError, owner: OwnerEntry, ledger: Ledger) -> OnceflowError:
-        """Two drivers on one checkpoint make each other's Spark fail; one was taken over."""
+    def _cause(
+        self, error: SharedCheckpointError, owner: OwnerEntry, ledger: Ledger
+    ) -> OnceflowError:
         try:
             found = ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
         except OnceflowError:
             return error
-        if isinstance(error, FencedError) or is_mine(found, owner.run_id):
+        if is_mine(found, owner.run_id):
             return error
         return FencedError(
             "a newer instance owns this pipeline",

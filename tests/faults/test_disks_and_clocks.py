@@ -1,4 +1,4 @@
-"""Disks that are full and clocks that jump, under a broker and under a driver.
+"""A disk that is full and a clock that jumps, under a broker.
 
 Only for processes of this machine: containers have the clock of their kernel and the disk of their
 engine. A full disk under the checkpoint is played in `test_checkpoint_disks.py`.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
-from onceflow.errors import OnceflowError, RetriableError
-from tests.support.brokers import RunningBroker
+from onceflow.errors import OnceflowError
 from tests.support.cluster import leader_of, move_leader
 from tests.support.cluster_children import ChildProcessCluster
 from tests.support.cluster_clock import ClockOffset
@@ -21,10 +19,7 @@ from tests.support.cluster_disk import small_disk
 from tests.support.driver import Driver
 from tests.support.eventually import eventually
 from tests.support.faulty import Faults
-from tests.support.here import finish
-from tests.support.service import started
 from tests.support.stage import VALUES, Stage, open_stage
-from tests.support.views_job import ViewsJob
 
 HOUR_S = 3600.0
 SMALL = 2
@@ -84,26 +79,6 @@ def test_a_brokers_clock_that_jumps_in_the_middle_of_transactions(
             assert faults.fired == ["before_commit"]
             faults.fired.clear()
         stage.check(batches=5)
-
-
-def test_a_drivers_clock_that_jumps(broker: RunningBroker, tmp_path: Path, random: Random) -> None:
-    """Forward it goes on; backward it ends, since Spark would wait for the old time to come."""
-    clock = ClockOffset(tmp_path / "clock")
-    job = ViewsJob(broker.bootstrap_servers, tmp_path)
-    job.create_input()
-    job.produce(random, records=600, seconds=100)
-    file = job.write_file(batch=200)
-    with started(
-        tmp_path / "run", file, job.bootstrap_servers, environment=clock.environment
-    ) as service:
-        service.wait_for_batches(2)
-        clock.set(HOUR_S)
-        job.produce(random, records=600, seconds=100)
-        service.wait_for_batches(len(service.of_kind("batch")) + 2)
-        clock.set(0.0)
-        assert service.wait() == RetriableError.exit_code, service.errors[-3000:]
-        assert "clock" in service.errors
-    finish(job, file)
 
 
 def commit_somehow(stage: Stage, driver: Driver, batch_id: int, **settings: object) -> Driver:

@@ -71,13 +71,14 @@ def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
         for victims in VICTIMS.values():
             eventually(lambda: len(executors(service)) == 2, timeout_s=START_TIMEOUT_S)
             killed = eventually(lambda v=victims: v(service), timeout_s=START_TIMEOUT_S)  # type: ignore[misc]
+            before = len(service.of_kind("batch"))
             # In the middle of the batches that these records make.
             job.produce(random, records=400, seconds=100)
             for process in killed:
                 process.send_signal(signal.SIGKILL)
             _, alive = psutil.wait_procs(killed, START_TIMEOUT_S)
             assert not alive
-            service.wait_for_batches(len(service.of_kind("batch")) + 2)
+            service.wait_for_batches(before + 2)
     finish(job, file)
 
 

@@ -106,10 +106,12 @@ def test_an_output_topic_with_other_partitions_than_wanted(job: ViewsJob) -> Non
 
 
 def test_an_output_topic_with_fewer_partitions_than_recorded(job: ViewsJob) -> None:
+    """Kafka never takes partitions away, so it is another topic; both are told."""
     run_here(job.write_file(), job.bootstrap_servers)
     delete_topic(job.bootstrap_servers, job.output_topic)
     create_topic(job.bootstrap_servers, job.output_topic, 2)
     message = refused(job, ConfigError, edited(job, "partitions: 3, ", ""))
+    assert "deleted and created again" in message
     assert "expected 3, as recorded in the ledger" in message
 
 

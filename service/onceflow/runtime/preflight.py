@@ -85,7 +85,7 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
             )
         )
     elif output is not None:
-        faults += _identity_faults(output, needs) or _partition_faults(output, needs)
+        faults += [*_identity_faults(output, needs), *_partition_faults(output, needs)]
     elif needs.recorded is not None:
         faults.append(
             Fault(

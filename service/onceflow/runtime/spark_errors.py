@@ -52,6 +52,10 @@ _CHANGELOG = re.compile(r"/(?P<version>\d+)_[^/]+\.changelog$")
 _CAUSE = re.compile(r"Caused by: (?P<cause>[^\n]+)")
 
 
+class SharedCheckpointError(RetriableError):
+    """Two drivers run on one checkpoint; `owner` tells which of them was taken over."""
+
+
 @contextmanager
 def translated_errors(max_result_bytes: int) -> Iterator[None]:
     """Turn what Spark raises inside the block into an error of ours, where its text tells which.
@@ -101,7 +105,7 @@ def from_text(text: str) -> OnceflowError | None:
     if found := list(_OURS.finditer(text)):
         return _rebuilt(found[-1]["name"], found[-1]["message"])
     if any(mark in text for mark in _CONCURRENT):
-        return RetriableError(
+        return SharedCheckpointError(
             "another driver wrote to this checkpoint",
             expected="one driver per checkpoint",
             then="ending; the ledger decides at the next start",
