@@ -177,7 +177,7 @@ def _state(store: Path) -> Mapping[str, Target]:
         "changelog, second newest": Target(logs[newest - 1], logs[max(newest - AGE, min(logs))]),
         "changelog, old": Target(logs[old_base], logs[min(logs)]),
         "snapshot, newest": Target(snapshots[base], snapshots[old_base]),
-        "snapshot, old": Target(snapshots[old_base], snapshots[base]),
+        "snapshot, old": Target(snapshots[old_base], snapshots[old_base]),
         "table, newest": Target(store / "SSTs" / tables[-1], store / "SSTs" / old_tables[0]),
     }
 

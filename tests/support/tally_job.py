@@ -1,8 +1,8 @@
 """A job whose output shows at once if any part of its state is lost, stale or counted twice.
 
 All is in one window that stays open. Each of the first batches has pages of its own, most of which
-sleep until one later start, so that a snapshot holds what no changelog after it does. A start ends
-with batches of different pages, so that each of the newest changelogs holds what no other does.
+sleep until one later start, so that a snapshot holds what no changelog after it does. A start has
+a batch of all pages and a smaller one: each of the newest changelogs holds what no other does.
 Every change of a count is written; the last one of each page is checked.
 """
 
@@ -23,7 +23,7 @@ FIRST_BATCHES = 14
 SLEEPERS = 110
 """Of each first batch: each is woken by one start, and no more starts can be checked."""
 BATCH = SLEEPERS + 2
-"""Records of every batch: of a first one, and of each of a start's three."""
+"""Records of every batch: of a first one, and of each of a start's two."""
 _SPACING = timedelta(seconds=20)
 """From one of the first batches to the next: each has a watermark of its own."""
 
@@ -42,18 +42,21 @@ class TallyJob(ViewsJob):
 
     def introduce(self) -> None:
         """The first batches: two pages that will be seen all the time, and those that sleep."""
+        views: list[View] = []
         for number in range(FIRST_BATCHES):
-            pages = [f"/even/{number}", f"/odd/{number}"]
-            self._send_batch([*pages, *(f"/{number}/{i}" for i in range(SLEEPERS))], number)
+            pages = [f"/often/{number}", f"/seldom/{number}"]
+            pages += (f"/{number}/{sleeper}" for sleeper in range(SLEEPERS))
+            views += _batch(pages, number)
+        self.send(views)
 
     def touch(self) -> None:
-        """Three batches: all pages that are awake, the even ones, the odd ones."""
+        """Two batches: all pages that are awake, and those that are seen often."""
         numbers = range(FIRST_BATCHES)
-        even, odd = ([f"/{kind}/{number}" for number in numbers] for kind in ("even", "odd"))
+        often, seldom = ([f"/{kind}/{n}" for n in numbers] for kind in ("often", "seldom"))
         woken = [f"/{number}/{self.starts}" for number in numbers]
         self.starts += 1
-        for pages in (even + odd + woken, even, odd):
-            self._send_batch([*pages, *["/filler"] * (BATCH - len(pages))], FIRST_BATCHES)
+        batches = (_batch(pages, FIRST_BATCHES) for pages in (often + seldom + woken, often))
+        self.send([view for batch in batches for view in batch])
 
     def check(self) -> None:
         """Each count was only ever raised, and stands where the oracle says."""
@@ -74,6 +77,7 @@ class TallyJob(ViewsJob):
         assert checkers.ledger_faults(heads, written) == []
         assert checkers.torn_batches(heads, written) == []
 
-    def _send_batch(self, pages: list[str], number: int) -> None:
-        at = FIRST + number * _SPACING
-        self.send([View(page, len(page), at) for page in pages])
+
+def _batch(pages: list[str], number: int) -> list[View]:
+    filled = [*pages, *["/filler"] * (BATCH - len(pages))]
+    return [View(page, len(page), FIRST + number * _SPACING) for page in filled]
