@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from typing import Any, Self
 # containers carry a label and are removed here instead.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
-from docker.errors import BuildError, DockerException, ImageNotFound
+from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 
@@ -140,7 +141,12 @@ def remove_containers(label: str = LABEL) -> None:
         return
     for container in engine.containers.list(filters={"label": label}, all=True):
         if _is_ours(container.labels[label]):
-            container.remove(force=True, v=True)
+            try:
+                container.remove(force=True, v=True)
+            except APIError as error:
+                # Another worker of this run is doing it, or has done it.
+                if error.status_code not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                    raise
     for network in engine.networks.list(filters={"label": label}):
         if _is_ours(network.attrs["Labels"][label]):
             network.remove()
