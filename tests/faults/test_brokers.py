@@ -115,12 +115,13 @@ class Scene:
 
 
 def hasty_driver(stage: Stage, **settings: Any) -> Driver:
-    return stage.driver(transaction_timeout_s=BUDGET_S, lanes=1, properties=HASTY, **settings)
+    chosen = {"transaction_timeout_s": BUDGET_S, "properties": HASTY, "lanes": 1, **settings}
+    return stage.driver(**chosen)
 
 
-def open_scene(stage: Stage) -> Scene:
+def open_scene(stage: Stage, **settings: Any) -> Scene:
     faults = Faults()
-    driver = hasty_driver(stage, wrap=faults.wrap)
+    driver = hasty_driver(stage, wrap=faults.wrap, **settings)
     driver.take_over()
     driver.commit(0, VALUES)
     return Scene(stage, faults, driver)
@@ -214,21 +215,28 @@ def test_all_brokers_down_in_the_middle_of_a_transaction(
     stage.check(batches=3)
 
 
-@pytest.mark.parametrize("role", ["leader of an output partition", "transaction coordinator"])
+@pytest.mark.parametrize(
+    ("role", "instant"),
+    [
+        ("leader of an output partition", "before_records"),
+        ("transaction coordinator", "before_commit"),
+    ],
+)
 def test_a_driver_cut_off_from_one_broker(
-    cluster: FaultyCluster, topic: Callable[[str], str], role: str
+    cluster: FaultyCluster, topic: Callable[[str], str], role: str, instant: str
 ) -> None:
-    """Every other broker, and every other client, still reaches it."""
+    """Just before it needs it. Every other broker, and every other client, still reaches it."""
     servers = cluster.bootstrap_servers
     with (
         ChaosProxy(servers) as proxy,
         open_stage(servers, topic("p"), proxy.bootstrap_servers) as stage,
     ):
-        scene = open_scene(stage)
+        scene = open_scene(stage, transaction_timeout_s=2.0, takeover_timeout_s=3.0)
         far = ROLES[role](cluster, stage)
-        scene.faults.before_commit = lambda: proxy.cut(broker=far.node_id)
+        setattr(scene.faults, instant, lambda: proxy.cut(broker=far.node_id))
         with pytest.raises(OnceflowError):
             scene.driver.commit(1, VALUES)
+        assert scene.faults.fired == [instant]
         proxy.heal()
         scene.successor().commit(1, VALUES)
         stage.check(batches=2)

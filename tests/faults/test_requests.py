@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.devkit.chaos import ChaosProxy, Rule
+from onceflow.devkit.chaos import ChaosProxy, Rule, RunningRule
 from onceflow.devkit.chaos.rules import Action, Side
 from onceflow.errors import DeadlineError, OutcomeUnknownError
 from tests.support.brokers import RunningBroker
@@ -24,6 +24,8 @@ HASTY = {"socket.timeout.ms": "2000"}
 BUDGET_S = 20.0
 """Of a transaction: longer than two requests that nobody answers, on a busy machine."""
 DELAY_MS = 1_500
+LOOKS_FOR_A_COORDINATOR = 3
+"""Of librdkafka, for a group's; then it waits."""
 
 OF_A_TRANSACTION = (
     "InitProducerId",
@@ -141,6 +143,29 @@ def test_a_refusal_in_place_of_an_answer(stage: Stage, proxy: ChaosProxy, api: s
         for error in REFUSALS[api]
     ]
     play(stage, proxy, *rules)
+
+
+@pytest.mark.timeout(60)
+def test_a_group_coordinator_that_is_not_found_holds_a_driver_until_its_deadline_only(
+    stage: Stage, proxy: ChaosProxy
+) -> None:
+    """librdkafka #5456: the client itself would wait until a connection of it changes."""
+    faults = Faults()
+    driver = hasty_driver(stage, wrap=faults.wrap, transaction_timeout_s=3.0)
+    driver.take_over()
+    driver.commit(0, VALUES)
+    refusal = Rule(
+        api="FindCoordinator",
+        on="response",
+        action="error",
+        error="COORDINATOR_NOT_AVAILABLE",
+        times=LOOKS_FOR_A_COORDINATOR,
+    )
+    refused: list[RunningRule] = []
+    faults.before_offsets = lambda: refused.append(proxy.add(refusal))
+    driver.commit(1, VALUES)
+    assert refused[0].fired == LOOKS_FOR_A_COORDINATOR
+    stage.check(batches=2)
 
 
 def test_a_commit_held_back_into_the_next_transaction_of_its_lane(

@@ -15,6 +15,8 @@ class Faults:
     """What shall go wrong at the next commit of a lane, and how often it did.
 
     Args:
+        before_records: called before records are sent.
+        before_offsets: called before offsets are sent.
         before_commit: called in place of the request's way to the broker.
         loses_answer: the commit happens; nobody hears of it.
         loses_request: the commit does not happen; nobody hears of that either.
@@ -23,6 +25,8 @@ class Faults:
         dies_on_lanes: lanes are never initialised, as if the process had died before.
     """
 
+    before_records: Callable[[], None] | None = None
+    before_offsets: Callable[[], None] | None = None
     before_commit: Callable[[], None] | None = None
     loses_answer: int = 0
     loses_request: int = 0
@@ -33,6 +37,13 @@ class Faults:
 
     def wrap(self, incarnation: Incarnation) -> Incarnation:
         return FaultyIncarnation(incarnation, self)
+
+    def act(self, name: str) -> None:
+        act = getattr(self, name)
+        if act is not None:
+            setattr(self, name, None)
+            self.fired.append(name)
+            act()
 
     def take(self, name: str) -> bool:
         left = getattr(self, name)
@@ -64,6 +75,8 @@ class FaultyIncarnation:
 
     def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
         queued = list(records)
+        if self._is_lane:
+            self._faults.act("before_records")
         if self._is_lane and queued and self._faults.take("refuses_records"):
             self._inner.send(topic, queued[: len(queued) // 2], deadline)
             raise AbortableError("produce() failed on purpose")
@@ -72,16 +85,15 @@ class FaultyIncarnation:
     def send_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
     ) -> None:
+        if self._is_lane:
+            self._faults.act("before_offsets")
         self._inner.send_offsets(group, offsets, deadline)
 
     def commit(self, deadline: Deadline) -> None:
         if not self._is_lane:
             self._inner.commit(deadline)
             return
-        if self._faults.before_commit is not None:
-            act, self._faults.before_commit = self._faults.before_commit, None
-            self._faults.fired.append("before_commit")
-            act()
+        self._faults.act("before_commit")
         if self._faults.take("loses_request"):
             raise OutcomeUnknownError("the request was lost on purpose")
         self._inner.commit(deadline)

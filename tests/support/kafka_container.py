@@ -20,6 +20,7 @@ from typing import Any, Self
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
+from docker.models.containers import Container
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 
@@ -141,16 +142,20 @@ def remove_containers(label: str = LABEL) -> None:
         return
     for container in engine.containers.list(filters={"label": label}, all=True):
         if _is_ours(container.labels[label]):
-            try:
-                container.remove(force=True, v=True)
-            except APIError as error:
-                # Another worker of this run is doing it, or has done it.
-                if error.status_code not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
-                    raise
+            _remove(container)
     for network in engine.networks.list(filters={"label": label}):
         if _is_ours(network.attrs["Labels"][label]):
             network.remove()
     engine.close()
+
+
+def _remove(container: Container) -> None:
+    try:
+        container.remove(force=True, v=True)
+    except APIError as error:
+        # Another worker of this run is doing it, or has done it.
+        if error.status_code not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+            raise
 
 
 def _is_ours(owner: str) -> bool:

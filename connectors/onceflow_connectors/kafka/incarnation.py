@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum, auto
 from functools import lru_cache, partial
+from threading import Thread
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
@@ -59,6 +61,8 @@ ROOM_POLL_S = 0.1
 """Longest wait for a delivery report before a record is offered to a full queue again."""
 RETRY_PAUSE_S = 0.02
 """Between two calls of which the first failed at once; librdkafka paces its own retries."""
+LATE_ANSWER_S = 0.5
+"""For a client that comes back at its deadline, with what it knows."""
 ABORT_TIMEOUT_S = 5.0
 """An abort is a courtesy to readers: the next initialisation ends the transaction anyway."""
 VICTIMS = frozenset({"_INVALID_DIFFERENT_RECORD", "_PURGE_QUEUE", "_PURGE_INFLIGHT"})
@@ -146,7 +150,7 @@ class KafkaIncarnation:
     def send_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
     ) -> None:
-        """See `Incarnation`. Without an answer it may take `socket.timeout.ms` instead."""
+        """See `Incarnation`. Takes `LATE_ANSWER_S` longer at most."""
         self._leave(_Stage.OPEN)
         # The client ignores offsets below zero without a word.
         require(all(offset >= 0 for offset in offsets.values()), "offsets count from 0")
@@ -155,7 +159,7 @@ class KafkaIncarnation:
             [TopicPartition(topic, partition, n) for (topic, partition), n in offsets.items()],
             _group_metadata(group),
         )
-        error = _settle(send, deadline)
+        error = _settle_apart(send, deadline)
         if error is not None:
             what = f"cannot send offsets of group {group}"
             raise self._late_or_failed(error, Operation.SEND_OFFSETS, what, deadline)
@@ -297,6 +301,31 @@ def _settle(call: Callable[[float], object], deadline: Deadline) -> KafkaError |
         if deadline.is_over or not is_passing(error):
             return error
         deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
+
+
+def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaError | None:
+    """As `_settle`, for a call of which the client may forget the time-out.
+
+    Where the group's coordinator cannot be found, librdkafka waits for any broker's connection to
+    change, for ever if none does (librdkafka #5456, #5511). The client is then left to the thread
+    that waits in it; both end with that wait, or with the process.
+
+    Returns:
+        As `_settle`; `_TIMED_OUT` if the client did not come back.
+    """
+    end: Future[KafkaError | None] = Future()
+
+    def run() -> None:
+        try:
+            end.set_result(_settle(call, deadline))
+        except BaseException as error:  # noqa: BLE001  raised where the result is waited for
+            end.set_exception(error)
+
+    Thread(target=run, name="send-offsets", daemon=True).start()
+    try:
+        return end.result(deadline.remaining_s() + LATE_ANSWER_S)
+    except TimeoutError:
+        return KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001  the client's constants look private
 
 
 @lru_cache(maxsize=MAX_GROUPS)
