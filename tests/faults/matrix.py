@@ -140,6 +140,7 @@ ROWS: tuple[Row, ...] = (
                 "records_held_back_beyond_the_abort_of_their_transaction",
                 "a_claim_whose_answer_is_lost",
                 "no_answer_to_any_fence_is_a_start_that_fails_and_says_so",
+                "a_group_coordinator_that_is_not_found_holds_a_driver_until_its_deadline_only",
             ),
         ),
     ),
