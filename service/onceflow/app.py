@@ -9,9 +9,9 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -102,6 +102,7 @@ class Surroundings:
         session: Spark settings.
         clock: the process's clock.
         report: told what happens.
+        before_close: told what a run ends with, None for a good end, before anything is closed.
     """
 
     connector_name: str
@@ -110,6 +111,7 @@ class Surroundings:
     session: SessionSettings
     clock: Clock
     report: Report
+    before_close: Callable[[BaseException | None], None] = lambda error: None
 
 
 class Application:
@@ -137,7 +139,7 @@ class Application:
             FencedError: a newer instance took over.
             OnceflowError: as its class says.
         """
-        with ExitStack() as stack:
+        with ExitStack() as stack, self._told_of_the_end():
             self._run(stack)
 
     def repair(self) -> HeadEntry:
@@ -152,6 +154,15 @@ class Application:
             found = self._preflight(tools, seen)
             takeover, committer = self._become_owner(tools, found, seen, stack)
             return self._settle(takeover, tools, found, committer)
+
+    @contextmanager
+    def _told_of_the_end(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._around.before_close(error)
+            raise
+        self._around.before_close(None)
 
     def _run(self, stack: ExitStack) -> None:
         tools = self._open_tools(stack)

@@ -2,7 +2,8 @@
 
 A pipeline runs for some batches; then checkpoint or ledger are changed by hand, as a crash, a
 restored backup or a person would; then it starts again. Each ends in the right output or in a
-refusal that names what is wrong, with nothing written. What crashes is a process of its own.
+refusal that names what is wrong, with nothing written. That a kill at any point leaves nothing else
+than these do is shown by `tests/faults/test_crash_points.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.clock import SystemClock
+from onceflow.crashpoints import CrashPoint
 from onceflow.errors import (
     ConfigError,
     CorruptionError,
@@ -32,9 +34,14 @@ from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.driver import Driver
 from tests.support.eventually import eventually
-from tests.support.here import Events, application, run_here, running_here
+from tests.support.here import (
+    Events,
+    application,
+    run_here,
+    run_until_it_fails,
+    running_here,
+)
 from tests.support.history import read_ledger, read_topic
-from tests.support.service import run_to_crash, started
 from tests.support.topics import delete_topic, ordered_producer
 from tests.support.views_job import ViewsJob
 
@@ -51,8 +58,9 @@ class Started:
     job: ViewsJob
     file: Path
 
-    def crash(self, point: str) -> None:
-        run_to_crash(self.job.folder / "crash", self.file, self.job.bootstrap_servers, point)
+    def crash(self, point: CrashPoint, batch: int = 3) -> None:
+        """A driver that dies there, at its batch of that number."""
+        run_until_it_fails(self.file, self.job.bootstrap_servers, point, batch)
 
     def again(self, remedy: Remedy | None = None, reason: str = "") -> Events:
         """Start, and run to the end of the input."""
@@ -128,7 +136,7 @@ def test_new_checkpoint_and_no_ledger_registers(job: Started) -> None:
 
 
 def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> None:
-    job.crash("before_commit:kill:3")
+    job.crash(CrashPoint.BEFORE_COMMIT)
     planned = int(job.newest("offsets").name)
     assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["batch_id"] == planned - 1
     job.finish()
@@ -136,18 +144,17 @@ def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> 
 
 def test_a_start_does_not_wait_for_a_dead_drivers_transaction_to_time_out(job: Started) -> None:
     """ledger: head (dead driver, open) | the successor fences at once, not after 60 s"""
-    job.crash("before_commit:kill:3")
+    job.crash(CrashPoint.BEFORE_COMMIT)
     died_at = SystemClock().monotonic_s()
-    folder = job.job.folder / "again"
-    with started(folder, job.file, job.job.bootstrap_servers) as service:
-        eventually(lambda: service.of_kind("owner"), timeout_s=KAFKA_TIMEOUT_S)
+    with running_here(job.file, job.job.bootstrap_servers) as running:
+        eventually(lambda: running.events.of_kind("owner"), timeout_s=KAFKA_TIMEOUT_S)
         waited_s = SystemClock().monotonic_s() - died_at
     assert waited_s < KAFKA_TIMEOUT_S
     job.finish()
 
 
 def test_a_batch_that_kafka_has_and_spark_has_not_is_skipped(job: Started) -> None:
-    job.crash("after_commit:kill:3")
+    job.crash(CrashPoint.AFTER_COMMIT)
     events = job.again()
     assert [b["is_skipped"] for b in events.of_kind("batch")][:2] == [True, False]
     job.finish()
@@ -162,7 +169,7 @@ def test_a_lost_entry_of_the_commit_log_replays_and_skips(job: Started) -> None:
 
 
 def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -> None:
-    job.crash("after_commit:kill:3")
+    job.crash(CrashPoint.AFTER_COMMIT)
     job.remove(job.newest("offsets"))
     errors = job.refused()
     assert "offset log lost its newest entry" in errors
@@ -173,7 +180,7 @@ def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -
 
 
 def test_a_zombies_plan_is_repaired_while_the_batch_is_not_done(job: Started) -> None:
-    job.crash("after_commit:kill:3")
+    job.crash(CrashPoint.AFTER_COMMIT)
     _move_end(job.newest("offsets"), by=-7)
     events = job.again()
     assert events.of_kind("batch")[0]["is_skipped"]
@@ -229,9 +236,9 @@ def test_another_driver_that_writes_to_the_checkpoint(job: Started, is_taken_ove
     assert is_taken_over or "another driver wrote to this checkpoint" in str(error)
 
 
-@pytest.mark.parametrize("point", ["before_begin:kill:1", "after_commit:kill:1"])
-def test_a_checkpoint_with_nothing_planned_registers_again(job: Started, point: str) -> None:
-    job.crash(point)
+@pytest.mark.parametrize("point", [CrashPoint.BEFORE_BEGIN, CrashPoint.AFTER_COMMIT])
+def test_a_checkpoint_with_nothing_planned_registers_again(job: Started, point: CrashPoint) -> None:
+    job.crash(point, batch=1)
     assert not (job.job.checkpoint / "offsets").exists()
     job.finish()
 

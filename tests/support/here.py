@@ -1,6 +1,7 @@
 """Runs the application inside the test's own process: its JVM is started once and stays warm.
 
 For everything that does not have to be killed. What has to be is run by `tests/support/service.py`.
+`run_until_it_fails` leaves in Kafka and in the checkpoint what a kill would leave.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from onceflow.app import Application, RunOptions, Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
-from onceflow.errors import OnceflowError
+from onceflow.crashpoints import CrashPoint
+from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.runtime import committer
 from onceflow.runtime.session import SessionSettings
 from tests.support.eventually import eventually
 from tests.support.service import END_TIMEOUT_S, QUICK_JVM
@@ -75,6 +81,26 @@ def run_here(
     made, events = application(file, bootstrap_servers, chosen, session)
     made.run()
     return events
+
+
+class _DiedError(RetriableError):
+    """Stands for a kill: nobody aborts, or settles, or commits anything after it."""
+
+
+def run_until_it_fails(
+    file: Path, bootstrap_servers: str, point: CrashPoint, arrivals: int
+) -> None:
+    """Run until the committer arrives at `point` for that time, and end the driver there."""
+    left = [None] * arrivals
+
+    def reach(reached: CrashPoint) -> None:
+        if reached is point:
+            left.pop()
+            if not left:
+                raise _DiedError("died on purpose")
+
+    with patch.object(committer, "reach", reach), pytest.raises(_DiedError):
+        run_here(file, bootstrap_servers)
 
 
 @dataclass

@@ -90,6 +90,7 @@ def open_application(
     from onceflow.clock import SystemClock
     from onceflow.contracts.connector import find_connector
     from onceflow.devkit.java import find_java
+    from onceflow.ops.exit_watch import end_within
     from onceflow.pipeline.loader import load_pipeline
     from onceflow.runtime.session import SessionSettings
 
@@ -103,6 +104,7 @@ def open_application(
         session=SessionSettings(**settings.spark.model_dump()),
         clock=SystemClock(),
         report=report,
+        before_close=end_within,
     )
     return Application(pipeline, options, around)
 

@@ -1,0 +1,46 @@
+"""Ends a process whose clients do not let go.
+
+What is committed is committed and what is open can never be, whoever closes what: nothing is lost
+by not waiting. But nobody restarts a process that stands.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from threading import Timer
+
+from onceflow.errors import InvariantError, OnceflowError
+
+CLOSE_TIMEOUT_S = 90.0
+"""Longer than a renewal of a lane that nobody answers; closing takes a second otherwise."""
+
+
+def end_within(error: BaseException | None, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    """Call when the end is decided and closing begins: the process ends by itself, or is ended.
+
+    Args:
+        error: what it ends with; gives the message and the exit code. None: a good end.
+        timeout_s: then it is ended at once, with the stack of every thread on stderr.
+    """
+    timer = Timer(timeout_s, _end, [error, timeout_s])
+    timer.daemon = True
+    timer.start()
+
+
+def _end(error: BaseException | None, timeout_s: float) -> None:
+    faulthandler.dump_traceback(all_threads=True)
+    told = f"onceflow: {error}\n" if error is not None else ""
+    late = (
+        f"onceflow: closing took longer than {timeout_s:g} s; ended without it, nothing is open\n"
+    )
+    sys.stderr.write(told + late)
+    sys.stderr.flush()
+    os._exit(_exit_code(error))
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    return error.exit_code if isinstance(error, OnceflowError) else InvariantError.exit_code
