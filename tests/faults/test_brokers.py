@@ -180,7 +180,7 @@ def test_fewer_replicas_in_sync_than_the_topic_demands(
 ) -> None:
     """No broker takes the records until all three are there again."""
     set_topic(cluster.bootstrap_servers, stage.name, {"min.insync.replicas": "3"})
-    driver = hasty_driver(stage)
+    driver = hasty_driver(stage, transaction_timeout_s=5.0)
     driver.take_over()
     driver.commit(0, VALUES)
     spare = next(

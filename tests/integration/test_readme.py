@@ -21,6 +21,7 @@ from tests.support.documents import ROOT, CodeBlock, Document
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
 from tests.support.groups import group_offsets
+from tests.support.service import QUICK
 from tests.support.topics import create_topic
 
 README = [*Document(ROOT / "README.md").blocks()]
@@ -130,7 +131,7 @@ def test_the_first_pipeline_prints_what_the_readme_shows(
 ) -> None:
     name = f"my-views-{uuid.uuid4().hex[:8]}"
     clicks = topic("clicks")
-    environment = {**os.environ, "ONCEFLOW_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    here = {"ONCEFLOW_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
     commands = session()
     assert [shown.words[1] for shown in commands] == [
         *("init", "produce", "validate", "run", "consume", "status", "ledger")
@@ -141,7 +142,7 @@ def test_the_first_pipeline_prints_what_the_readme_shows(
         done = subprocess.run(
             [sys.executable, "-m", "onceflow.cli", *words, *as_on_a_terminal],
             cwd=tmp_path,
-            env=environment,
+            env=os.environ | QUICK | here,
             check=False,
             capture_output=True,
             text=True,

@@ -9,6 +9,7 @@ than these do is shown by `tests/faults/test_crash_points.py`.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,7 @@ from tests.support.here import (
     running_here,
 )
 from tests.support.history import read_ledger, read_topic
+from tests.support.service import QUICK
 from tests.support.topics import delete_topic, ordered_producer
 from tests.support.views_job import ViewsJob
 
@@ -323,4 +325,4 @@ def _publish_head(job: ViewsJob, head: dict[str, object]) -> None:
 def _command(job: Started, *arguments: str) -> int:
     servers = job.job.bootstrap_servers
     command = [sys.executable, "-m", "onceflow.cli", *arguments, "--bootstrap-servers", servers]
-    return subprocess.run(command, timeout=120, check=False).returncode
+    return subprocess.run(command, env=os.environ | QUICK, timeout=120, check=False).returncode

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.pipelines import QUERY_LINE, pipeline_text
+from tests.support.service import QUICK
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 250
@@ -16,6 +18,7 @@ TIMEOUT_S = 250
 def onceflow(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "onceflow.cli", *arguments],
+        env=os.environ | QUICK,
         check=False,
         capture_output=True,
         text=True,
