@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from enum import Enum, auto
+from threading import Thread
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -42,6 +44,8 @@ because a slow broker must be able to answer at last."""
 MIN_PATIENCE_S = 0.5
 """No request is given less. librdkafka looks for partitions' leaders in the calling thread; when
 the time is up before that has ended, its own thread frees what the caller still writes to."""
+LATE_ANSWER_S = 2.0
+"""For a client that keeps its time-out, on a busy machine."""
 RETRY_PAUSE_S = 0.05
 """Between two requests of which the first failed at once."""
 
@@ -109,7 +113,7 @@ class Administration:
                     found=self._trouble_text() or describe(error),
                 )
             # A client asks the leader that it remembers for minutes, though it be dead.
-            self.close()
+            self._leave_client()
             patience_s = min(2 * patience_s, MAX_PATIENCE_S)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
 
@@ -118,7 +122,7 @@ class Administration:
 
         def request(client: AdminClient, timeout_s: float) -> TopicDescription:
             futures = client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
-            description: TopicDescription = futures[name].result()
+            description: TopicDescription = answered(futures[name], timeout_s)
             return description
 
         return self.ask(
@@ -133,7 +137,7 @@ class Administration:
 
         def request(client: AdminClient, timeout_s: float) -> Mapping[str, str]:
             futures = client.describe_configs([resource], request_timeout=timeout_s)
-            entries = futures[resource].result().values()
+            entries = answered(futures[resource], timeout_s).values()
             return {entry.name: entry.value for entry in entries if entry.value is not None}
 
         return self.ask("cannot read settings", str(resource), request, deadline)
@@ -164,10 +168,13 @@ class Administration:
         """Let go of the connection. Safe to call twice."""
         client, self._client = self._client, None
         if client is not None:
-            # Not left to Python's cycle collector, which may run in the client's own thread: there
-            # librdkafka aborts the process (confluent-kafka-python, pull request 2131).
-            with client:
-                pass
+            _close(client)
+
+    def _leave_client(self) -> None:
+        """To a thread of its own: one that did not keep its time-out may not end either."""
+        client, self._client = self._client, None
+        if client is not None:
+            Thread(target=_close, args=[client], name="admin-close", daemon=True).start()
 
     def _trouble_text(self) -> str:
         self._open().poll(0)
@@ -177,6 +184,28 @@ class Administration:
         if self._client is None:
             self._client = open_admin(admin_config(self._connection), {"error_cb": self._trouble})
         return self._client
+
+
+def _close(client: AdminClient) -> None:
+    # Not left to Python's cycle collector, which may run in the client's own thread: there
+    # librdkafka aborts the process (confluent-kafka-python, pull request 2131).
+    with client:
+        pass
+
+
+def answered(future: Future[_T], timeout_s: float) -> _T:
+    """The answer to a request that was made with this time-out.
+
+    librdkafka does not always keep it: a driver that had been frozen while a broker died waited for
+    a description of a topic for ever.
+
+    Raises:
+        KafkaException: as the request; `_TIMED_OUT` also if there is no answer in time.
+    """
+    try:
+        return future.result(timeout_s + LATE_ANSWER_S)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001
 
 
 def list_offsets(
@@ -197,7 +226,7 @@ def list_offsets(
         dict(wanted), isolation_level=isolation, request_timeout=timeout_s
     )
     found: dict[TopicPartition, ListOffsetsResultInfo] = {
-        place: answer.result() for place, answer in answers.items()
+        place: answered(answer, timeout_s) for place, answer in answers.items()
     }
     if any(answer.offset == OFFSET_INVALID for answer in found.values()):
         raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))

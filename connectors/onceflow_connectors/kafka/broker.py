@@ -17,7 +17,13 @@ from confluent_kafka.admin import (
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection, ReadRecord, TopicInfo, TopicSpec
 from onceflow.errors import ConfigError, DeadlineError
-from onceflow_connectors.kafka.admin import RETRY_PAUSE_S, Administration, Bound, unless
+from onceflow_connectors.kafka.admin import (
+    RETRY_PAUSE_S,
+    Administration,
+    Bound,
+    answered,
+    unless,
+)
 from onceflow_connectors.kafka.clients import open_producer
 from onceflow_connectors.kafka.failures import (
     CLIENT_ERRORS,
@@ -80,7 +86,9 @@ class KafkaBroker:
         wanted = NewTopic(spec.name, spec.partitions, spec.replication, config=dict(spec.config))
 
         def request(client: AdminClient, timeout_s: float) -> None:
-            client.create_topics([wanted], request_timeout=timeout_s)[spec.name].result()
+            answered(
+                client.create_topics([wanted], request_timeout=timeout_s)[spec.name], timeout_s
+            )
 
         self._administration.ask(
             "cannot create a topic", spec.name, unless(request, "TOPIC_ALREADY_EXISTS"), deadline
@@ -108,7 +116,7 @@ class KafkaBroker:
 
         def request(client: AdminClient, timeout_s: float) -> int:
             futures = client.describe_consumer_groups([group], request_timeout=timeout_s)
-            return len(futures[group].result().members)
+            return len(answered(futures[group], timeout_s).members)
 
         answer = unless(request, "GROUP_ID_NOT_FOUND")
         return self._administration.ask("cannot look up a group", group, answer, deadline) or 0
@@ -165,9 +173,8 @@ class KafkaBroker:
 
     def _cluster(self, deadline: Deadline) -> DescribeClusterResult:
         def request(client: AdminClient, timeout_s: float) -> DescribeClusterResult:
-            cluster: DescribeClusterResult = client.describe_cluster(
-                request_timeout=timeout_s
-            ).result()
+            asked = client.describe_cluster(request_timeout=timeout_s)
+            cluster: DescribeClusterResult = answered(asked, timeout_s)
             return cluster
 
         address = self._connection.bootstrap_servers

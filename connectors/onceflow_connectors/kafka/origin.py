@@ -18,8 +18,15 @@ from confluent_kafka.admin import (
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import CorruptionError
-from onceflow_connectors.kafka.admin import RETRY_PAUSE_S, Administration, list_offsets, unless
+from onceflow_connectors.kafka.admin import (
+    RETRY_PAUSE_S,
+    Administration,
+    answered,
+    list_offsets,
+    unless,
+)
 from onceflow_connectors.kafka.cut import Place
+from onceflow_connectors.kafka.failures import kafka_error
 
 ANSWER_TIMEOUT_S = 30.0
 """For one question with all its tries: longer than brokers need to elect a leader."""
@@ -190,7 +197,8 @@ class Origin:
             answers = client.describe_topics(
                 TopicCollection(list(names)), request_timeout=timeout_s
             )
-            return {name: a.result() for name, a in answers.items() if not _is_unknown(a)}
+            found = {name: _known(answer, timeout_s) for name, answer in answers.items()}
+            return {name: topic for name, topic in found.items() if topic is not None}
 
         subject = ", ".join(sorted(names))
         return self._administration.ask("cannot look up topics", subject, request, deadline)
@@ -215,9 +223,14 @@ def _facts(found: Mapping[str, TopicDescription]) -> Mapping[str, TopicFacts]:
     }
 
 
-def _is_unknown(answer: Future[TopicDescription]) -> bool:
-    error = answer.exception()
-    return isinstance(error, KafkaException) and error.args[0].name() == "UNKNOWN_TOPIC_OR_PART"
+def _known(answer: Future[TopicDescription], timeout_s: float) -> TopicDescription | None:
+    """None for a topic that does not exist."""
+    try:
+        return answered(answer, timeout_s)
+    except KafkaException as raised:
+        if kafka_error(raised).name() == "UNKNOWN_TOPIC_OR_PART":
+            return None
+        raise
 
 
 def _spots(found: Mapping[Place, ListOffsetsResultInfo]) -> Mapping[Place, Spot | None]:
