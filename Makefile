@@ -31,7 +31,7 @@ type: $(READY)  ## Check types
 	$(BIN)/mypy
 
 test: $(READY)  ## Run every test against real brokers
-	$(BIN)/pytest tests -n $(WORKERS) --dist loadgroup --max-worker-restart 0
+	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
 	$(BIN)/pytest tests/unit -m "not explorer"

@@ -23,8 +23,6 @@ from tests.support.cluster_containers import ContainerCluster
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
 CHOICE = pytest.StashKey[BrokerChoice]()
-NODE_ID = pytest.StashKey[str]()
-"""Of a test, as it is when it runs alone: xdist adds the name of its group."""
 PLACE = "broker"
 """Name of the property of a test that tells what it ran on."""
 
@@ -65,17 +63,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker is left alone with one at the end.
-
-    One worker runs everything that shares something costly: three idle brokers take a tenth of a
-    core, and what a module makes for its tests may take half a minute.
-    """
-    for item in items:
-        item.stash[NODE_ID] = item.nodeid
-        if SHARED_FIXTURE in _fixtures(item):
-            item.add_marker(pytest.mark.xdist_group(SHARED_FIXTURE))
-        elif _shares_within_module(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    """The longest first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: (item.get_closest_marker("explorer") is None, not _kills(item)))
 
 
@@ -133,13 +121,6 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
     return tuple(getattr(item, "fixturenames", ()))
 
 
-def _shares_within_module(item: pytest.Item) -> bool:
-    # pytest tells it nowhere else.
-    info = getattr(item, "_fixtureinfo", None)
-    made_by = info.name2fixturedefs.values() if info is not None else ()
-    return any(each.scope == "module" for definitions in made_by for each in definitions)
-
-
 @pytest.fixture(scope="session")
 def seed(pytestconfig: pytest.Config) -> int:
     """Of this run; printed at its top."""
@@ -149,7 +130,7 @@ def seed(pytestconfig: pytest.Config) -> int:
 @pytest.fixture
 def random(seed: int, request: pytest.FixtureRequest) -> Random:
     """Random numbers of this test alone, the same whenever the seed is."""
-    return Random(f"{seed}/{request.node.stash[NODE_ID]}")
+    return Random(f"{seed}/{request.node.nodeid}")
 
 
 @pytest.fixture(scope="session")

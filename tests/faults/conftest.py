@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.conftest import NODE_ID, SEED
+from tests.conftest import SEED
 from tests.faults.sweep.recording import repeat_command
 
 
@@ -17,5 +17,5 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         seed = item.config.stash[SEED]
-        report.sections.append(("again", repeat_command(item.stash[NODE_ID], seed)))
+        report.sections.append(("again", repeat_command(item.nodeid, seed)))
     return report
