@@ -2,8 +2,8 @@
 
 A pipeline runs for some batches; then checkpoint or ledger are changed by hand, as a crash, a
 restored backup or a person would; then it starts again. Each ends in the right output or in a
-refusal that names what is wrong, with nothing written. That a kill at any point leaves nothing else
-than these do is shown by `tests/faults/test_crash_points.py`.
+refusal that names what is wrong, with nothing written. Drivers die in the test's own process; those
+that are killed are in `tests/faults/test_crash_points.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
+from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
+from onceflow.app import RunOptions
 from onceflow.clock import SystemClock
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import (
@@ -83,6 +85,13 @@ class Started:
             len(read_topic(servers, self.job.output_topic)),
             len(read_ledger(servers, self.job.name)),
         )
+
+    def has_open_transaction(self) -> bool:
+        """By what Kafka's coordinator says, not by a reader that could come too early."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.job.bootstrap_servers)) as admin:
+            ours = [f"onceflow.{self.job.name}.s0.l{lane}" for lane in range(RunOptions().lanes)]
+            found = admin.describe_transactions(ours)
+        return any(each.state == "Ongoing" for each in found.values())
 
     def newest(self, log: str) -> Path:
         folder = self.job.checkpoint / log
@@ -147,6 +156,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> 
 def test_a_start_does_not_wait_for_a_dead_drivers_transaction_to_time_out(job: Started) -> None:
     """ledger: head (dead driver, open) | the successor fences at once, not after 60 s"""
     job.crash(CrashPoint.BEFORE_COMMIT)
+    assert job.has_open_transaction()
     died_at = SystemClock().monotonic_s()
     with running_here(job.file, job.job.bootstrap_servers) as running:
         eventually(lambda: running.events.of_kind("owner"), timeout_s=KAFKA_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """Runs the application inside the test's own process: its JVM is started once and stays warm.
 
 For everything that does not have to be killed. What has to be is run by `tests/support/service.py`.
-`run_until_it_fails` leaves in Kafka and in the checkpoint what a kill would leave.
+`run_until_it_fails` stands for a kill: its open transaction stays open.
 """
 
 from __future__ import annotations

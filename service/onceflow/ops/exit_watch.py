@@ -32,9 +32,7 @@ def end_within(error: BaseException | None, timeout_s: float = CLOSE_TIMEOUT_S) 
 def _end(error: BaseException | None, timeout_s: float) -> None:
     faulthandler.dump_traceback(all_threads=True)
     told = f"onceflow: {error}\n" if error is not None else ""
-    late = (
-        f"onceflow: closing took longer than {timeout_s:g} s; ended without it, nothing is open\n"
-    )
+    late = f"onceflow: closing took longer than {timeout_s:g} s; ended, no record is lost\n"
     sys.stderr.write(told + late)
     sys.stderr.flush()
     os._exit(_exit_code(error))
