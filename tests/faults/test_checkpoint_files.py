@@ -94,6 +94,7 @@ _BEFORE_SPARK: Mapping[str, tuple[str, str]] = {
 }
 _BY_SPARK: Mapping[str, tuple[str, str]] = {
     "state schema": ("grrre.", "geee."),
+    "operator metadata": ("gggge.", "gggg."),
     "changelog, newest": ("rrrrer", "geeer"),
     "changelog, second newest": ("rrrrer", "geeer"),
     "snapshot, newest": ("gggggr", "ggggr"),
@@ -105,7 +106,6 @@ _UNREAD: Mapping[str, tuple[str, str]] = {
     "commits, old": ("gggggg", "ggggg"),
     "changelog, old": ("gggggg", "ggggg"),
     "snapshot, old": ("ggggg.", "gggg."),
-    "operator metadata": ("ggggg.", "gggg."),
 }
 """No start needs them, so none of them may hinder one."""
 

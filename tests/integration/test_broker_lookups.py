@@ -179,6 +179,7 @@ def test_the_last_stable_offset_stays_behind_an_open_transaction(
     scene: Scene, sink: RealSink
 ) -> None:
     scene.commit(scene.output, record(b"decided"))
+    scene.assert_seen(b"decided")  # a commit is answered before its markers are written
     foreign = scene.leave_open(scene.output, record(b"open"), record(b"elsewhere", 1))
 
     def bounds() -> dict[int, tuple[int, int, int]]:
