@@ -145,7 +145,9 @@ def _read_up_to(
         consumer.assign([TopicPartition(*place, start)])
         position, moved_s = start, clock()
         while position < end:
-            yield from _before(end, consumer.consume(POLL_RECORDS, POLL_S))
+            # Wait for the first only: asked for many, it would wait for the last of them.
+            yield from _before(end, consumer.consume(1, POLL_S))
+            yield from _before(end, consumer.consume(POLL_RECORDS, 0))
             before, position = position, max(position, _position(consumer, place))
             if position > before:
                 moved_s = clock()
