@@ -44,6 +44,7 @@ integration: $(READY)  ## Run the tests against a real broker
 
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
 	$(BIN)/python -m tests.faults.sweep
+	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit/test_explorer_exhaustive.py
 
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench

@@ -147,9 +147,12 @@ def three_brokers() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_cluster(pytestconfig: pytest.Config) -> Iterator[FaultyCluster]:
-    """Three brokers for all tests of this process: to be asked for as `cluster`."""
+    """Three brokers for the tests of a module: to be asked for as `cluster`.
+
+    Not for a session: idle, they take a tenth of a core.
+    """
     with _cluster_kind(pytestconfig)() as cluster:
         yield cluster
 

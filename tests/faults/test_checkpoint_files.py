@@ -6,7 +6,6 @@ what to do. What a refused start leaves behind must not matter once the file is 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -26,11 +24,10 @@ from onceflow.runtime.session import SessionSettings
 from tests.support.brokers import RunningBroker
 from tests.support.checkpoint_damage import Damage, Target, damaged, of_checksum, targets
 from tests.support.eventually import eventually
+from tests.support.everything import is_everything, some
 from tests.support.here import QUICK, application, run_here
 from tests.support.tally_job import TallyJob
 
-ALL_VARIABLE = "ONCEFLOW_TEST_ALL_FILES"
-"""Set to anything, it plays every case; without it, the seed chooses some."""
 REFUSALS = 10
 """Of a short run. Each takes a second: Spark is started meanwhile, and not used."""
 STARTS = 2
@@ -39,11 +36,10 @@ TIMEOUT_S = 30
 SNAPSHOT_TIMEOUT_S = 150.0
 MOST_S = 3600
 """For a test that plays every case; the usual limit is for those that play some."""
-T = TypeVar("T")
 _STATE = "spark.sql.streaming.stateStore"
 
 
-pytestmark = [pytest.mark.timeout(MOST_S)] if os.environ.get(ALL_VARIABLE) else []
+pytestmark = [pytest.mark.timeout(MOST_S)] if is_everything() else []
 
 
 class Outcome(Enum):
@@ -251,12 +247,12 @@ def _forget_interval() -> None:
 
 
 def test_a_start_is_refused_before_it_stops_anybody(bench: Bench, random: Random) -> None:
-    cases = _some(REFUSED, REFUSALS, random)
+    cases = some(REFUSED, REFUSALS, random)
     assert {case.case_id: bench.play(case) for case in cases} == _demanded(cases)
 
 
 def test_what_spark_loads_is_right_or_refused(bench: Bench, random: Random) -> None:
-    cases = _some(LOADED, STARTS, random)
+    cases = some(LOADED, STARTS, random)
     seen = {case.case_id: bench.play(case) for case in cases}
     for case in cases:
         if case.outcome is Outcome.EITHER and seen[case.case_id] in _STARTED_RIGHTLY:
@@ -268,13 +264,9 @@ def test_what_no_start_needs_hinders_none(bench: Bench, random: Random) -> None:
     groups: dict[tuple[bool, Damage], list[Case]] = {}
     for case in UNREAD:
         groups.setdefault((case.is_checksum, case.damage), []).append(case)
-    for group in _some([*groups.values()], 1, random):
+    for group in some([*groups.values()], 1, random):
         assert bench.play(*group) == Outcome.GOES_ON.value, group[0].damage
 
 
 def _demanded(cases: Sequence[Case]) -> Mapping[str, str]:
     return {case.case_id: case.outcome.value for case in cases}
-
-
-def _some(cases: Sequence[T], count: int, random: Random) -> Sequence[T]:
-    return cases if os.environ.get(ALL_VARIABLE) else random.sample(cases, count)

@@ -9,6 +9,7 @@ from bench.runs import Laboratory, Sizes
 from bench.workload import Workload
 from onceflow.clock import SystemClock
 from tests.support.brokers import RunningBroker
+from tests.support.service import QUICK
 
 SIZES = Sizes(
     backlog_records=40_000,
@@ -22,7 +23,9 @@ SIZES = Sizes(
 
 
 @pytest.fixture
-def laboratory(broker: RunningBroker) -> Laboratory:
+def laboratory(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    for name, value in QUICK.items():
+        monkeypatch.setenv(name, value)
     return Laboratory(broker.bootstrap_servers, Workload(50, 2), SIZES, SystemClock())
 
 
