@@ -18,7 +18,7 @@ from onceflow.runtime.session import one_call_site
         "-XX:+AlwaysPreTouch",
         "-XX:G1HeapRegionSize=4m",
         "-XX:MinHeapFreeRatio=10",
-        "-XX:Tier4InvocationThreshold=50000",
+        "-XX:Tier4InvocationThreshold=500000",
     ],
 )
 def test_the_jvm_was_started_with(spark: SparkSession, option: str) -> None:

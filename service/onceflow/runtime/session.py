@@ -55,11 +55,12 @@ _FIXED: Mapping[str, str] = {
 }
 
 _COMPILER = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
-    "-XX:Tier4CompileThreshold=150000"
+    "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
+    "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Ten times the JVM's own: planning code, called some hundred times a batch, is not worth its
-second compiler for an hour; what runs for each record passes these in the first batch."""
+"""The JVM's own times a hundred, and for loops times ten: starting, and planning a batch, is not
+worth its second compiler, which would take a third of a start's processor and keep one busy for an
+hour; what runs for each record passes these within seconds of work."""
 _COLLECTOR = "-XX:G1HeapRegionSize=4m -XX:MinHeapFreeRatio=10 -XX:+AlwaysPreTouch"
 """Objects of half a region begin a collection each: with the 1 MB of a small heap, every page. And
 G1 wants a share of the heap free when it ends marking, while young objects, which it lets have

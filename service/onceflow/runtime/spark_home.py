@@ -36,6 +36,8 @@ def spark_home() -> Path:
 
 def use_spark_home() -> None:
     """Make it if need be, and let the JVM that this process starts use it."""
+    # A JVM of a quarter of a second, which only says how to start the other one.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     if VARIABLE in os.environ:
         return
     home = spark_home()
