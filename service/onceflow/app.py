@@ -45,8 +45,8 @@ from onceflow.runtime.progress import ProgressReporter, Report
 from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
 from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.session import SessionSettings, one_call_site, open_session
-from onceflow.runtime.source import SourceHandle, open_stream
+from onceflow.runtime.session import SessionSettings, import_ahead, one_call_site, open_session
+from onceflow.runtime.source import SourceHandle, open_stream, register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 
@@ -167,7 +167,10 @@ class Application:
     def _run(self, stack: ExitStack) -> None:
         tools = self._open_tools(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
-        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(self._open_session, stack)
+        meanwhile = stack.enter_context(ThreadPoolExecutor(1))
+        starting = meanwhile.submit(self._open_session, stack)
+        # While the query is analysed.
+        meanwhile.submit(lambda: register(starting.result()))
         seen = self._look(tools)
         found = self._preflight(tools, seen)
         owned = None
@@ -175,6 +178,7 @@ class Application:
             # It has run as it is, so Spark will not refuse it: no need to wait for that with the
             # fence, which is what readers wait for if a driver died in mid-transaction.
             owned = self._become_owner(tools, found, seen, stack)
+        import_ahead()
         session = starting.result()
         stack.enter_context(one_call_site(session))
         frame = self._assemble(session)

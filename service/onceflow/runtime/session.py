@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -153,8 +152,8 @@ def open_session(
         ConfigError: a setting breaks exactly once, or Spark cannot be started.
     """
     check_conf(settings.conf)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    use_spark_home()
+    is_local = settings.master.startswith("local")
+    use_spark_home(is_local=is_local)
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
     ours = sharing_options() if java_options is None else java_options
     for key, value in _conf(settings, checkpoint, ours).items():
@@ -169,9 +168,17 @@ def open_session(
             found=str(error).splitlines()[0],
             then="`onceflow doctor` checks this machine",
         ) from error
-    if settings.master.startswith("local"):
+    if is_local:
         use_quick_local_files(session)
     return session
+
+
+def import_ahead() -> None:
+    """Import what PySpark does at its first call of the JVM, for which that would wait 0.5 s.
+
+    To know whether there is numpy, it asks its test utilities, which import pandas.
+    """
+    import pyspark.testing.utils  # noqa: F401, PLC0415
 
 
 @contextmanager
