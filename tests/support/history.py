@@ -1,5 +1,5 @@
 """What a sceptic reads back: topics and ledger through a plain client, decoded from the published
-formats alone. Shares no code with the product, so that it can contradict it."""
+formats alone. Shares nothing with the product but its clock, so that it can contradict it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from onceflow.clock import Deadline, SystemClock
+
 HEADER = struct.Struct(">BBHIIIQQ")
 POLL_S = 0.5
-MAX_IDLE_POLLS = 120
-"""In a row, one after the other: longer than any transaction that a test leaves open."""
+MAX_IDLE_S = 90.0
+"""Without a record: longer than any transaction that a test leaves open, which Kafka aborts after
+60 s and up to 10 more."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,17 @@ def _read_partition(
     start, end = bounds
     consumer.assign([TopicPartition(place.topic, place.partition, start)])
     found: list[Written] = []
-    idle_polls = 0
-    while idle_polls < MAX_IDLE_POLLS:
+    patience = Deadline.after(SystemClock(), MAX_IDLE_S)
+    while not patience.is_over:
         (position,) = consumer.position([place])
         if start == end or position.offset >= end:
             return found
-        idle_polls += 1
         # Wait for the first only: asked for a thousand, it would wait for the thousandth.
         for message in consumer.consume(1, POLL_S) + consumer.consume(1000, 0):
             error = message.error()
             if error is None:
                 found.append(_written(message))
-                idle_polls = 0
+                patience = Deadline.after(SystemClock(), MAX_IDLE_S)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise AssertionError(f"cannot read {place.topic}: {error}")
     raise AssertionError(
