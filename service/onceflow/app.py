@@ -169,8 +169,10 @@ class Application:
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
         starting = meanwhile.submit(self._open_session, stack)
-        # While the query is analysed.
-        meanwhile.submit(lambda: register(starting.result()))
+        # While the query is analysed. If it fails, so does the same call before a stream is opened.
+        registering = meanwhile.submit(lambda: register(starting.result()))
+        # A start that is refused need not wait for it.
+        stack.callback(registering.cancel)
         seen = self._look(tools)
         found = self._preflight(tools, seen)
         owned = None

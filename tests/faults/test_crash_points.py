@@ -1,9 +1,8 @@
-"""SIGKILL at every crash point of a driver, one after the other, on one pipeline.
+"""SIGKILL at crash points of a driver, one after the other, on one pipeline.
 
 Each start but the last is killed somewhere else; the survivor has to end with exactly the oracle's
 rows. A chain is harder than single crashes: each one meets what the one before left behind. The
-seed draws some points of each kind and their order; integration/test_recovery.py visits the rest of
-the states that a crash can leave.
+seed draws some points of each kind and their order; with everything asked for, all are played.
 """
 
 from __future__ import annotations
