@@ -49,8 +49,8 @@ faults: $(READY)  ## Play every fault with many seeds, and an hour of random one
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench
 
-docs: $(READY)  ## Check the documents against the code, and run the code in them
-	$(BIN)/pytest tests/unit/test_docs.py
+docs: $(READY)  ## Check the documents and the code against our rules, and run the code in them
+	$(BIN)/pytest tests/unit/test_docs.py tests/unit/test_tidy.py tests/unit/test_fault_page.py
 
 check: lint type docs  ## Everything that needs no broker and should pass before a commit
 

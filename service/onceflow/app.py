@@ -23,13 +23,13 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.sink import Incarnation, Ledger
 from onceflow.contracts.source import SourceSpec
-from onceflow.errors import CorruptionError, DeadlineError, FencedError, OnceflowError
+from onceflow.errors import FencedError, OnceflowError
 from onceflow.pipeline.analysis import analyse, to_arrow
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.source import Source as SourceModel
 from onceflow.protocol.compare import Comparison, Remedy, compare
-from onceflow.protocol.identity import DRIVER_SLOT, Layout
+from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, plan_hash
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
@@ -38,6 +38,7 @@ from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.executed import ExecutionReader, observed
 from onceflow.runtime.lanes import LanePool, LaneSettings
+from onceflow.runtime.look import LOOK_TIMEOUT_S, look
 from onceflow.runtime.output import OutputFormat, to_record_columns
 from onceflow.runtime.output_topic import OutputTopic
 from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
@@ -55,11 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SLOTS = 1
-MAX_LOOKS = 5
-"""Looks before a claim. A healthy predecessor moves `head` between two reads of one look."""
 LEDGER_PARTITIONS = 1 + SLOTS
-LOOK_TIMEOUT_S = 5.0
-"""For the look before a claim. A healthy driver's transaction is open for milliseconds."""
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
 DEFAULT_BATCH_BYTES = 1_000_000
@@ -205,32 +202,9 @@ class Application:
         return _Tools(broker, ledger, checkpoint, sources)
 
     def _look(self, tools: _Tools) -> HeadEntry | None:
-        """Compare before a claim, so that a start that must be refused stops nobody.
-
-        A running predecessor may move `head` between our two reads and make them contradict each
-        other; then the comparison behind the fence decides. Another lineage never becomes ours.
-        """
         # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
         tools.broker.brokers(self._deadline())
-        try:
-            return self._looked(tools)
-        except DeadlineError:
-            # A driver died with its transaction open, and only the fence can end that before
-            # Kafka's time-out does. Nobody healthy can be stopped: the comparison comes behind it.
-            return None
-
-    def _looked(self, tools: _Tools) -> HeadEntry | None:
-        deadline = Deadline.after(self._around.clock, LOOK_TIMEOUT_S)
-        head = tools.ledger.read_head(DRIVER_SLOT, deadline)
-        for _ in range(MAX_LOOKS):
-            error = self._compare(tools, head).error
-            if error is None:
-                return head
-            newer = tools.ledger.read_head(DRIVER_SLOT, deadline)
-            if newer == head or not isinstance(error, CorruptionError):
-                raise error
-            head = newer
-        return head
+        return look(tools.ledger, lambda head: self._compare(tools, head), self._around.clock)
 
     def _compare(self, tools: _Tools, head: HeadEntry | None) -> Comparison:
         return compare(tools.checkpoint.facts(), head, self._options.remedy)
@@ -397,13 +371,7 @@ class Application:
             return error
         if is_mine(found, owner.run_id):
             return error
-        return FencedError(
-            "a newer instance owns this pipeline",
-            subject=self._pipeline.name,
-            expected=f"owner with run_id {owner.run_id}",
-            found=str(error),
-            then="stopping; nothing further is written",
-        )
+        return FencedError.by_newer_instance(self._pipeline.name, owner.run_id, found=str(error))
 
     def _on_batch(self, outcome: BatchOutcome) -> None:
         head = outcome.head

@@ -150,6 +150,17 @@ class FencedError(OnceflowError):
 
     exit_code = 4
 
+    @classmethod
+    def by_newer_instance(cls, pipeline: str, run_id: str, found: str = "") -> FencedError:
+        """What the instance with `run_id` says when it finds itself replaced."""
+        return cls(
+            "a newer instance owns this pipeline",
+            subject=pipeline,
+            expected=f"owner with run_id {run_id}",
+            found=found,
+            then="stopping; nothing further is written",
+        )
+
 
 class OutcomeUnknownError(OnceflowError):
     """A commit was sent and its answer did not arrive. Only the ledger knows what happened."""

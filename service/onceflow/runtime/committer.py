@@ -141,12 +141,7 @@ class Committer:
         batch = attempt.entry.batch
         subject = f"batch {batch.batch_id} of query {batch.query_id}"
         if state.phase is Phase.STOPPED:
-            raise FencedError(
-                "a newer instance owns this pipeline",
-                subject=self._tools.pipeline,
-                expected=f"owner with run_id {self._tools.run_id}",
-                then="stopping; nothing further is written",
-            )
+            raise FencedError.by_newer_instance(self._tools.pipeline, self._tools.run_id)
         if state.phase is Phase.HALTED:
             raise CorruptionError(
                 "checkpoint and ledger contradict each other",

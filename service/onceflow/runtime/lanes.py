@@ -139,12 +139,7 @@ class LanePool:
 
     def _check_not_fenced(self) -> None:
         if any(lane.phase is LanePhase.FENCED for lane in self._lanes.values()):
-            raise FencedError(
-                "a newer instance owns this pipeline",
-                subject=self._settings.pipeline,
-                expected=f"owner with run_id {self._settings.run_id}",
-                then="stopping; nothing further is written",
-            )
+            raise FencedError.by_newer_instance(self._settings.pipeline, self._settings.run_id)
 
     def _renew(self, lane: Lane) -> None:
         for _ in range(MAX_RENEWALS):
