@@ -43,7 +43,7 @@ integration: $(READY)  ## Run the tests against a real broker
 	$(BIN)/pytest tests/integration
 
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
-	$(BIN)/python -m tests.faults.sweep
+	$(BIN)/python -m tests.faults.sweep --workers $(WORKERS)
 	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit/test_explorer_exhaustive.py
 
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector

@@ -35,6 +35,7 @@ def main(  # noqa: PLR0917  options of a command line
     load: Annotated[float, typer.Option(min=0, help="Seconds; 0 leaves it out.")] = 600,
     kills: Annotated[int, typer.Option(min=0, help="For recovery; 0 leaves it out.")] = 20,
     mutants: Annotated[bool, typer.Option(help="Break the product on purpose.")] = True,
+    workers: Annotated[int, typer.Option(min=1, help="Tests at a time.")] = 3,
     folder: Annotated[Path, typer.Option(help="Results are kept and found here.")] = FOLDER,
 ) -> None:
     """Play every row with many seeds, a storm, a load under faults, recovery and mutants.
@@ -46,7 +47,7 @@ def main(  # noqa: PLR0917  options of a command line
     signal.signal(signal.SIGTERM, _interrupt)
     rows = chosen_rows(only or [])
     parts = [] if only else list(chosen_parts(storm, load, kills, mutants, folder))
-    runs = Runs(at_home(folder), SystemClock())
+    runs = Runs(at_home(folder), SystemClock(), workers)
     typer.echo(f"code {current_code()}, results in {runs.file}")
     tests = runs.collect(rows) if seeds else []
     with locked(at_home(folder), "rows"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,10 +60,14 @@ class Result:
 
 
 def append(file: Path, result: Result) -> None:
-    """Add a line, in one piece and onto the disk: the process may be killed right after."""
+    """Add a line, in one piece and onto the disk: the process may be killed right after.
+
+    Several processes may add to one file.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(asdict(result)) + "\n"
     with file.open("ab+") as target:
+        fcntl.flock(target, fcntl.LOCK_EX)
         # A line that was cut off by a kill must not swallow this one.
         if target.tell() and not _ends_whole(target.tell(), file):
             line = "\n" + line

@@ -54,12 +54,14 @@ class Runs:
     Args:
         folder: for results and whatever the parts leave.
         clock: to measure with.
+        workers: tests at a time, each with a broker of its own.
     """
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, workers: int = 1) -> None:
         self.file = folder / FILE
         self._folder = folder
         self._clock = clock
+        self._workers = workers
         self._code = str(current_code())
 
     def results(self) -> Sequence[Result]:
@@ -81,6 +83,15 @@ class Runs:
         """Run what is missing of the tests of these rows for one seed."""
         environment = {SEED_VARIABLE: str(seed), RESULTS_VARIABLE: str(self.file)}
         command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "--tb=short", *_tests(rows)]
+        if self._workers > 1:
+            command += [
+                "-n",
+                str(self._workers),
+                "--dist",
+                "worksteal",
+                "--max-worker-restart",
+                "0",
+            ]
         for _ in range(MAX_PASSES):
             if self.missing(tests, seed):
                 _run(command, environment)
