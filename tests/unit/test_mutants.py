@@ -13,7 +13,12 @@ import pytest
 
 from onceflow.clock import SystemClock
 from tests.faults.mutants import mutant as headers
-from tests.faults.mutants.copies import PatchError, apply_patch, copy_files
+from tests.faults.mutants.copies import (
+    PatchError,
+    apply_patch,
+    copy_files,
+    copy_repository,
+)
 from tests.faults.mutants.laboratory import Laboratory
 from tests.faults.mutants.mutant import HeaderError, Mutant, read_mutant, read_mutants
 from tests.faults.mutants.trial import Failure, Run, Verdict, judge, run_tests
@@ -193,6 +198,28 @@ def test_each_mutant_gets_the_verdict_that_it_deserves(small: Path, tmp_path: Pa
     assert all("onceflow.double" in text for text in said)
     assert results["wrong for three"].why == "stays green: tests/test_small.py::test_two"
     assert (small / FILE).read_text() == PRODUCT
+
+
+def test_a_copy_of_a_copy_is_as_whole(tmp_path: Path) -> None:
+    """Where a sweep tries mutants: its own copy, in a folder that git ignores."""
+    root = tmp_path / "root"
+    for name, text in {
+        ".gitignore": "artifacts\n",
+        "tests/new.py": "",
+        "artifacts/old": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    first, second = root / "artifacts" / "copy", tmp_path / "second"
+    copy_repository(root, first)
+    copy_repository(first, second)
+    assert files_of(first) == files_of(second) >= {".gitignore", "tests/new.py"}
+    assert "artifacts/old" not in files_of(second)
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
 def test_the_installed_product_is_never_taken_for_the_copy(small: Path, tmp_path: Path) -> None:

@@ -8,20 +8,34 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+LIST = "copied-files"
+"""In a copy: what it consists of."""
+
 
 class PatchError(Exception):
     """A patch does not fit the tree any more."""
 
 
 def copy_repository(root: Path, target: Path) -> None:
-    """Copy what git tracks, as it is now, and what it would not ignore."""
+    """Copy what git tracks, as it is now, and what it would not ignore; or a copy that is such.
+
+    A sweep runs in a copy, which lies in a folder that git ignores, and makes copies of that.
+    """
+    names = _files(root)
+    copy_files(root, target, names)
+    (target / LIST).write_text("\0".join(names), encoding="utf-8")
+
+
+def _files(root: Path) -> list[str]:
+    if (root / LIST).exists():
+        return (root / LIST).read_text(encoding="utf-8").split("\0")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
         check=True,
         capture_output=True,
     )
-    copy_files(root, target, sorted(set(listed.stdout.decode().split("\0")) - {""}))
+    return sorted(set(listed.stdout.decode().split("\0")) - {""})
 
 
 def copy_files(root: Path, target: Path, names: Sequence[str]) -> None:
