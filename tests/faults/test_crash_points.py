@@ -29,7 +29,7 @@ COMMIT = [
     "after_spark_commit",
     "lane_reinit",
 ]
-SOME = {"take over": 2, "commit": 4}
+SOME = {"take over": 1, "commit": 3}
 """Of a short run: each start of a killed process takes some fifteen seconds of a processor."""
 MAX_ARRIVALS = 2
 """Crash at the first or second batch, so that a chain of all points finds input left."""
