@@ -40,9 +40,6 @@ from tests.support.views_job import ViewsJob
 
 LANE = 0
 HEAD_PARTITION = 1
-HASTY = {"socket.timeout.ms": "3000"}
-BUDGET_S = 25.0
-"""Longer than the four seconds after which a dead broker is missed, and its successors' start."""
 
 
 @pytest.fixture
@@ -109,19 +106,14 @@ class Scene:
         self.faults.fired.clear()
 
     def successor(self) -> Driver:
-        driver = hasty_driver(self.stage)
+        driver = self.stage.hasty_driver()
         driver.take_over()
         return driver
 
 
-def hasty_driver(stage: Stage, **settings: Any) -> Driver:
-    chosen = {"transaction_timeout_s": BUDGET_S, "properties": HASTY, "lanes": 1, **settings}
-    return stage.driver(**chosen)
-
-
 def open_scene(stage: Stage, **settings: Any) -> Scene:
     faults = Faults()
-    driver = hasty_driver(stage, wrap=faults.wrap, **settings)
+    driver = stage.hasty_driver(wrap=faults.wrap, **settings)
     driver.take_over()
     driver.commit(0, VALUES)
     return Scene(stage, faults, driver)
@@ -180,7 +172,7 @@ def test_fewer_replicas_in_sync_than_the_topic_demands(
 ) -> None:
     """No broker takes the records until all three are there again."""
     set_topic(cluster.bootstrap_servers, stage.name, {"min.insync.replicas": "3"})
-    driver = hasty_driver(stage, transaction_timeout_s=5.0)
+    driver = stage.hasty_driver(transaction_timeout_s=5.0)
     driver.take_over()
     driver.commit(0, VALUES)
     spare = next(
@@ -192,7 +184,7 @@ def test_fewer_replicas_in_sync_than_the_topic_demands(
     with pytest.raises(OnceflowError):
         driver.commit(1, VALUES)
     cluster.heal()
-    successor = hasty_driver(stage)
+    successor = stage.hasty_driver()
     successor.take_over()
     successor.commit(1, VALUES)
     stage.check(batches=2)

@@ -7,7 +7,6 @@ to go on by itself. What is written is read back past the proxy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -15,14 +14,9 @@ from onceflow.devkit.chaos import ChaosProxy, Rule, RunningRule
 from onceflow.devkit.chaos.rules import Action, Side
 from onceflow.errors import DeadlineError, OutcomeUnknownError
 from tests.support.brokers import RunningBroker
-from tests.support.driver import Driver
 from tests.support.faulty import Faults
-from tests.support.stage import VALUES, Stage, open_stage
+from tests.support.stage import BUDGET_S, VALUES, Stage, open_stage
 
-HASTY = {"socket.timeout.ms": "2000"}
-"""A request that nobody answers is tried again after this, ten seconds by default."""
-BUDGET_S = 20.0
-"""Of a transaction: longer than two requests that nobody answers, on a busy machine."""
 DELAY_MS = 1_500
 LOOKS_FOR_A_COORDINATOR = 3
 """Of librdkafka, for a group's; then it waits."""
@@ -80,7 +74,7 @@ def stage(broker: RunningBroker, proxy: ChaosProxy, topic: Callable[[str], str])
 
 def play(stage: Stage, proxy: ChaosProxy, *rules: Rule) -> None:
     """A batch, or two, under each rule in turn, all by one driver."""
-    driver = hasty_driver(stage)
+    driver = stage.hasty_driver()
     driver.take_over()
     driver.commit(0, VALUES)
     batch_id = 1
@@ -93,11 +87,6 @@ def play(stage: Stage, proxy: ChaosProxy, *rules: Rule) -> None:
         active.remove()
         batch_id += 2
     stage.check(batches=batch_id)
-
-
-def hasty_driver(stage: Stage, **settings: Any) -> Driver:
-    chosen = {"transaction_timeout_s": BUDGET_S, "properties": HASTY, "lanes": 1, **settings}
-    return stage.driver(**chosen)
 
 
 def of_lanes(stage: Stage) -> str:
@@ -151,7 +140,7 @@ def test_a_group_coordinator_that_is_not_found_holds_a_driver_until_its_deadline
 ) -> None:
     """librdkafka #5456: the client itself would wait until a connection of it changes."""
     faults = Faults()
-    driver = hasty_driver(stage, wrap=faults.wrap, transaction_timeout_s=3.0)
+    driver = stage.hasty_driver(wrap=faults.wrap, transaction_timeout_s=3.0)
     driver.take_over()
     driver.commit(0, VALUES)
     refusal = Rule(
@@ -173,7 +162,7 @@ def test_a_commit_held_back_into_the_next_transaction_of_its_lane(
 ) -> None:
     """KAFKA-17754. p: 40 rec (EndTxn held) | fence, 40 rec + C | 40 rec, EndTxn arrives | + C"""
     faults = Faults()
-    driver = hasty_driver(stage, wrap=faults.wrap)
+    driver = stage.hasty_driver(wrap=faults.wrap)
     driver.take_over()
     held = proxy.add(
         Rule(api="EndTxn", on="request", action="hold", times=1, transactional_id=of_lanes(stage))
@@ -191,7 +180,7 @@ def test_records_held_back_beyond_the_abort_of_their_transaction(
     stage: Stage, proxy: ChaosProxy
 ) -> None:
     """p: (Produce held) abort | fence, 40 rec + C | the old records arrive | 40 rec + C"""
-    driver = hasty_driver(stage)
+    driver = stage.hasty_driver()
     driver.take_over()
     held = proxy.add(
         Rule(api="Produce", on="request", action="hold", times=1, transactional_id=of_lanes(stage))
@@ -214,7 +203,7 @@ def test_a_claim_whose_answer_is_lost(stage: Stage, proxy: ChaosProxy) -> None:
             transactional_id=f"onceflow.{stage.name}.owner",
         )
     )
-    driver = hasty_driver(stage)
+    driver = stage.hasty_driver()
     driver.take_over()
     lost.wait_fired(1, timeout_s=30)
     driver.commit(0, VALUES)
@@ -227,12 +216,12 @@ def test_no_answer_to_any_fence_is_a_start_that_fails_and_says_so(
     silent = proxy.add(
         Rule(api="InitProducerId", on="response", action="drop", transactional_id=of_lanes(stage))
     )
-    driver = hasty_driver(stage, takeover_timeout_s=5.0)
+    driver = stage.hasty_driver(takeover_timeout_s=5.0)
     with pytest.raises(DeadlineError, match="could not be taken over in time"):
         driver.take_over()
     silent.wait_fired(1, timeout_s=30)
     silent.remove()
-    again = hasty_driver(stage)
+    again = stage.hasty_driver()
     again.take_over()
     again.commit(0, VALUES)
     stage.check(batches=1)
@@ -251,9 +240,7 @@ def test_a_driver_cut_off_in_mid_transaction_cannot_tell_and_stops(
     stage: Stage, proxy: ChaosProxy
 ) -> None:
     faults = Faults()
-    driver = hasty_driver(
-        stage, wrap=faults.wrap, transaction_timeout_s=3.0, takeover_timeout_s=5.0
-    )
+    driver = stage.hasty_driver(wrap=faults.wrap, transaction_timeout_s=3.0, takeover_timeout_s=5.0)
     driver.take_over()
     driver.commit(0, VALUES)
     faults.before_commit = lambda: proxy.cut(client_id="*")
@@ -261,7 +248,7 @@ def test_a_driver_cut_off_in_mid_transaction_cannot_tell_and_stops(
         driver.commit(1, VALUES)
     assert faults.fired == ["before_commit"]
     proxy.heal()
-    successor = hasty_driver(stage)
+    successor = stage.hasty_driver()
     successor.take_over()
     successor.commit(1, VALUES)
     stage.check(batches=2)

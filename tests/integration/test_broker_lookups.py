@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -25,20 +24,6 @@ from tests.support.topics import delete_before, delete_topic
 
 NOBODY = "127.0.0.1:1"
 SLACK_S = 3.0
-
-
-@pytest.fixture
-def sink(broker: RunningBroker) -> Iterator[RealSink]:
-    sink = RealSink(broker.bootstrap_servers)
-    yield sink
-    sink.broker.close()
-
-
-@pytest.fixture
-def scene(sink: RealSink) -> Iterator[Scene]:
-    scene = Scene(sink)
-    yield scene
-    scene.close()
 
 
 # Who is there

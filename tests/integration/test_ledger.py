@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,6 @@ from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
 from onceflow_connectors.kafka.ledger import FIRST_REACH, HISTORY_MS
-from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import LEDGER_PARTITIONS, Scene, head, head_record
 from tests.support.eventually import eventually
 from tests.support.real_sink import RealSink
@@ -24,20 +22,6 @@ COMPACTING = {
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "100",
 }
-
-
-@pytest.fixture
-def sink(broker: RunningBroker) -> Iterator[RealSink]:
-    sink = RealSink(broker.bootstrap_servers)
-    yield sink
-    sink.broker.close()
-
-
-@pytest.fixture
-def scene(sink: RealSink) -> Iterator[Scene]:
-    scene = Scene(sink)
-    yield scene
-    scene.close()
 
 
 def test_the_topic_is_compacted_and_keeps_a_week(scene: Scene, sink: RealSink) -> None:

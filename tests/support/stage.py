@@ -16,6 +16,11 @@ from tests.support.topics import create_topic
 
 VALUES = [b'{"n":%d}' % n for n in range(40)]
 """Of every batch, unless a test has reasons for others."""
+HASTY = {"socket.timeout.ms": "2000"}
+"""A request that nobody answers is tried again after this, ten seconds by default."""
+BUDGET_S = 25.0
+"""Of a transaction of a hasty driver: longer than two requests that nobody answers, and than the
+four seconds after which a dead broker is missed, with its successors' start."""
 MAX_NAME = 60
 """Names of pipelines are short; the end of a test's name tells it from the others."""
 
@@ -39,6 +44,12 @@ class Stage:
     def driver(self, **settings: Any) -> Driver:
         """One that has not taken over yet."""
         return self.stack.enter_context(Driver(self.through, self.name, self.name, **settings))
+
+    def hasty_driver(self, **settings: Any) -> Driver:
+        """One with a single lane that soon tries again; has not taken over yet."""
+        return self.driver(
+            **{"transaction_timeout_s": BUDGET_S, "properties": HASTY, "lanes": 1, **settings}
+        )
 
     def check(self, batches: int) -> None:
         """Batches 0, 1, ... of VALUES are there: each once, in order, whole; the ledger agrees."""
