@@ -5,6 +5,7 @@ Lets a test hold a driver still between any two steps, which a process can't be 
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,10 +32,10 @@ from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 PARTITIONS = 2
 QUERY_ID = "query-1"
 TIMEOUT_S = 30.0
-DAY_MS = 86_400_000
-NOW_MS = SystemClock().unix_ms() // DAY_MS * DAY_MS
-"""The batches' clock, the same in every process of a test. Far from now, retention would delete
-what was just written."""
+CLOCK_VARIABLE = "ONCEFLOW_TEST_BATCH_CLOCK_MS"
+NOW_MS = int(os.environ.setdefault(CLOCK_VARIABLE, str(SystemClock().unix_ms())))
+"""The batches' clock, which processes of a test inherit: it is part of a batch's identity. Far from
+now, retention would delete what was just written."""
 Wrap = Callable[[Incarnation], Incarnation]
 
 

@@ -30,6 +30,7 @@ RECOVERY_KEYS = {"1 MB": 6_000, "50 MB": 300_000}
 
 def main(  # noqa: PLR0917  options of a command line
     seeds: Annotated[int, typer.Option(min=0, help="Of each row.")] = 20,
+    first: Annotated[int, typer.Option(min=1, help="The first seed.")] = 1,
     only: Annotated[list[str] | None, typer.Option(help="Rows; then nothing else runs.")] = None,
     storm: Annotated[float, typer.Option(min=0, help="Seconds; 0 leaves it out.")] = 3600,
     load: Annotated[float, typer.Option(min=0, help="Seconds; 0 leaves it out.")] = 600,
@@ -51,9 +52,9 @@ def main(  # noqa: PLR0917  options of a command line
     typer.echo(f"code {current_code()}, results in {runs.file}")
     tests = runs.collect(rows) if seeds else []
     with locked(at_home(folder), "rows"):
-        for seed in range(1, seeds + 1):
+        for seed in range(first, first + seeds):
             missing = runs.missing(tests, seed)
-            typer.echo(f"seed {seed} of {seeds}: {len(missing)} of {len(tests)} tests to run")
+            typer.echo(f"seed {seed}: {len(missing)} of {len(tests)} tests to run")
             if missing:
                 runs.play(rows, tests, seed)
     for part in parts:
@@ -62,7 +63,7 @@ def main(  # noqa: PLR0917  options of a command line
             if not runs.has(part):
                 runs.run(part)
     missing_parts = [part.again for part in parts if not runs.has(part)]
-    not_run = [f"{t} seed {s}" for s in range(1, seeds + 1) for t in runs.missing(tests, s)]
+    not_run = [f"{t} seed {s}" for s in range(first, first + seeds) for t in runs.missing(tests, s)]
     failed = [result for result in runs.results() if result.outcome is Outcome.FAILED]
     sys.exit(summary(failed, missing_parts + not_run, len(runs.results())))
 
