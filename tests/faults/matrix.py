@@ -56,7 +56,7 @@ ROWS: tuple[Row, ...] = (
     Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
     Row(
         "3",
-        "kill -9 of the driver in a take-over and in a commit, six of 13 points for each seed",
+        "kill -9 of the driver in a take-over and in a commit, 4 to 6 of 13 points for each seed",
         ONCE,
         _in("crash_points", "no_crash_point_loses_or_repeats_a_record"),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.faults.matrix import ROWS
 from tests.faults.sweep.collect import Findings, Played, collect
 from tests.faults.sweep.page import DATA, PAGE, current, render, seen
-from tests.faults.sweep.page_figures import recovery_lines, storm_lines
+from tests.faults.sweep.page_figures import mutant_lines, recovery_lines, storm_lines
 from tests.faults.sweep.results import Outcome, Result, What
 
 TEST = ROWS[0].tests[0]
@@ -60,6 +61,19 @@ def test_the_data_are_written_as_they_are_read() -> None:
     text = DATA.read_text(encoding="utf-8")
 
     assert Findings.from_json(text).to_json() == text
+
+
+def test_the_data_have_no_place_of_a_machine() -> None:
+    failure = {"test": f"{TEST}[a]", "says": ["/home/somebody/clone/a.py:3: AssertionError"]}
+    green = {"test": f"{TEST}[b]", "says": None}
+    line = {"mutant": "m", "what": "w", "verdict": "caught", "tests": [failure, green]}
+    findings = collect([part(What.MUTANTS, {"lines": [{"unchanged": []}, line]})])
+
+    assert "somebody" not in findings.to_json()
+    (told,) = [row for row in mutant_lines(findings.of_kind(What.MUTANTS)) if "| w |" in row]
+    assert "[a]" in told
+    assert "[b]" not in told
+    assert not re.search(r"/(?:home|root|tmp|work|Users)/", DATA.read_text(encoding="utf-8"))
 
 
 def test_without_results_nothing_is_said_to_have_passed() -> None:
@@ -130,6 +144,7 @@ def test_recovery_says_whether_it_met_its_aim() -> None:
         each = {"median_s": 9.0, "p95_s": p95_s, "worst_s": 20.0}
         figures = {
             "state_rows": 6_000,
+            "state_bytes": 6_100_000,
             "recoveries": [{}] * 20,
             "summary": {"kill to visible": each},
             "faults": [],

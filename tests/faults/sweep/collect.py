@@ -71,7 +71,12 @@ def collect(results: Iterable[Result]) -> Findings:
             _add(findings.tests.setdefault(result.name.partition("[")[0], Played()), result)
     # Evidence and folders stay where they are; the page is public.
     findings.parts = [
-        {**asdict(result), "says": result.says[:200], "again": _public(result.again)}
+        {
+            **asdict(result),
+            "says": result.says[:200],
+            "again": _public(result.again),
+            "figures": _without_words(result.figures),
+        }
         for result in kept
         if result.what is not What.TEST
     ]
@@ -106,6 +111,19 @@ def _add(played: Played, result: Result) -> None:
         played.passed += 1
     else:
         played.failures.append(result.again)
+
+
+def _without_words(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of mutants only who caught them: what a failure says has paths of whoever ran it."""
+    if "lines" not in figures:
+        return figures
+    lines = [
+        {**line, "tests": [{**t, "says": t["says"] and []} for t in line["tests"]]}
+        if "tests" in line
+        else line
+        for line in figures["lines"]
+    ]
+    return {**figures, "lines": lines}
 
 
 def _public(command: str) -> str:

@@ -87,8 +87,9 @@ def _recovery(part: Figures) -> Iterator[str]:
         yield f"**{part['name']} of state: no result.** {part['says']}\n"
         return
     yield (
-        f"State of {part['name']} ({figures['state_rows']:,} keys), {len(figures['recoveries'])}"
-        f" kills, seed {part['seed']}, code `{part['code']}`:\n"
+        f"State of {part['name']} ({figures['state_rows']:,} keys,"
+        f" {figures['state_bytes'] / 1e6:.1f} MB in the checkpoint, compressed),"
+        f" {len(figures['recoveries'])} kills, seed {part['seed']}, code `{part['code']}`:\n"
     )
     yield "| seconds | median | p95 | worst |"
     yield "|---|---|---|---|"
