@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -57,10 +63,11 @@ def ordered_producer(bootstrap_servers: str) -> Producer:
 
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:
-    """Returns when it is gone."""
+    """Returns when it is gone. Another of its name may be there: brokers create their own."""
     with administration(bootstrap_servers) as admin:
+        old = _topic_id(admin, topic)
         admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
-    eventually(lambda: find_topic(bootstrap_servers, topic) is None)
+        eventually(lambda: _topic_id(admin, topic), lambda found: found != old)
 
 
 def recreate_topic(bootstrap_servers: str, topic: str, partitions: int = 1) -> None:
@@ -106,6 +113,17 @@ def delete_before(bootstrap_servers: str, topic: str, partition: int, offset: in
     place = TopicPartition(topic, partition, offset)
     with administration(bootstrap_servers) as admin:
         admin.delete_records([place])[place].result(ANSWER_TIMEOUT_S)
+
+
+def _topic_id(admin: AdminClient, topic: str) -> str:
+    """Empty if there is no such topic."""
+    asked = admin.describe_topics(TopicCollection([topic]))[topic]
+    try:
+        return str(asked.result(ANSWER_TIMEOUT_S).topic_id)
+    except KafkaException as raised:
+        if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return ""
 
 
 def _creates(bootstrap_servers: str, topic: str, partitions: int) -> bool:
