@@ -394,7 +394,7 @@ class Application:
 
     def _assemble(self, session: SparkSession) -> DataFrame:
         """Analyse the query; everything that is wrong with it is found before the claim."""
-        analysis = analyse(session, self._file)
+        analysis = analyse(session, self._file, self._around.clock.unix_ms())
         for warning in analysis.warnings:
             self._around.report("warning", text=str(warning))
 

@@ -32,6 +32,7 @@ class Fault:
         expected: what would have been accepted.
         suggestion: what to do about it, as an imperative sentence.
         rule: which rule it breaks, by a name for programs; empty if no rule has one.
+        file: in which file, if it is another one than the user gave us.
     """
 
     what: str
@@ -40,9 +41,11 @@ class Fault:
     expected: str = ""
     suggestion: str = ""
     rule: str = ""
+    file: str = ""
 
     def __str__(self) -> str:
-        place = [f"line {self.line}"] if self.line is not None else []
+        place = [self.file] if self.file else []
+        place += [f"line {self.line}"] if self.line is not None else []
         place += [self.where] if self.where else []
         text = f"{', '.join(place)}: {self.what}" if place else self.what
         if self.expected:

@@ -15,7 +15,7 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.rehearsal import rehearse
-from tests.support.pipelines import TIMELESS, pipeline_text, write_pipeline
+from tests.support.pipelines import NOW_MS, TIMELESS, pipeline_text, write_pipeline
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Row = dict[str, Any]
@@ -51,7 +51,7 @@ def test_columns_that_are_not_read_are_null_in_their_view(
     )
     (tmp_path / "timeless.jsonl").write_text('{"user": "a", "page": "/"}\n')
 
-    assert analyse(spark, file).columns["timeless"].names == ["user"]
+    assert analyse(spark, file, NOW_MS).columns["timeless"].names == ["user"]
     assert rehearse(file.path, data_of(file, tmp_path)) == [{"u": "a"}]
 
 
@@ -70,7 +70,7 @@ def test_an_event_time_expression_becomes_a_column(spark: SparkSession, tmp_path
 def test_views_do_not_outlive_the_query_that_needed_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    analyse(spark, write_pipeline(tmp_path, pipeline_text()))
+    analyse(spark, write_pipeline(tmp_path, pipeline_text()), NOW_MS)
 
     assert not spark.catalog.tableExists("clicks")
 
@@ -125,24 +125,11 @@ def test_a_python_function_that_cannot_serve_is_refused(
     file = with_transform(module, code, function)
 
     with pytest.raises(ConfigError) as refused:
-        analyse(spark, file)
+        analyse(spark, file, NOW_MS)
 
     (fault,) = refused.value.faults
     assert what in fault.what
     assert (fault.where, fault.line) == ("transform", 3)
-
-
-def test_a_python_udf_is_warned_of(spark: SparkSession, module: Path) -> None:
-    code = (
-        "from pyspark.sql.functions import udf\n"
-        "shout = udf(lambda text: text.upper())\n"
-        "def views(timeless):\n"
-        "    return timeless.select(shout('user').alias('user'))\n"
-    )
-
-    (warning,) = analyse(spark, with_transform(module, code)).warnings
-
-    assert "<lambda>()" in warning.what
 
 
 def test_functions_of_the_users_module_run_on_workers(spark: SparkSession, module: Path) -> None:

@@ -49,6 +49,8 @@ def pipeline_text(
     )
 
 
+NOW_MS = 1_780_000_000_000
+"""Some day in 2026."""
 QUERY_LINE = 4
 """Line of the query's first line in a `pipeline_text`."""
 

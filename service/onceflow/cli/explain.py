@@ -11,6 +11,7 @@ import typer
 from onceflow.cli.analysis import analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +43,7 @@ def show(
 
     loaded = load_pipeline(file)
     is_analysed = has_spark() and not file_only
-    facts = _query_facts(loaded, config) if is_analysed else ()
-    explanation = explain(loaded.pipeline, facts)
+    explanation = _analysed(loaded, config) if is_analysed else explain(loaded.pipeline, ())
     if chosen(output) is OutputFormat.JSON:
         print_json({**asdict(explanation), "analysed": is_analysed})
         return
@@ -54,16 +54,19 @@ def show(
         console.print(part)
 
 
-def _query_facts(file: PipelineFile, config: Path | None) -> tuple[str, ...]:
+def _analysed(file: PipelineFile, config: Path | None) -> Explanation:
     from onceflow.pipeline.analysis import analyse
+    from onceflow.pipeline.explain import explain
 
     with analysis_session("explain", config) as spark:
-        analysis = analyse(spark, file)
+        analysis = analyse(spark, file, SystemClock().unix_ms())
         reads = [f"{view}: {', '.join(c.names)}" for view, c in analysis.columns.items()]
         result = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in analysis.output)
     state = "keeps state between batches" if analysis.is_stateful else "keeps no state"
     warnings = [f"warning: {warning}" for warning in analysis.warnings]
-    return (f"reads {'; '.join(reads)}", f"gives {result}", state, *warnings)
+    facts = (f"reads {'; '.join(reads)}", f"gives {result}", state)
+    waived = [f"waived: {waiver}" for waiver in analysis.waived]
+    return explain(file.pipeline, (*facts, *warnings, *waived), analysis.determinism)
 
 
 def _picture(explanation: Explanation) -> Iterator[RenderableType]:

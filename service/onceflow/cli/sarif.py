@@ -66,13 +66,14 @@ def _result(finding: Finding) -> Mapping[str, Any]:
         "ruleIndex": [*SUMMARIES].index(Rule(fault.rule)),
         "level": finding.level,
         # The place stands beside it.
-        "message": {"text": str(replace(fault, where="", line=None))},
+        "message": {"text": str(replace(fault, where="", line=None, file=""))},
         "locations": [_location(finding.path, fault)],
     }
 
 
 def _location(path: Path, fault: Fault) -> Mapping[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(path)}}
+    place = path.parent / fault.file if fault.file else path
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(place)}}
     if fault.line is not None:
         physical["region"] = {"startLine": fault.line}
     location: dict[str, Any] = {"physicalLocation": physical}

@@ -15,6 +15,7 @@ from onceflow.cli.analysis import analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly
 from onceflow.cli.output import FORMAT_HELP, chosen, fault_fields, print_json
 from onceflow.cli.sarif import Finding, Level, sarif_log
+from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.rules import Rule
 
@@ -41,23 +42,26 @@ class Verdict:
         path: as given.
         faults: why it cannot run; empty if it can.
         warnings: what may go wrong although it runs.
+        waived: rules that it breaks and somebody answers for, as text.
         is_analysed: whether Spark has looked at the query.
     """
 
     path: Path
     faults: tuple[Fault, ...] = ()
     warnings: tuple[Fault, ...] = ()
+    waived: tuple[str, ...] = ()
     is_analysed: bool = False
 
     @property
     def guarantee(self) -> str | None:
         """What readers of committed records get; None as long as that is not known."""
         from onceflow.pipeline.explain import guarantee_of_valid
-        from onceflow.protocol.guarantee import Reading
+        from onceflow.protocol.guarantee import Determinism, Reading
 
         if self.faults or not self.is_analysed:
             return None
-        found = guarantee_of_valid(Reading.READ_COMMITTED)
+        determinism = Determinism.WAIVED if self.waived else Determinism.HOLDS
+        found = guarantee_of_valid(Reading.READ_COMMITTED, determinism)
         return f"{found.level.value.replace('_', ' ')} {found.scope}"
 
     def to_json(self) -> Mapping[str, Any]:
@@ -69,6 +73,7 @@ class Verdict:
             "guarantee": self.guarantee,
             "faults": [fault_fields(fault) for fault in self.faults],
             "warnings": [fault_fields(warning) for warning in self.warnings],
+            "waived": list(self.waived),
         }
 
     def findings(self) -> Iterator[Finding]:
@@ -131,11 +136,12 @@ def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
     from onceflow.pipeline.analysis import analyse
 
     try:
-        analysis: Analysis = analyse(spark, file)
+        analysis: Analysis = analyse(spark, file, SystemClock().unix_ms())
     except ConfigError as error:
         unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
         return Verdict(file.path, error.faults or (unplaced,), is_analysed=True)
-    return Verdict(file.path, warnings=analysis.warnings, is_analysed=True)
+    waived = tuple(map(str, analysis.waived))
+    return Verdict(file.path, warnings=analysis.warnings, waived=waived, is_analysed=True)
 
 
 def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
@@ -162,3 +168,5 @@ def _show(verdict: Verdict) -> None:
         typer.echo(f"  - {fault}")
     for warning in verdict.warnings:
         typer.echo(f"  - {typer.style('warning', fg='yellow')}: {warning}")
+    for waived in verdict.waived:
+        typer.echo(f"  - {typer.style('waived', fg='yellow')}: {waived}")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -18,14 +19,20 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.determinism.plan_rules import judge_plan, python_functions
+from onceflow.pipeline.determinism.python_code import inspect_code
+from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.output_rules import output_faults
-from onceflow.pipeline.plan import PlanFacts, analysed_plan, jvm_of, read_plan
-from onceflow.pipeline.query import assemble, declared_columns
+from onceflow.pipeline.plan import PlanNode, analysed_plan, jvm_of, read_plan
+from onceflow.pipeline.plan_facts import PlanFacts, facts_of
+from onceflow.pipeline.query import assemble, declared_columns, import_transform
 from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.source_rules import payload_names, source_faults, stand_in
 from onceflow.pipeline.spark_faults import fault_of, line_of
+from onceflow.pipeline.waivers import Waiver
+from onceflow.protocol.guarantee import Determinism
 
 ROW_COUNT_COLUMN = "_offset"
 """Read where the query looks at no column at all, such as for count(*): rows must still come."""
@@ -40,16 +47,28 @@ class Analysis:
         output: the result's columns.
         is_stateful: whether rows of one batch influence later batches.
         warnings: what may make a replay differ or state grow, each with its place in the file.
+        waived: rules of determinism that it breaks, and that somebody answers for.
     """
 
     columns: Mapping[str, StructType]
     output: StructType
     is_stateful: bool
     warnings: tuple[Fault, ...]
+    waived: tuple[Waiver, ...] = ()
+
+    @property
+    def determinism(self) -> Determinism:
+        """Whether replays compute the same rows, as far as anybody can know before the start."""
+        return Determinism.WAIVED if self.waived else Determinism.HOLDS
 
 
-def analyse(spark: SparkSession, file: PipelineFile) -> Analysis:
+def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     """Analyse a pipeline without running it.
+
+    Args:
+        spark: any session under the settings of a run.
+        file: to analyse.
+        now_ms: unix time in milliseconds; ends waivers.
 
     Raises:
         ConfigError: lists every fault, each with its line.
@@ -58,12 +77,15 @@ def analyse(spark: SparkSession, file: PipelineFile) -> Analysis:
     _refuse(file, [*source_faults(spark, file)])
     declared = {name: declared_columns(s) for name, s in file.pipeline.sources.items()}
     frame = _analysed(spark, file, declared)
-    facts = read_plan(frame)
+    plan = read_plan(frame)
+    facts = facts_of(plan)
+    today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    judgement = judge(_findings(file, plan, facts), file.pipeline.waivers, today)
     _refuse(
         file,
         [
             *_reading_faults(file, facts),
-            *_replay_faults(file, facts),
+            *judgement.faults,
             *_streaming_faults(spark, file, frame),
             *output_faults(file, frame.schema),
         ],
@@ -72,7 +94,8 @@ def analyse(spark: SparkSession, file: PipelineFile) -> Analysis:
         view: _columns_to_read(file.pipeline.sources[view], declared[view], live)
         for view, live in facts.reads
     }
-    return Analysis(columns, frame.schema, facts.is_stateful, (*_warnings(file, facts),))
+    warnings = (*judgement.warnings, *_state_warnings(file, facts))
+    return Analysis(columns, frame.schema, facts.is_stateful, warnings, judgement.waived)
 
 
 def to_arrow(columns: StructType) -> pa.Schema:
@@ -146,35 +169,33 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
                 ),
                 _transformation(file),
             )
-    for leaf in facts.foreign:
-        yield file.fault_at(
-            Rule.SOURCE_USE,
-            Fault(
-                f"the query reads {leaf}, which may change before a replay",
-                expected=f"only the sources {', '.join(file.pipeline.sources)}",
-            ),
-            _transformation(file),
-        )
 
 
-def _replay_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
-    """What makes a replay compute other rows for certain."""
-    for name in facts.varying:
-        yield file.fault_at(
-            Rule.NOT_REPEATABLE,
-            Fault(
-                f"{name}() gives another result when a batch is replayed",
-                expected="functions that give the same result for the same rows",
-                suggestion="Derive the value from the row, e.g. a hash of its columns.",
-            ),
-            _transformation(file),
-        )
-    if facts.limits:
-        yield file.fault_at(
-            Rule.NOT_REPEATABLE,
-            Fault("which rows LIMIT takes depends on their order", expected="no LIMIT or OFFSET"),
-            _transformation(file),
-        )
+def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[Finding]:
+    """Everything that a replay may compute differently, each in its place."""
+    at, pipeline = _transformation(file), file.pipeline
+    found = [of_plan(each) for each in judge_plan(plan)]
+    found += [_foreign(leaf, pipeline.sources) for leaf in facts.foreign]
+    for finding in found:
+        yield replace(finding, fault=file.fault_at(finding.rule, finding.fault, at))
+    if pipeline.transform is None:
+        return
+    function = import_transform(pipeline.transform, pipeline.folder)
+    looked_into = inspect_code([function], pipeline.folder)
+    yield from (of_code(each, pipeline.folder) for each in looked_into.findings)
+    for name in python_functions(plan):
+        if name not in looked_into.functions:
+            fault = Fault(f"whether {name}() gives the same result at every replay cannot be known")
+            placed = file.fault_at(Rule.UNPROVEN_FUNCTION, fault, at)
+            yield Finding(Rule.UNPROVEN_FUNCTION, f"query: {name}", placed, is_certain=False)
+
+
+def _foreign(leaf: str, sources: Iterable[str]) -> Finding:
+    fault = Fault(
+        f"the query reads {leaf}, which may change before a replay",
+        expected=f"only the sources {', '.join(sources)}",
+    )
+    return Finding(Rule.ND_SOURCE, f"query: {leaf}", fault)
 
 
 def _streaming_faults(spark: SparkSession, file: PipelineFile, frame: DataFrame) -> Iterator[Fault]:
@@ -214,23 +235,7 @@ def _columns_to_read(source: Source, declared: StructType, live: Sequence[str]) 
     return StructType(columns or [StructField(ROW_COUNT_COLUMN, LongType())])
 
 
-def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
-    at = _transformation(file)
-    for name in facts.order_dependent:
-        yield file.fault_at(
-            Rule.ORDER_DEPENDENT,
-            Fault(
-                f"{name} depends on the order of rows, which differs between replays",
-                suggestion="A replay that differs halts the pipeline. Use min, max, or DECIMAL.",
-            ),
-            at,
-        )
-    for name in facts.python_functions:
-        yield file.fault_at(
-            Rule.UNPROVEN_FUNCTION,
-            Fault(f"whether {name}() gives the same result at every replay cannot be known"),
-            at,
-        )
+def _state_warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
     timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
     if facts.is_stateful and timeless:
         yield file.fault_at(
@@ -239,5 +244,5 @@ def _warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
                 f"state about rows of {', '.join(timeless)} is kept for ever",
                 suggestion="Give the source an `event_time`.",
             ),
-            at,
+            _transformation(file),
         )

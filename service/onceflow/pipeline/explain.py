@@ -81,12 +81,17 @@ class Explanation:
     checkpoint: str
 
 
-def explain(pipeline: Pipeline, query_facts: Sequence[str]) -> Explanation:
+def explain(
+    pipeline: Pipeline,
+    query_facts: Sequence[str],
+    determinism: Determinism = Determinism.HOLDS,
+) -> Explanation:
     """Explain a pipeline that is valid.
 
     Args:
         pipeline: to explain.
         query_facts: what an analysis found out about its query; empty without one.
+        determinism: what it found out about replays.
     """
     name = pipeline.name
     return Explanation(
@@ -105,7 +110,9 @@ def explain(pipeline: Pipeline, query_facts: Sequence[str]) -> Explanation:
             "one transaction for records, ledger and positions; replays are skipped",
         ),
         sink=_sink(pipeline),
-        readers=tuple(ReaderGuarantee(r.value, guarantee_of_valid(r)) for r in Reading),
+        readers=tuple(
+            ReaderGuarantee(r.value, guarantee_of_valid(r, determinism)) for r in Reading
+        ),
         names=Names(
             ledger_topic(name),
             consumer_group(name),
@@ -143,7 +150,7 @@ def _sink(pipeline: Pipeline) -> Node:
     )
 
 
-def guarantee_of_valid(reading: Reading) -> Guarantee:
+def guarantee_of_valid(reading: Reading, determinism: Determinism) -> Guarantee:
     """What a pipeline without a fault gives: anything weaker was refused."""
     return effective_guarantee(
         Parts(
@@ -151,6 +158,6 @@ def guarantee_of_valid(reading: Reading) -> Guarantee:
             state=State.DURABLE,
             writing=Writing.TRANSACTIONAL,
             reading=reading,
-            determinism=Determinism.HOLDS,
+            determinism=determinism,
         )
     )

@@ -11,6 +11,8 @@ from pydantic import BaseModel
 
 ANY_NAME = "*"
 """Stands in a path where the user chooses the name, e.g. of a source."""
+ANY_ENTRY = "[]"
+"""Stands in a path for any entry of a list."""
 Path = tuple[str, ...]
 
 
@@ -75,7 +77,8 @@ class KeyIndex:
         generic: Path = ()
         for part in path:
             exact = (*generic, str(part))
-            generic = exact if exact in self._keys else (*generic, ANY_NAME)
+            anything = ANY_ENTRY if isinstance(part, int) else ANY_NAME
+            generic = exact if exact in self._keys else (*generic, anything)
         named = (*generic[:-1], str(path[-1])) if path else ()
         return generic if generic in self._keys else named
 
@@ -85,6 +88,8 @@ def _keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: Path)
         inner = (*path, name)
         yield Key(inner, found, name in schema.get("required", ()))
         yield from _keys(_resolved(found, definitions), definitions, inner)
+        entry = _resolved(found.get("items", {}), definitions)
+        yield from _keys(entry, definitions, (*inner, ANY_ENTRY))
     for entries in schema.get("patternProperties", {}).values():
         inner = (*path, ANY_NAME)
         yield Key(inner, entries, is_required=False)

@@ -24,6 +24,7 @@ from onceflow.pipeline.values import (
     fault,
     not_yet,
 )
+from onceflow.pipeline.waivers import Waiver
 
 
 def _without_default(schema: dict[str, JsonValue]) -> None:
@@ -77,6 +78,12 @@ class Pipeline(Block):
         description="Where Spark keeps positions and state: a directory, relative to the pipeline"
         " file, or a URL (s3a, hdfs, abfs, abfss, gs). Left out: `.onceflow/<name>`.",
     )
+    waivers: tuple[Waiver, ...] = Field(
+        default=(),
+        strict=False,
+        description="Rules of determinism that somebody takes the responsibility for: exactly once"
+        " then holds unless a batch is replayed.",
+    )
     dead_letter: NotYet = None
     late: NotYet = None
 
@@ -118,7 +125,7 @@ class Pipeline(Block):
         """Whatever in the file changes which rows are computed, for the plan hash.
 
         Left out is what changes only when and where: trigger, checkpoint, `starting` and
-        `max_records_per_batch`.
+        `max_records_per_batch`; and waivers, which change nothing.
         """
         settings: dict[str, JsonValue] = self.model_dump(
             mode="json",
@@ -128,6 +135,7 @@ class Pipeline(Block):
             exclude={
                 "trigger_ms": True,
                 "checkpoint": True,
+                "waivers": True,
                 "sources": {"__all__": {"kafka": {"starting", "max_records_per_batch"}}},
             },
         )

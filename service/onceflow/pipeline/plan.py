@@ -1,87 +1,216 @@
-"""Looks into a plan that Spark has analysed: columns that matter, state, and what may vary.
-
-Everything here reads JVM objects through Py4J; nothing is executed.
-"""
+"""Spark's analysed plan as plain data: read in one call, then looked at without Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from onceflow.pipeline.java_code import load_classes, new_instance
+
 VIEW_OPTION = "onceflow.view"
 """Option on a stand-in's leaf that tells whose stand-in it is."""
 
-_PASSES_COLUMNS = frozenset(
-    {"Filter", "SubqueryAlias", "View", "EventTimeWatermark", "Join", "Generate", "Deduplicate"}
-)
-"""Nodes that hand every column of their children on and look only at those they reference."""
-_HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
-"""Leaves whose rows stand in the query itself: the same at every replay."""
-_KEEPS_STATE = ("Aggregate", "Deduplicate", "Distinct", "WithState", "FlatMapGroups")
+_SOURCE = r"""
+package onceflow;
 
-_ORDER_DEPENDENT: Mapping[str, str] = {
-    "First": "first",
-    "Last": "last",
-    "CollectList": "collect_list",
-    "CollectSet": "collect_set",
-    "ListAgg": "listagg",
-    "MaxBy": "max_by",
-    "MinBy": "min_by",
-    "Mode": "mode",
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
+import scala.collection.Iterator;
+import scala.collection.Seq;
+
+public class PlanReader {
+  public String read(LogicalPlan plan, String viewOption) {
+    StringBuilder out = new StringBuilder();
+    node(plan, viewOption, out);
+    return out.toString();
+  }
+
+  private void node(LogicalPlan plan, String viewOption, StringBuilder out) {
+    String kind = kind(plan);
+    out.append("{\"kind\":").append(text(kind));
+    out.append(",\"is_streaming\":").append(plan.isStreaming());
+    if (plan instanceof Aggregate) {
+      out.append(",\"groupings\":").append(((Aggregate) plan).groupingExpressions().size());
+    }
+    if (plan instanceof StreamingRelationV2) {
+      String view = ((StreamingRelationV2) plan).extraOptions().get(viewOption);
+      out.append(",\"view\":").append(text(view == null ? "" : view));
+    }
+    if (plan.children().isEmpty()) {
+      out.append(",\"text\":").append(text(plan.simpleString(80)));
+    }
+    out.append(",\"output\":");
+    expressions(plan.output(), out);
+    out.append(",\"expressions\":");
+    expressions(plan.expressions(), out);
+    out.append(",\"subqueries\":[");
+    boolean isFirst = true;
+    for (Iterator plans = plan.subqueries().iterator(); plans.hasNext(); isFirst = false) {
+      out.append(isFirst ? "" : ",");
+      node((LogicalPlan) plans.next(), viewOption, out);
+    }
+    out.append("],\"children\":[");
+    isFirst = true;
+    for (Iterator plans = plan.children().iterator(); plans.hasNext(); isFirst = false) {
+      out.append(isFirst ? "" : ",");
+      node((LogicalPlan) plans.next(), viewOption, out);
+    }
+    out.append("]}");
+  }
+
+  private void expressions(Seq all, StringBuilder out) {
+    out.append("[");
+    boolean isFirst = true;
+    for (Iterator each = all.iterator(); each.hasNext(); isFirst = false) {
+      out.append(isFirst ? "" : ",");
+      expression((Expression) each.next(), out);
+    }
+    out.append("]");
+  }
+
+  private void expression(Expression expression, StringBuilder out) {
+    String kind = kind(expression);
+    out.append("{\"kind\":").append(text(kind));
+    String name = expression.prettyName();
+    if (expression instanceof NamedExpression && expression.resolved()) {
+      out.append(",\"id\":").append(((NamedExpression) expression).exprId().id());
+      name = ((NamedExpression) expression).name();
+    } else if (expression instanceof PythonFuncExpression) {
+      name = ((PythonFuncExpression) expression).name();
+    }
+    out.append(",\"name\":").append(text(name));
+    if (!expression.deterministic()) {
+      out.append(",\"is_deterministic\":false");
+    }
+    out.append(",\"type\":").append(text(type(expression)));
+    if (expression instanceof Mode) {
+      out.append(",\"is_ordered\":").append(((Mode) expression).reverseOpt().isDefined());
+    }
+    if (!expression.children().isEmpty()) {
+      out.append(",\"children\":");
+      expressions(expression.children(), out);
+    }
+    out.append("}");
+  }
+
+  private String type(Expression expression) {
+    try {
+      return expression.dataType().simpleString();
+    } catch (Exception error) {  // not resolved, or something that is no value
+      return "";
+    }
+  }
+
+  private String kind(Object treeNode) {
+    String name = treeNode.getClass().getSimpleName();
+    return name.endsWith("$") ? name.substring(0, name.length() - 1) : name;
+  }
+
+  private String text(String value) {
+    StringBuilder out = new StringBuilder("\"");
+    for (int i = 0; i < value.length(); i++) {
+      char c = value.charAt(i);
+      if (c == '"' || c == '\\') {
+        out.append('\\').append(c);
+      } else if (c < ' ') {
+        out.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
+      } else {
+        out.append(c);
+      }
+    }
+    return out.append('"').toString();
+  }
 }
-"""Aggregates that Catalyst calls deterministic, and whose result follows the order of rows."""
-_SUMS = frozenset({"Sum", "Average"})
-_INEXACT = frozenset({"float", "double"})
-_SORTS = frozenset({"SortArray", "ArraySort"})
-_SORTABLE = frozenset({"CollectList", "CollectSet"})
-"""Harmless where the result is sorted before anything else sees it."""
+"""
 
 
 @dataclass(frozen=True)
-class PlanFacts:
-    """What a plan tells.
+class PlanExpression:
+    """A node of an expression tree.
 
     Args:
-        reads: view -> names of columns that influence the result, once per time it is read.
-        foreign: leaves that are neither a view nor written in the query: tables, files.
-        is_stateful: whether rows of one batch influence later batches.
-        joins_streams: whether two streams are joined.
-        varying: functions whose result may differ on a replay, by Catalyst's own word.
-        order_dependent: functions whose result may depend on the order of rows.
-        python_functions: names of Python functions; nobody can look into those.
-        limits: whether the plan takes the first rows only.
+        kind: Catalyst's class, such as `CollectList`.
+        name: of a column or Python function; of anything else, as SQL calls it.
+        type: Spark's simple type text; empty if it is not resolved.
+        id: of a column; None if it is no column and names none.
+        is_deterministic: Catalyst's word about it and everything below.
+        is_ordered: of a `Mode`, whether it takes the lowest or highest of equals.
     """
 
-    reads: tuple[tuple[str, tuple[str, ...]], ...]
-    foreign: tuple[str, ...]
-    is_stateful: bool
-    joins_streams: bool
-    varying: tuple[str, ...]
-    order_dependent: tuple[str, ...]
-    python_functions: tuple[str, ...]
-    limits: bool
+    kind: str
+    name: str
+    type: str = ""
+    id: int | None = None
+    is_deterministic: bool = True
+    is_ordered: bool = False
+    children: Sequence[PlanExpression] = ()
+
+    @property
+    def references(self) -> frozenset[int]:
+        """Ids of the columns that it looks at."""
+        return frozenset(e.id for e in self.walk() if e.kind == "AttributeReference" and e.id)
+
+    def walk(self) -> Iterator[PlanExpression]:
+        """This and everything below."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
 
-def read_plan(frame: DataFrame) -> PlanFacts:
-    """Look into the analysed plan of a DataFrame over stand-ins."""
-    walk = _Walk()
-    root = analysed_plan(frame)
-    walk.visit(root, _ids(root.output()))
-    return PlanFacts(
-        reads=tuple(walk.reads),
-        foreign=tuple(walk.foreign),
-        is_stateful=any(mark in node for node in walk.nodes for mark in _KEEPS_STATE)
-        or walk.joins_streams,
-        joins_streams=walk.joins_streams,
-        varying=_unique(walk.varying),
-        order_dependent=_unique(walk.order_dependent),
-        python_functions=_unique(walk.python_functions),
-        limits="GlobalLimit" in walk.nodes or "Offset" in walk.nodes,
-    )
+@dataclass(frozen=True)
+class PlanNode:
+    """A node of a logical plan.
+
+    Args:
+        kind: Catalyst's class, such as `Aggregate`.
+        is_streaming: whether a stream is below.
+        output: its columns.
+        expressions: everything that it computes; of an Aggregate, the groupings come first.
+        groupings: how many those are.
+        view: of a stand-in's leaf, whose it is.
+        text: of a leaf, as Spark prints it.
+        subqueries: plans inside of expressions.
+        children: where its rows come from.
+    """
+
+    kind: str
+    is_streaming: bool
+    output: Sequence[PlanExpression] = ()
+    expressions: Sequence[PlanExpression] = ()
+    groupings: int = 0
+    view: str = ""
+    text: str = ""
+    subqueries: Sequence[PlanNode] = ()
+    children: Sequence[PlanNode] = ()
+
+    @property
+    def output_ids(self) -> frozenset[int]:
+        """Ids of its columns."""
+        return frozenset(column.id for column in self.output if column.id is not None)
+
+    @property
+    def references(self) -> frozenset[int]:
+        """Ids of the columns that its expressions look at."""
+        return frozenset().union(*(each.references for each in self.expressions))
+
+
+def read_plan(frame: DataFrame) -> PlanNode:
+    """The analysed plan of a DataFrame over stand-ins.
+
+    Each look at a node from Python is a round trip, and another to forget it, so Java code walks.
+    """
+    jvm = jvm_of(frame.sparkSession)
+    reader = new_instance(jvm, load_classes(jvm, _SOURCE), "onceflow.PlanReader")
+    return node_of(json.loads(reader.read(analysed_plan(frame), VIEW_OPTION)))
 
 
 def analysed_plan(frame: DataFrame) -> Any:
@@ -94,92 +223,20 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm  # noqa: SLF001  no public way
 
 
-def items_of(seq: Any) -> list[Any]:
-    """Elements of a Scala `Seq`.
-
-    By index: Python learns the end of an iterator from an exception, and for each one PySpark asks
-    the JVM a hundred times which kind it is: 30 ms.
-    """
-    return [seq.apply(i) for i in range(seq.size())]
-
-
-def kind_of(tree_node: Any) -> str:
-    """Name of the class of a node of any of Spark's trees."""
-    name: str = tree_node.getClass().getSimpleName()
-    return name.removesuffix("$")
-
-
-class _Walk:
-    """One pass from the result down to the leaves, carrying the columns that matter so far."""
-
-    def __init__(self) -> None:
-        self.reads: list[tuple[str, tuple[str, ...]]] = []
-        self.foreign: list[str] = []
-        self.nodes: set[str] = set()
-        self.joins_streams = False
-        self.varying: list[str] = []
-        self.order_dependent: list[str] = []
-        self.python_functions: list[str] = []
-
-    def visit(self, node: Any, needed: AbstractSet[int]) -> None:
-        """Look at a node of whose output the columns `needed` matter."""
-        kind = kind_of(node)
-        children = items_of(node.children())
-        self.nodes.add(kind)
-        if view := self._view_of_stand_in(children):
-            live = [a.name() for a in items_of(node.output()) if a.exprId().id() in needed]
-            self.reads.append((view, tuple(live)))
-            return
-        for expression in items_of(node.expressions()):
-            self._look_at(expression, is_sorted=False)
-        if kind == "Join" and all(child.isStreaming() for child in children):
-            self.joins_streams = True
-        if not children and kind not in _HOLDS_NO_DATA:
-            self.foreign.append(node.simpleString(80))
-        for child in children:
-            self.visit(child, self._needed_of_child(node, kind, child, needed))
-
-    def _needed_of_child(
-        self, node: Any, kind: str, child: Any, needed: AbstractSet[int]
-    ) -> AbstractSet[int]:
-        if kind == "Project":
-            entries = [e for e in items_of(node.projectList()) if e.exprId().id() in needed]
-            return frozenset().union(*(_ids(e.references().toSeq()) for e in entries))
-        references = _ids(node.references().toSeq())
-        if kind == "Aggregate":
-            return references
-        if kind in _PASSES_COLUMNS:
-            return needed | references
-        return _ids(child.output())
-
-    def _view_of_stand_in(self, children: list[Any]) -> str | None:
-        """The view, if the only child is the leaf of its stand-in."""
-        if len(children) != 1 or kind_of(children[0]) != "StreamingRelationV2":
-            return None
-        view: str | None = children[0].extraOptions().get(VIEW_OPTION)
-        return view
-
-    def _look_at(self, expression: Any, *, is_sorted: bool) -> None:
-        kind = kind_of(expression)
-        children = items_of(expression.children())
-        is_culprit = not expression.deterministic() and all(c.deterministic() for c in children)
-        name = expression.name() if "PythonUDF" in kind else expression.prettyName().lower()
-        if is_culprit:
-            self.varying.append(name)
-        elif "PythonUDF" in kind:
-            self.python_functions.append(name)
-        if kind in _ORDER_DEPENDENT and not (is_sorted and kind in _SORTABLE):
-            self.order_dependent.append(_ORDER_DEPENDENT[kind])
-        if kind in _SUMS and children[0].dataType().simpleString() in _INEXACT:
-            self.order_dependent.append(f"{name} of DOUBLE")
-        for child in children:
-            self._look_at(child, is_sorted=kind in _SORTS or is_sorted)
+def node_of(told: Mapping[str, Any]) -> PlanNode:
+    """A node from its JSON."""
+    rest = {name: told[name] for name in ("groupings", "view", "text") if name in told}
+    return PlanNode(
+        kind=told["kind"],
+        is_streaming=told["is_streaming"],
+        output=[_expression_of(each) for each in told["output"]],
+        expressions=[_expression_of(each) for each in told["expressions"]],
+        subqueries=[node_of(each) for each in told["subqueries"]],
+        children=[node_of(each) for each in told["children"]],
+        **rest,
+    )
 
 
-def _ids(attributes: Any) -> frozenset[int]:
-    """Expression ids of a Scala sequence of attributes."""
-    return frozenset(a.exprId().id() for a in items_of(attributes))
-
-
-def _unique(names: list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+def _expression_of(told: Mapping[str, Any]) -> PlanExpression:
+    children = [_expression_of(each) for each in told.get("children", ())]
+    return PlanExpression(**{**told, "children": children})

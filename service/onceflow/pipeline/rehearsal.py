@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import load_pipeline
@@ -57,7 +58,9 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
         texts = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
         rows.extend(json.loads(str(text)) for (text,) in texts)
 
-    frame = assemble(spark, file.pipeline, analyse(spark, file).columns, load)
+    frame = assemble(
+        spark, file.pipeline, analyse(spark, file, SystemClock().unix_ms()).columns, load
+    )
     with TemporaryDirectory(prefix="onceflow-rehearsal-") as checkpoint:
         query = (
             frame.writeStream.foreachBatch(collect)

@@ -18,12 +18,21 @@ class Rule(StrEnum):
     EVENT_TIME = "event-time"
     INVALID_QUERY = "invalid-query"
     SOURCE_USE = "source-use"
-    NOT_REPEATABLE = "not-repeatable"
     NOT_STREAMABLE = "not-streamable"
     RESULT_COLUMNS = "result-columns"
-    ORDER_DEPENDENT = "order-dependent"
     UNPROVEN_FUNCTION = "unproven-function"
     UNBOUNDED_STATE = "unbounded-state"
+    UNUSED_WAIVER = "unused-waiver"
+    ND_AGG = "ND-AGG"
+    ND_CLOCK = "ND-CLOCK"
+    ND_EFFECT = "ND-EFFECT"
+    ND_ENV = "ND-ENV"
+    ND_GLOBAL = "ND-GLOBAL"
+    ND_LAYOUT = "ND-LAYOUT"
+    ND_ORDER = "ND-ORDER"
+    ND_RANDOM = "ND-RANDOM"
+    ND_SOURCE = "ND-SOURCE"
+    ND_STATE = "ND-STATE"
 
 
 SUMMARIES: Mapping[Rule, str] = {
@@ -36,11 +45,20 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.EVENT_TIME: "An event time is a TIMESTAMP of its source.",
     Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
     Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
-    Rule.NOT_REPEATABLE: "A batch that is replayed computes the same rows.",
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
     Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",
-    Rule.ORDER_DEPENDENT: "Results do not depend on the order of rows.",
     Rule.UNPROVEN_FUNCTION: "Functions are known to give the same result at every replay.",
     Rule.UNBOUNDED_STATE: "State is dropped once event time has passed it.",
+    Rule.UNUSED_WAIVER: "A waiver is there for something that is found.",
+    Rule.ND_AGG: "An aggregate gives the same result in whatever order its rows come.",
+    Rule.ND_CLOCK: "No clock is read but Spark's, which is pinned for each batch.",
+    Rule.ND_EFFECT: "Functions touch nothing outside of themselves: no file, network or thread.",
+    Rule.ND_ENV: "Nothing is taken from the process or the machine that runs the query.",
+    Rule.ND_GLOBAL: "Functions change nothing that outlives their call.",
+    Rule.ND_LAYOUT: "Results do not depend on how rows are spread over files, tasks or processes.",
+    Rule.ND_ORDER: "Results do not depend on the order of rows.",
+    Rule.ND_RANDOM: "Nothing is random.",
+    Rule.ND_SOURCE: "Nothing is read but the sources, which can be read again.",
+    Rule.ND_STATE: "A processor keeps what it must remember in the state that Spark gives it.",
 }
 """What holds where the rule is kept, in one sentence."""

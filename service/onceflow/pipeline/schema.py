@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from onceflow.pipeline.keys import Key, KeyIndex
+from onceflow.pipeline.keys import ANY_ENTRY, ANY_NAME, Key, KeyIndex
 from onceflow.pipeline.model import Pipeline
 
 _TYPES: Mapping[str, str] = {
@@ -34,7 +34,8 @@ def reference_table(model: type[BaseModel]) -> str:
 
 
 def _row(key: Key) -> str:
-    name = ".".join("<view>" if part == "*" else part for part in key.path)
+    name = ".".join("<view>" if part == ANY_NAME else part for part in key.path)
+    name = name.replace(f".{ANY_ENTRY}", ANY_ENTRY)
     return f"| `{name}` | {_type(key.schema)} | {_default(key)} | {key.schema['description']} |"
 
 
@@ -42,7 +43,7 @@ def _default(key: Key) -> str:
     if key.is_required:
         return "**required**"
     default = key.schema.get("default")
-    return "" if default is None or isinstance(default, dict) else f"`{default}`"
+    return "" if default is None or isinstance(default, dict | list) else f"`{default}`"
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import Position
 from onceflow.errors import require
+from onceflow.pipeline.java_code import load_classes, new_instance
 from onceflow.pipeline.plan import jvm_of
-from onceflow.runtime.java_code import load_classes, new_instance
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onceflow.errors import require
+from onceflow.pipeline.java_code import load_classes
 from onceflow.pipeline.plan import jvm_of
-from onceflow.runtime.java_code import load_classes
 
 _CLASS = "onceflow.QuickLocalFileSystem"
 _SOURCE = """

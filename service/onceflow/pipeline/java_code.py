@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 
+@lru_cache(maxsize=16)
 def load_classes(jvm: Any, source: str) -> Any:
     """Compile with Janino, which Spark compiles its plans with: Java 8 without lambdas.
+
+    Once for each JVM, and not only to save time: Py4J remembers methods by the name of their class,
+    and would take one of a class that was loaded before.
 
     Args:
         jvm: Py4J's view of it.
         source: one compilation unit, with its package and imports.
 
     Returns:
-        A new class loader that knows these classes, and Spark's.
+        A class loader that knows these classes, and Spark's.
     """
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())

@@ -1,0 +1,89 @@
+"""What an analysed plan tells about columns, sources and state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onceflow.pipeline.plan import PlanNode
+
+_PASSES_COLUMNS = frozenset(
+    {"Filter", "SubqueryAlias", "View", "EventTimeWatermark", "Join", "Generate", "Deduplicate"}
+)
+"""Nodes that hand every column of their children on and look only at those they reference."""
+_HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
+"""Leaves whose rows stand in the query itself: the same at every replay."""
+_KEEPS_STATE = ("Aggregate", "Deduplicate", "Distinct", "WithState", "FlatMapGroups")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node on the way from the result down to the leaves.
+
+    Args:
+        node: where the way is.
+        needed: its columns that influence the result.
+    """
+
+    node: PlanNode
+    needed: frozenset[int]
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """What a plan tells.
+
+    Args:
+        reads: view -> names of columns that influence the result, once per time it is read.
+        foreign: leaves that are neither a view nor written in the query: tables, files.
+        is_stateful: whether rows of one batch influence later batches.
+    """
+
+    reads: tuple[tuple[str, tuple[str, ...]], ...]
+    foreign: tuple[str, ...]
+    is_stateful: bool
+
+
+def facts_of(root: PlanNode) -> PlanFacts:
+    """Walk down once."""
+    reads, foreign, is_stateful = [], [], False
+    for step in walk(root):
+        node = step.node
+        if view := _view_of_stand_in(node):
+            live = tuple(c.name for c in node.output if c.id in step.needed)
+            reads.append((view, live))
+        elif not node.children and node.kind not in _HOLDS_NO_DATA:
+            foreign.append(node.text)
+        joins_streams = node.kind == "Join" and all(c.is_streaming for c in node.children)
+        is_stateful |= joins_streams or any(mark in node.kind for mark in _KEEPS_STATE)
+    return PlanFacts(tuple(reads), tuple(foreign), is_stateful)
+
+
+def walk(root: PlanNode) -> Iterator[Step]:
+    """Every node behind those that use it, stand-ins without what is below them."""
+    waiting = [Step(root, root.output_ids)]
+    while waiting:
+        step = waiting.pop()
+        yield step
+        if _view_of_stand_in(step.node):
+            continue
+        below = [Step(child, _needed_below(step, child)) for child in step.node.children]
+        below += [Step(plan, plan.output_ids) for plan in step.node.subqueries]
+        waiting += reversed(below)
+
+
+def _needed_below(step: Step, child: PlanNode) -> frozenset[int]:
+    node = step.node
+    if node.kind == "Project":
+        live = [each for each in node.expressions if each.id in step.needed]
+        return frozenset().union(*(each.references for each in live))
+    if node.kind == "Aggregate":
+        return node.references
+    if node.kind in _PASSES_COLUMNS:
+        return step.needed | node.references
+    return child.output_ids
+
+
+def _view_of_stand_in(node: PlanNode) -> str:
+    """The view, if the only child is the leaf of its stand-in."""
+    return node.children[0].view if len(node.children) == 1 else ""

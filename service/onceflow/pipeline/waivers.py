@@ -1,0 +1,50 @@
+"""The block of a waiver: a rule of determinism that somebody takes the responsibility for."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from onceflow.pipeline.block import Block
+from onceflow.pipeline.values import fault
+
+MIN_REASON = 10
+"""Characters; enough to keep `ok` and `todo` out."""
+
+
+def _parse_date(value: object) -> date:
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError as error:
+        raise fault("not a date", expected="a day, such as 2027-03-31") from error
+
+
+class Waiver(Block):
+    """One finding that does not stop the pipeline until a day."""
+
+    rule: Literal[
+        "ND-AGG",
+        "ND-CLOCK",
+        "ND-EFFECT",
+        "ND-ENV",
+        "ND-GLOBAL",
+        "ND-LAYOUT",
+        "ND-ORDER",
+        "ND-RANDOM",
+        "ND-SOURCE",
+        "ND-STATE",
+    ] = Field(description="The rule that is broken.")
+    place: str = Field(
+        min_length=1, description="Where, as `onceflow validate` names it: `query: rand`."
+    )
+    reason: str = Field(
+        min_length=MIN_REASON, description="Why results are right nevertheless, or need not be."
+    )
+    until: Annotated[date, BeforeValidator(_parse_date)] = Field(
+        description="The last day on which it holds. From then on the pipeline is refused again."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.place!r} until {self.until}: {self.reason}"
