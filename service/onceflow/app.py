@@ -7,13 +7,14 @@ Where what is decided: whether to start in `protocol.compare`, whether a batch i
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,10 @@ from onceflow.pipeline.analysis import analyse, to_arrow
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.source import Source as SourceModel
-from onceflow.protocol.compare import Comparison, Remedy, compare
+from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
-from onceflow.protocol.ledger import HeadEntry, OwnerEntry, plan_hash
+from onceflow.protocol.ledger import HeadEntry, OwnerEntry
+from onceflow.protocol.plan_identity import PlanIdentity, change_error, fingerprint
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
@@ -46,7 +48,13 @@ from onceflow.runtime.progress import ProgressReporter, Report
 from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
 from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.session import SessionSettings, import_ahead, one_call_site, open_session
+from onceflow.runtime.session import (
+    TIME_ZONE,
+    SessionSettings,
+    import_ahead,
+    one_call_site,
+    open_session,
+)
 from onceflow.runtime.source import SourceHandle, open_stream, register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
@@ -72,6 +80,7 @@ class RunOptions:
     Args:
         is_until_caught_up: end when everything that existed at the start is processed.
         remedy: what to do about a start that would be refused.
+        is_change_accepted: go on although the query is another one than before.
         reason: why; recorded in the ledger.
         lanes: transactional ids used in turn.
         transaction_timeout_s: budget of one batch's transaction.
@@ -81,6 +90,7 @@ class RunOptions:
 
     is_until_caught_up: bool = False
     remedy: Remedy | None = None
+    is_change_accepted: bool = False
     reason: str = ""
     lanes: int = 3
     transaction_timeout_s: float = 60.0
@@ -173,7 +183,7 @@ class Application:
         seen = self._look(tools)
         found = self._preflight(tools, seen)
         owned = None
-        if seen is not None and seen.plan_hash == self._plan_hash():
+        if seen is not None and seen.plan_hash == self._plan.hash:
             # It has run as it is, so Spark will not refuse it: no need to wait for that with the
             # fence, which is what readers wait for if a driver died in mid-transaction.
             owned = self._become_owner(tools, found, seen, stack)
@@ -207,7 +217,13 @@ class Application:
         return look(tools.ledger, lambda head: self._compare(tools, head), self._around.clock)
 
     def _compare(self, tools: _Tools, head: HeadEntry | None) -> Comparison:
-        return compare(tools.checkpoint.facts(), head, self._options.remedy)
+        facts = tools.checkpoint.facts()
+        found = compare(facts, head, self._options.remedy)
+        if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
+            return found
+        is_accepted = self._options.is_change_accepted
+        error = change_error(self._plan, head, facts, is_accepted=is_accepted)
+        return Comparison(Decision.HALT, error) if error else found
 
     def _preflight(self, tools: _Tools, head: HeadEntry | None) -> PreflightReport:
         pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
@@ -301,8 +317,9 @@ class Application:
             topic_id=found.topic_id or tools.broker.topic_id(topic, self._deadline()) or "",
             partitions=found.partitions,
             layout=self._layout,
-            plan_hash=self._plan_hash(),
+            plan=self._plan,
             reason=self._options.reason,
+            is_change_accepted=self._options.is_change_accepted,
         )
         repairs = Repairs(
             tools.checkpoint.write_plan,
@@ -326,7 +343,7 @@ class Application:
             query_id=head.batch.query_id,
             token=takeover.owner.token,
             run_id=takeover.owner.run_id,
-            plan_hash=self._plan_hash(),
+            plan=self._plan,
             output=self._output(),
             max_result_bytes=self._around.session.max_result_bytes,
             partition_of=self._partition_of(head.sink.partitions),
@@ -448,14 +465,18 @@ class Application:
         partitioner = self._pipeline.sink.kafka.partitioner
         return lambda keys: self._around.connector.partitions_of(partitioner, keys, partitions)
 
-    def _plan_hash(self) -> str:
-        return plan_hash(
-            {
-                **self._pipeline.result_settings(),
-                "spark": version("pyspark"),
-                "shuffle_partitions": self._around.session.resolved_shuffle_partitions(),
-            }
-        )
+    @cached_property
+    def _plan(self) -> PlanIdentity:
+        """What results depend on, by name."""
+        parts = {name: fingerprint(part) for name, part in self._pipeline.result_parts().items()}
+        versions = {
+            "spark": version("pyspark"),
+            "python": ".".join(map(str, sys.version_info[:2])),
+            "time zone": TIME_ZONE,
+            # Chosen by cores, they are those of the first start: the checkpoint has pinned them.
+            "shuffle partitions": str(self._around.session.shuffle_partitions or "by cores"),
+        }
+        return PlanIdentity({**parts, **versions})
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._around.clock, LOOK_UP_TIMEOUT_S)

@@ -224,10 +224,28 @@ def test_a_query_that_spark_refuses_takes_nothing_over(caught_up: Started) -> No
     caught_up.file.write_text(text.replace("sum(ms)", "sum(milis)"))
     try:
         with pytest.raises(ConfigError, match="milis"):
-            caught_up.again()
+            run_here(
+                caught_up.file, job.bootstrap_servers, is_change_accepted=True, reason="in a test"
+            )
     finally:
         caught_up.file.write_text(text)
     assert read_topic(job.bootstrap_servers, f"onceflow.ledger.{job.name}") == owners
+
+
+def test_another_query_is_refused_until_the_change_is_accepted(job: Started) -> None:
+    job.again()
+    text = job.file.read_text()
+    job.file.write_text(text.replace("sum(ms)", "max(ms)"))
+    before = job.snapshot()
+    with pytest.raises(ConfigError, match="changes of query;"):
+        job.again()
+    assert job.snapshot() == before
+    job.job.close_windows()
+    run_here(job.file, job.job.bootstrap_servers, is_change_accepted=True, reason="max in a test")
+    heads = read_ledger(job.job.bootstrap_servers, job.job.name)
+    assert [h["note"] for h in heads if h["note"]] == ["max in a test"]
+    assert {h["generation"] for h in heads} == {1}
+    _check_sequences(job)
 
 
 @pytest.mark.parametrize("is_taken_over", [True, False], ids=["taken-over", "still-the-owner"])

@@ -20,6 +20,7 @@ from onceflow.protocol.compare import CheckpointFacts, Comparison, compare
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts
+from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
 from onceflow.protocol.takeover import Claimant
@@ -110,7 +111,7 @@ class Driver:
             self.output_topic,
             PARTITIONS,
             Layout(1, self.lanes),
-            "plan",
+            PlanIdentity({"query": "plan"}),
         )
         self.head = settle(self.takeover, wanted, Repairs(_nothing, _same), self.committer)
         return self.takeover

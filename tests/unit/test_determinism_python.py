@@ -139,6 +139,7 @@ UNREPEATABLE = {
     ),
     "a process": (Rule.ND_EFFECT, "import subprocess\ndef f(x): return subprocess.run(x)"),
     "the environment": (Rule.ND_ENV, "import os\ndef f(x): return os.environ['HOME']"),
+    "the environment's method": (Rule.ND_ENV, "import os\ndef f(x): return os.environ.get('HOME')"),
     "getenv": (Rule.ND_ENV, "import os\ndef f(x): return os.getenv('HOME')"),
     "hash of text": (Rule.ND_ENV, "def f(x): return hash(x)"),
     "an address": (Rule.ND_LAYOUT, "def f(x): return id(x)"),

@@ -279,12 +279,12 @@ def test_an_avro_schema_reaches_the_decoder_as_canonical_json(tmp_path: Path) ->
         ("partitions: 1", "partitions: 1, partitioner: murmur2", True),
     ],
 )
-def test_what_changes_results_changes_the_result_settings(
+def test_what_changes_results_changes_the_result_parts(
     tmp_path: Path, old: str, new: str, is_other: bool
 ) -> None:
-    before = load(tmp_path, VALID).result_settings()
+    before = load(tmp_path, VALID).result_parts()
 
-    after = load(tmp_path, changed(old, new)).result_settings()
+    after = load(tmp_path, changed(old, new)).result_parts()
 
     assert (after != before) is is_other
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +53,13 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
             "--adopt", help="Make the checkpoint's plan follow the ledger; needs --reason."
         ),
     ] = False,
+    accept_change: Annotated[
+        bool,
+        typer.Option(
+            "--accept-change",
+            help="Go on although the query is another one than before; needs --reason.",
+        ),
+    ] = False,
     reason: Annotated[
         str, typer.Option(help="Why; recorded in the ledger with what it led to.")
     ] = "",
@@ -62,9 +70,11 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     from onceflow.clock import SystemClock
     from onceflow.ops.drain import drain_on_signals
 
+    _check_remedies([new_generation, adopt, accept_change], reason)
     options = RunOptions(
         is_until_caught_up=until is Until.CAUGHT_UP,
-        remedy=_remedy(new_generation=new_generation, adopt=adopt, reason=reason),
+        remedy=_remedy(new_generation=new_generation, adopt=adopt),
+        is_change_accepted=accept_change,
         reason=reason,
     )
     clock = SystemClock()
@@ -109,18 +119,23 @@ def open_application(
     return Application(pipeline, options, around)
 
 
-def _remedy(*, new_generation: bool, adopt: bool, reason: str) -> Remedy | None:
+def _check_remedies(asked_for: Sequence[bool], reason: str) -> None:
     from onceflow.errors import ConfigError
-    from onceflow.protocol.compare import Remedy
 
-    if new_generation and adopt:
-        raise ConfigError("one remedy at a time", expected="--new-generation or --adopt")
-    if (new_generation or adopt) and not reason:
+    if sum(asked_for) > 1:
+        expected = "--new-generation, --adopt or --accept-change"
+        raise ConfigError("one remedy at a time", expected=expected)
+    if any(asked_for) and not reason:
         raise ConfigError(
             "a remedy needs a reason",
             expected="--reason TEXT",
             then="it is recorded in the ledger for whoever looks at it later",
         )
+
+
+def _remedy(*, new_generation: bool, adopt: bool) -> Remedy | None:
+    from onceflow.protocol.compare import Remedy
+
     if new_generation:
         return Remedy.NEW_GENERATION
     return Remedy.ADOPT if adopt else None

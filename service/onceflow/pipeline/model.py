@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
 from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.determinism.code_files import code_of
 from onceflow.pipeline.sink import Sink
 from onceflow.pipeline.source import KafkaSource, Source
 from onceflow.pipeline.values import (
@@ -121,16 +122,16 @@ class Pipeline(Block):
         written = self.checkpoint or f".onceflow/{self.name}"
         return written if "://" in written else str((self._folder / written).resolve())
 
-    def result_settings(self) -> Mapping[str, JsonValue]:
-        """Whatever in the file changes which rows are computed, for the plan hash.
+    def result_parts(self) -> Mapping[str, JsonValue]:
+        """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, `starting` and
         `max_records_per_batch`; and waivers, which change nothing.
         """
-        settings: dict[str, JsonValue] = self.model_dump(
+        settings: dict[str, Any] = self.model_dump(
             mode="json",
             by_alias=True,
-            # So that options which a later version adds leave the hash as it is.
+            # So that options which a later version adds leave the parts as they are.
             exclude_none=True,
             exclude={
                 "trigger_ms": True,
@@ -139,7 +140,11 @@ class Pipeline(Block):
                 "sources": {"__all__": {"kafka": {"starting", "max_records_per_batch"}}},
             },
         )
-        return settings
+        sources = settings.pop("sources")
+        parts = {f"sources.{name}": source for name, source in sources.items()}
+        if self.transform is not None:
+            parts["code"] = dict(code_of(self.transform, self._folder))
+        return {**settings, **parts}
 
 
 def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:

@@ -6,7 +6,6 @@ no blanks), so that equal entries are equal bytes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -162,6 +161,7 @@ class HeadEntry:
         records: counts of this batch.
         digest: `digest_of` its output rows; empty for a registration.
         plan_hash: sha256 of query, schema and the settings that change results.
+        plan_parts: what that is a hash of, by name; empty in entries of versions without.
         note: why an operator wrote it (new generation, adopt, rebuild); empty for a batch.
     """
 
@@ -176,6 +176,7 @@ class HeadEntry:
     digest: str
     plan_hash: str
     note: str = ""
+    plan_parts: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Encode as canonical JSON."""
@@ -202,6 +203,7 @@ class HeadEntry:
                 "digest": self.digest,
                 "plan": self.plan_hash,
                 "note": self.note,
+                **({"plan_parts": dict(self.plan_parts)} if self.plan_parts else {}),
             }
         ).encode()
 
@@ -234,6 +236,7 @@ class HeadEntry:
                 digest=_str(fields["digest"]),
                 plan_hash=_str(fields["plan"]),
                 note=_str(fields["note"]),
+                plan_parts={n: _str(v) for n, v in fields.get("plan_parts", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
@@ -257,11 +260,6 @@ def sources_from_json(value: Mapping[str, Any]) -> SourceRanges:
         name: {t: {int(p): _range(r) for p, r in ranges.items()} for t, ranges in topics.items()}
         for name, topics in value.items()
     }
-
-
-def plan_hash(description: Mapping[str, object]) -> str:
-    """SHA-256 of whatever changes the results of a query, as canonical JSON."""
-    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
 
 
 def _plan_json(plan: BatchPlan) -> dict[str, Any]:

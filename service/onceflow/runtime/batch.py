@@ -14,6 +14,7 @@ from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import OnceflowError, RecordError
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
+from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
@@ -50,7 +51,7 @@ class BatchSettings:
         query_id: Spark's id of the query, from the checkpoint.
         token: of our claim.
         run_id: of our claim.
-        plan_hash: of the query as it is now.
+        plan: of the query as it is now.
         output: how rows become records; a key column, if there is one, may not be null.
         max_result_bytes: rows of one batch that the driver will hold.
         partition_of: partitions of a column of keys, or of values if there is no key.
@@ -63,7 +64,7 @@ class BatchSettings:
     query_id: str
     token: FencingToken
     run_id: str
-    plan_hash: str
+    plan: PlanIdentity
     output: OutputFormat
     max_result_bytes: int
     partition_of: Callable[[Sequence[bytes | None]], list[int]]
@@ -154,7 +155,8 @@ class BatchRunner:
             sink=self.head.sink.advanced(batch.counts),
             records=RecordCounts(execution.read, execution.late, 0, len(batch.rows)),
             digest=batch.digest,
-            plan_hash=self._settings.plan_hash,
+            plan_hash=self._settings.plan.hash,
+            plan_parts=self._settings.plan.parts,
             note="",
         )
         headers = HeaderPacker(

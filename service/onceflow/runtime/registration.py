@@ -6,7 +6,7 @@ Every `head` is written in a lane transaction behind the fence, by the machine t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceflow.errors import InvariantError
 from onceflow.protocol.compare import Decision
@@ -18,6 +18,7 @@ from onceflow.protocol.ledger import (
     RecordCounts,
     SinkState,
 )
+from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import HeadProposal
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.takeover import Takeover
@@ -37,8 +38,9 @@ class Registration:
         partitions: of the output topic; pinned from now on.
         topic_id: of the output topic; pinned too.
         layout: lanes of this driver.
-        plan_hash: of the query.
-        reason: of an operator who asked for a new generation.
+        plan: of the query as it is now.
+        reason: of an operator who asked for a remedy.
+        is_change_accepted: whether that is to go on with another query than before.
     """
 
     pipeline: str
@@ -46,9 +48,10 @@ class Registration:
     topic: str
     partitions: int
     layout: Layout
-    plan_hash: str
+    plan: PlanIdentity
     reason: str = ""
     topic_id: str = ""
+    is_change_accepted: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,23 @@ def settle(
         return _write(_entry(takeover, wanted, generation + 1), head, committer)
     if decision is Decision.REPAIR_PLAN:
         repairs.write_plan(head)
+    if wanted.is_change_accepted:
+        return _write(_under_another_plan(takeover, wanted, head), head, committer)
     return head
+
+
+def _under_another_plan(takeover: Takeover, wanted: Registration, head: HeadEntry) -> HeadEntry:
+    """The same position; a replay of its batch still has to give the same digest."""
+    return replace(
+        head,
+        token=takeover.owner.token,
+        run_id=takeover.owner.run_id,
+        sink=head.sink.advanced({}),
+        records=RecordCounts(),
+        plan_hash=wanted.plan.hash,
+        plan_parts=wanted.plan.parts,
+        note=wanted.reason,
+    )
 
 
 def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEntry:
@@ -106,7 +125,8 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         sink=sink.advanced({}),
         records=RecordCounts(),
         digest="",
-        plan_hash=wanted.plan_hash,
+        plan_hash=wanted.plan.hash,
+        plan_parts=wanted.plan.parts,
         note=wanted.reason,
     )
 

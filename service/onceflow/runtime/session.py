@@ -20,6 +20,9 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.runtime.local_files import use_quick_local_files
 from onceflow.runtime.spark_home import sharing_options, use_spark_home
 
+TIME_ZONE = "UTC"
+"""Of every query: results must not depend on where the driver runs."""
+
 _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -28,7 +31,7 @@ _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 _FIXED: Mapping[str, str] = {
     # Replays must compute the same rows.
-    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.session.timeZone": TIME_ZONE,
     "spark.speculation": "false",
     # State: changelogs instead of snapshots per batch; files of a zombie never replace ours.
     f"{_STATE}.providerClass": f"{_EXECUTION}.state.RocksDBStateStoreProvider",

@@ -16,6 +16,7 @@ from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.protocol.commit import MAX_ATTEMPTS
 from onceflow.protocol.ledger import SinkState
+from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, DrainRequestedError
 from onceflow.runtime.checkpoint import SourceArithmetic
 from onceflow.runtime.executed import Execution
@@ -63,7 +64,7 @@ class Batches:
             query_id=QUERY_ID,
             token=owner.token,
             run_id=owner.run_id,
-            plan_hash="plan",
+            plan=PlanIdentity({"query": "plan"}),
             output=OutputFormat("json", "k", None, lambda names: names),
             max_result_bytes=1_000_000,
             partition_of=_partitions,

@@ -56,11 +56,11 @@ class Found:
 
     Args:
         value: the object.
-        path: how it was reached from a module or class, by dotted names; empty for a plain name.
+        paths: how it was reached, by dotted names from a module or a class; none of a plain name.
     """
 
     value: Any
-    path: str = ""
+    paths: tuple[str, ...] = ()
 
 
 Meaning: TypeAlias = Local | Imported | Found | None
@@ -93,7 +93,7 @@ class Scope:
         owner = self.meaning(expression.value)
         if isinstance(owner, Imported):
             return Imported(f"{owner.name}.{expression.attr}")
-        return _attribute(owner.value, expression.attr) if isinstance(owner, Found) else owner
+        return _attribute(owner, expression.attr) if isinstance(owner, Found) else owner
 
     def _of_name(self, name: str) -> Meaning:
         if name in self.bound:
@@ -124,7 +124,7 @@ def names_of(meaning: Found | Imported) -> Sequence[str]:
         return [f"{_qualified(kind)}.{getattr(value, '__name__', '')}"]
     is_definition = isinstance(value, type) or inspect.isroutine(value)
     name = _qualified(value if is_definition else type(value))
-    return [name, meaning.path] if meaning.path else [name]
+    return [name, *meaning.paths]
 
 
 def bindings(node: ast.AST) -> Mapping[str, Local | Imported]:
@@ -215,8 +215,9 @@ def _result(called: Meaning) -> Meaning:
     return Found(called.value) if isinstance(called, Found) and _is_class(called.value) else None
 
 
-def _attribute(owner: Any, name: str) -> Meaning:
+def _attribute(found: Found, name: str) -> Meaning:
     """Read without running anything of the owner's, unless that is a module."""
+    owner = found.value
     is_module = isinstance(owner, types.ModuleType)
     try:
         value = getattr(owner, name) if is_module else inspect.getattr_static(owner, name)
@@ -224,8 +225,8 @@ def _attribute(owner: Any, name: str) -> Meaning:
         return None
     if isinstance(value, staticmethod | classmethod):
         value = value.__func__
-    of = owner.__name__ if is_module else _qualified(owner if _is_class(owner) else type(owner))
-    return Found(value, f"{of}.{name}")
+    kind = owner.__name__ if is_module else _qualified(owner if _is_class(owner) else type(owner))
+    return Found(value, tuple(f"{path}.{name}" for path in dict.fromkeys([kind, *found.paths])))
 
 
 def _root(node: ast.expr) -> ast.Name | None:

@@ -1,0 +1,104 @@
+"""What the results of a query depend on, so that a start can tell that it is another query.
+
+A replay under another query, another Spark or another number of state partitions computes other
+rows. Each part is recorded by name, so that a refusal says which one changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onceflow.errors import ConfigError, OnceflowError
+from onceflow.protocol.compare import CheckpointFacts
+from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry, canonical_json
+
+_DIGEST = "sha256:"
+_SHOWN_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class PlanIdentity:
+    """The parts of a query.
+
+    Args:
+        parts: name -> a value that people can read, or the `fingerprint` of something longer.
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over all parts, as hexadecimal text."""
+        return hashlib.sha256(canonical_json(dict(self.parts)).encode()).hexdigest()
+
+    def changes_since(self, head: HeadEntry) -> Sequence[str]:
+        """What is another than when `head` was written; empty if it does not tell parts."""
+        before = head.plan_parts
+        if not before or head.plan_hash == self.hash:
+            return []
+        names = sorted({*before, *self.parts})
+        return [
+            _told(name, before.get(name), self.parts.get(name))
+            for name in names
+            if before.get(name) != self.parts.get(name)
+        ]
+
+
+def fingerprint(value: object) -> str:
+    """A mark of something too long to be shown: equal exactly if its canonical JSON is."""
+    return _DIGEST + hashlib.sha256(canonical_json(value).encode()).hexdigest()[:_SHOWN_DIGITS]
+
+
+def change_error(
+    identity: PlanIdentity, head: HeadEntry, checkpoint: CheckpointFacts, *, is_accepted: bool
+) -> OnceflowError | None:
+    """Why a start under this identity is refused; None if it is not.
+
+    Args:
+        identity: of the query as it is now.
+        head: position of the ledger; of this query.
+        checkpoint: beside it.
+        is_accepted: whether an operator answers for the change.
+    """
+    changes = identity.changes_since(head)
+    if head.batch.batch_id == NOTHING_COMMITTED:
+        return None
+    if not changes:
+        return _nothing_changed(head) if is_accepted else None
+    if not is_accepted:
+        return ConfigError(
+            "this is not the query that wrote the last batch",
+            subject=head.pipeline,
+            expected="what the ledger has recorded",
+            found=f"changes of {', '.join(changes)}",
+            then="nothing was written; undo them, or go on with `--accept-change --reason ...`",
+        )
+    if checkpoint.done < head.batch.batch_id:
+        return ConfigError(
+            "the last batch must be replayed by the query that wrote it",
+            subject=head.pipeline,
+            expected=f"batch {head.batch.batch_id} in the checkpoint's commit log",
+            found=f"batch {checkpoint.done} as its newest, and changes of {', '.join(changes)}",
+            then="nothing was written; run it as it was, `--until caught-up`, then change it",
+        )
+    return None
+
+
+def _nothing_changed(head: HeadEntry) -> ConfigError:
+    return ConfigError(
+        "this remedy does not apply",
+        subject="accept-change",
+        expected="a query that has changed",
+        found=f"the one that wrote batch {head.batch.batch_id}",
+        then="start without it",
+    )
+
+
+def _told(name: str, before: str | None, now: str | None) -> str:
+    if before is None:
+        return f"{name} (new)"
+    if now is None:
+        return f"{name} (removed)"
+    return name if _DIGEST in (before + now) else f"{name} ({before}, now {now})"

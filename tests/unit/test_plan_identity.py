@@ -1,0 +1,74 @@
+"""A start notices another query, says what changed, and when that may be accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onceflow.protocol.compare import CheckpointFacts
+from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
+from onceflow.protocol.plan_identity import PlanIdentity, change_error, fingerprint
+from tests.support import entries
+
+OLD = PlanIdentity({"query": fingerprint("SELECT 1"), "spark": "4.0.1", "sink": fingerprint({})})
+NEW = PlanIdentity({"query": fingerprint("SELECT 2"), "spark": "4.1.0", "sink": fingerprint({})})
+
+
+def head(identity: PlanIdentity = OLD, batch_id: int = 5) -> HeadEntry:
+    entry = entries.head(batch_id, 0, 10)
+    return replace(entry, plan_hash=identity.hash, plan_parts=identity.parts)
+
+
+def facts(done: int = 5) -> CheckpointFacts:
+    return CheckpointFacts("query-1", planned=5, done=done)
+
+
+def test_the_hash_does_not_depend_on_the_order_of_its_parts() -> None:
+    assert PlanIdentity({"a": "1", "b": "2"}).hash == PlanIdentity({"b": "2", "a": "1"}).hash
+    assert PlanIdentity({"a": "1", "b": "2"}).hash != PlanIdentity({"a": "1", "b": "3"}).hash
+
+
+def test_the_query_that_wrote_the_last_batch_goes_on() -> None:
+    assert change_error(OLD, head(), facts(), is_accepted=False) is None
+
+
+def test_another_query_is_refused_and_what_changed_is_named() -> None:
+    error = change_error(NEW, head(), facts(), is_accepted=False)
+    assert error is not None
+    assert error.found == "changes of query, spark (4.0.1, now 4.1.0)"
+    assert "--accept-change" in error.then
+
+
+def test_a_part_that_comes_or_goes_is_named() -> None:
+    more = PlanIdentity({**OLD.parts, "code": fingerprint({"a.py": ""})})
+    assert more.changes_since(head()) == ["code (new)"]
+    assert OLD.changes_since(head(more)) == ["code (removed)"]
+
+
+def test_a_change_may_be_accepted_behind_a_batch_that_is_done() -> None:
+    assert change_error(NEW, head(), facts(), is_accepted=True) is None
+
+
+def test_a_batch_that_is_to_be_replayed_must_be_by_the_old_query() -> None:
+    error = change_error(NEW, head(), facts(done=4), is_accepted=True)
+    assert error is not None
+    assert "batch 5 in the checkpoint's commit log" in str(error)
+    assert "run it as it was" in error.then
+
+
+def test_nothing_to_accept_is_said() -> None:
+    error = change_error(OLD, head(), facts(), is_accepted=True)
+    assert error is not None
+    assert "this remedy does not apply" in str(error)
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_before_the_first_batch_everything_may_change(is_accepted: bool) -> None:
+    blank = head(batch_id=NOTHING_COMMITTED)
+    assert change_error(NEW, blank, facts(), is_accepted=is_accepted) is None
+
+
+def test_an_entry_that_tells_no_parts_is_taken_as_it_is() -> None:
+    old_version = replace(head(), plan_parts={})
+    assert change_error(NEW, old_version, facts(), is_accepted=False) is None
