@@ -38,6 +38,7 @@ from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
+from onceflow.runtime.divergence import explained
 from onceflow.runtime.executed import ExecutionReader, observed
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
@@ -350,6 +351,9 @@ class Application:
             sources=tools.sources,
             read_execution=handle.read_execution,
             check_output=output.check,
+            explain=lambda error, head, rows: explained(
+                error, head, rows, tools.broker, self._deadline()
+            ),
         )
         runner = BatchRunner(settings, tools.checkpoint, committer, head, self._on_batch)
         plan = QueryPlan(

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 
 from onceflow.contracts.source import TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
-from onceflow.errors import OnceflowError, RecordError
+from onceflow.errors import CorruptionError, OnceflowError, RecordError
+from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity
@@ -58,6 +59,7 @@ class BatchSettings:
         sources: arithmetic of every source, by name.
         read_execution: tells what Spark ran for the batch that has just run.
         check_output: fails if the output topic is not the one that the ledger knows.
+        explain: adds to an error the rows in which a replay differs from the committed batch.
     """
 
     pipeline: str
@@ -71,6 +73,7 @@ class BatchSettings:
     sources: Mapping[str, SourceArithmetic]
     read_execution: Callable[[], Execution]
     check_output: Callable[[SinkState], None]
+    explain: Callable[[CorruptionError, HeadEntry, Sequence[Row]], CorruptionError]
 
 
 @dataclass
@@ -169,7 +172,12 @@ class BatchRunner:
         payload = Payload(self.head.sink.topic, records, _end_offsets(plan))
         is_skipped = self.head.batch == entry.batch
         self._settings.check_output(self.head.sink)
-        self._committer.commit(BatchProposal(entry), self.head, payload)
+        try:
+            self._committer.commit(BatchProposal(entry), self.head, payload)
+        except CorruptionError as error:
+            if is_skipped and entry.digest != self.head.digest:
+                raise self._settings.explain(error, self.head, batch.rows) from error
+            raise
         if not is_skipped:
             # Also where the committer found, behind a lost answer, that the entry was written.
             self.head = entry

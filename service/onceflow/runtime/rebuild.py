@@ -6,41 +6,17 @@ and, by the plan tag, that both speak of the same batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import replace
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker
 from onceflow.errors import CorruptionError
 from onceflow.protocol.digest import RunningDigest
-from onceflow.protocol.identity import BatchKey, pipeline_tag
+from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import HeadEntry, Range, RecordCounts
-from onceflow.protocol.record import HEADER_NAME, RecordHeader
 from onceflow.runtime.checkpoint import Checkpoint
-
-Ours: TypeAlias = tuple[RecordHeader, ReadRecord]
-
-FIRST_LOOK_BACK = 1_000
-"""Offsets read from the end at first; ten times as many at each further look."""
-MAX_LOOKS_BACK = 12
-"""1,000 x 10^11 offsets: more than any partition holds."""
-
-
-@dataclass(frozen=True)
-class Tail:
-    """The newest batch of the pipeline in one partition.
-
-    Args:
-        header: of the last record.
-        first_sequence: of that batch in this partition.
-        rows: key and value of the batch's records, in order.
-    """
-
-    header: RecordHeader
-    first_sequence: int
-    rows: tuple[tuple[bytes | None, bytes | None], ...]
+from onceflow.runtime.output_tail import Tail, read_tails
 
 
 def rebuild_head(
@@ -57,7 +33,7 @@ def rebuild_head(
     Raises:
         CorruptionError: output and checkpoint do not tell the same story; nothing was written.
     """
-    tails = dict(_tails(blank, broker, deadline))
+    tails = read_tails(blank, broker, deadline)
     facts = checkpoint.facts()
     newest = max((tail.header.batch_id for tail in tails.values()), default=facts.done)
     # A batch without output leaves no trace in the topic, but Spark logged it after its commit.
@@ -108,50 +84,3 @@ def _digest(parts: Mapping[int, Tail]) -> str:
         for key, value in parts[partition].rows:
             digest.add((partition, key, value))
     return digest.hexdigest()
-
-
-def _tails(blank: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[tuple[int, Tail]]:
-    topic, tag = blank.sink.topic, pipeline_tag(blank.pipeline)
-    for partition, (start, _, end) in broker.offsets(topic, deadline).items():
-
-        def read(begin: int, end: int, partition: int = partition) -> Iterator[ReadRecord]:
-            return broker.read(topic, {partition: (begin, end)}, deadline)
-
-        tail = _tail_of(partial(_read_ours, read, tag), start, end)
-        if tail is not None:
-            yield partition, tail
-
-
-def _tail_of(read: Callable[[int, int], list[Ours]], start: int, end: int) -> Tail | None:
-    """Read backwards in growing steps until the newest batch is wholly in sight."""
-    look_back = FIRST_LOOK_BACK
-    for _ in range(MAX_LOOKS_BACK):
-        begin = max(start, end - look_back)
-        ours = read(begin, end)
-        is_whole = bool(ours) and ours[0][0].batch_id != ours[-1][0].batch_id
-        if is_whole or begin == start:
-            return _tail(ours)
-        look_back *= 10
-    return None
-
-
-def _read_ours(
-    read: Callable[[int, int], Iterator[ReadRecord]], tag: int, begin: int, end: int
-) -> list[Ours]:
-    found = []
-    for record in read(begin, end):
-        if HEADER_NAME in record.headers:
-            header = RecordHeader.unpack(record.headers[HEADER_NAME])
-            if header.pipeline_tag == tag:
-                found.append((header, record))
-    return found
-
-
-def _tail(ours: list[Ours]) -> Tail | None:
-    if not ours:
-        return None
-    last = ours[-1][0]
-    batch = [
-        (h, r) for h, r in ours if (h.generation, h.batch_id) == (last.generation, last.batch_id)
-    ]
-    return Tail(last, batch[0][0].sequence, tuple((r.key, r.value) for _, r in batch))

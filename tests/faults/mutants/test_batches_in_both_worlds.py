@@ -70,6 +70,7 @@ class Batches:
             partition_of=_partitions,
             sources={"s": SourceArithmetic(self._ranges, _position)},
             read_execution=self._execution,
+            explain=lambda error, head, rows: error,
             check_output=self._check_output,
         )
         checkpoint: Any = None  # is asked only for sources that a batch did not read

@@ -1,0 +1,119 @@
+"""What differs when a replay computes other rows than were committed, for people to read."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Broker
+from onceflow.errors import CorruptionError, DeadlineError
+from onceflow.protocol.digest import Row
+from onceflow.protocol.ledger import HeadEntry
+from onceflow.runtime.output_tail import Tail, read_tails
+
+MAX_SHOWN = 3
+"""Rows in a message; all of them go to quarantine."""
+MAX_CHARACTERS = 200
+"""Of a value in a message."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row of one computation that the other has not, or has otherwise.
+
+    Args:
+        partition: of the output.
+        key: of the record.
+        committed: its value in the output; None if there is no such row, or its value is null.
+        computed: its value in the replay; None likewise.
+    """
+
+    partition: int
+    key: bytes | None
+    committed: bytes | None
+    computed: bytes | None
+
+    def __str__(self) -> str:
+        return (
+            f"partition {self.partition}, key {_shown(self.key)}:"
+            f" committed {_shown(self.committed)}, computed {_shown(self.computed)}"
+        )
+
+
+def differences(committed: Iterable[Row], computed: Iterable[Row]) -> list[Difference]:
+    """Rows in which two computations of one batch differ, by partition and key.
+
+    Rows that both have are left out, each as often as both have it. What is left is paired in the
+    order of values, so that a row that changed stands beside what it was.
+    """
+    before, after = Counter(committed), Counter(computed)
+    gone, new = _by_key(before - after), _by_key(after - before)
+    places = sorted(gone.keys() | new.keys(), key=lambda place: (place[0], place[1] or b""))
+    return [
+        Difference(partition, key, old, now)
+        for partition, key in places
+        for old, now in zip_longest(gone.get((partition, key), []), new.get((partition, key), []))
+    ]
+
+
+def committed_rows(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[Row]:
+    """The rows of `head`'s batch, read from the end of the output; it must be the newest there.
+
+    Raises:
+        DeadlineError: not read in time.
+    """
+    for partition, tail in read_tails(head, broker, deadline).items():
+        if _is_of(tail, head):
+            yield from ((partition, key, value) for key, value in tail.rows)
+
+
+def explained(
+    error: CorruptionError, head: HeadEntry, rows: Sequence[Row], broker: Broker, deadline: Deadline
+) -> CorruptionError:
+    """The same error with the first rows that differ, as far as the output can be read.
+
+    Args:
+        error: a replay whose digest differs.
+        head: of the batch.
+        rows: as the replay computed them.
+        broker: to read the output with.
+        deadline: for reading it.
+    """
+    try:
+        found = differences(committed_rows(head, broker, deadline), rows)
+    except DeadlineError as unread:
+        return _with(error, f"{error.found}; the committed rows could not be read: {unread.what}")
+    shown = "; ".join(str(each) for each in found[:MAX_SHOWN])
+    return _with(error, f"{error.found}; {len(found)} rows differ, the first: {shown}")
+
+
+def _with(error: CorruptionError, found: str) -> CorruptionError:
+    return CorruptionError(
+        error.what, subject=error.subject, expected=error.expected, found=found, then=error.then
+    )
+
+
+def _is_of(tail: Tail, head: HeadEntry) -> bool:
+    return (tail.header.generation, tail.header.batch_id) == (head.generation, head.batch.batch_id)
+
+
+def _by_key(rows: Counter[Row]) -> Mapping[tuple[int, bytes | None], list[bytes | None]]:
+    found = defaultdict(list)
+    for partition, key, value in sorted(rows.elements(), key=_order):
+        found[partition, key].append(value)
+    return found
+
+
+def _order(row: Row) -> tuple[int, bytes, bytes]:
+    partition, key, value = row
+    return partition, key or b"", value or b""
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "nothing"
+    text = data.decode("utf-8", errors="backslashreplace")
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
