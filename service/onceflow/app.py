@@ -10,11 +10,11 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,9 @@ import pyarrow as pa
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.sink import Incarnation, Ledger
-from onceflow.contracts.source import SourceSpec
 from onceflow.errors import FencedError, OnceflowError
-from onceflow.pipeline.analysis import analyse, to_arrow
+from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.query import assemble
-from onceflow.pipeline.source import Source as SourceModel
 from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
@@ -39,16 +36,23 @@ from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import explained
-from onceflow.runtime.executed import ExecutionReader, observed
+from onceflow.runtime.executed import ExecutionReader
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
-from onceflow.runtime.output import OutputFormat, to_record_columns
+from onceflow.runtime.output import to_record_columns
 from onceflow.runtime.output_topic import OutputTopic
-from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.parts import Parts
+from onceflow.runtime.preflight import (
+    MAX_BYTES_CONFIG,
+    PreflightReport,
+    TopicNeeds,
+    preflight,
+)
 from onceflow.runtime.progress import ProgressReporter, Report
 from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
 from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
+from onceflow.runtime.rejects import RejectDesk, RejectSettings
 from onceflow.runtime.session import (
     TIME_ZONE,
     SessionSettings,
@@ -56,13 +60,12 @@ from onceflow.runtime.session import (
     one_call_site,
     open_session,
 )
-from onceflow.runtime.source import SourceHandle, open_stream, register
+from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import SparkSession
 
 SLOTS = 1
 LEDGER_PARTITIONS = 1 + SLOTS
@@ -130,6 +133,9 @@ class Application:
         self._pipeline = file.pipeline
         self._options = options
         self._around = around
+        self._parts = Parts(
+            file.pipeline, around.connector_name, around.connector, around.connection
+        )
         self._drain_requested = threading.Event()
         self._layout = Layout(SLOTS, options.lanes)
         self._replays_skipped = 0
@@ -160,8 +166,8 @@ class Application:
             tools = self._open_tools(stack)
             seen = self._look(tools)
             found = self._preflight(tools, seen)
-            takeover, committer = self._become_owner(tools, found, seen, stack)
-            return self._settle(takeover, tools, found, committer)
+            owned = self._become_owner(tools, found, seen, stack)
+            return self._settle(owned.takeover, tools, found, owned.committer)
 
     @contextmanager
     def _told_of_the_end(self) -> Iterator[None]:
@@ -191,10 +197,10 @@ class Application:
         import_ahead()
         session = starting.result()
         stack.enter_context(one_call_site(session))
-        frame = self._assemble(session)
-        takeover, committer = owned or self._become_owner(tools, found, seen, stack)
-        head = self._settle(takeover, tools, found, committer)
-        self._run_query(frame, head, tools, takeover, committer)
+        analysis = self._analyse(session)
+        owned = owned or self._become_owner(tools, found, seen, stack)
+        head = self._settle(owned.takeover, tools, found, owned.committer)
+        self._run_query(session, analysis, head, tools, owned)
 
     def _open_tools(self, stack: ExitStack) -> _Tools:
         around, name = self._around, self._pipeline.name
@@ -205,7 +211,7 @@ class Application:
         sources = {}
         for source_name in self._pipeline.sources:
             source = around.connector.source(
-                self._spec(source_name, _NO_COLUMNS), around.connection
+                self._parts.spec(source_name, _NO_COLUMNS), around.connection
             )
             stack.callback(source.close)
             sources[source_name] = SourceArithmetic(source.ranges, source.position)
@@ -233,6 +239,7 @@ class Application:
             pipeline=pipeline.name,
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
             output=kafka.topic,
+            beside=[pipeline.dead_letter.topic] if pipeline.dead_letter else [],
             partitions=kafka.partitions,
             recorded=head.sink if head and not is_new else None,
             transaction_timeout_ms=self._timeout_ms(),
@@ -245,14 +252,14 @@ class Application:
 
     def _become_owner(
         self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None, stack: ExitStack
-    ) -> tuple[Takeover, Committer]:
+    ) -> _Owned:
         takeover = self._take_over(tools, found, seen)
-        return takeover, self._committer(takeover, tools, stack)
+        return _Owned(takeover, self._committer(takeover, tools, stack))
 
     def _take_over(self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None) -> Takeover:
         """Create what is missing, then claim and fence; check what the look could not see."""
-        if found.create is not None:
-            tools.broker.create_topic(found.create, self._deadline())
+        for topic in found.create:
+            tools.broker.create_topic(topic, self._deadline())
         tools.ledger.create(LEDGER_PARTITIONS, self._deadline())
         claimant = Claimant(
             run_id=str(uuid.uuid4()),
@@ -330,35 +337,38 @@ class Application:
 
     def _run_query(
         self,
-        frame: DataFrame,
+        session: SparkSession,
+        analysis: Analysis,
         head: HeadEntry,
         tools: _Tools,
-        takeover: Takeover,
-        committer: Committer,
+        owned: _Owned,
     ) -> None:
         pipeline, options = self._pipeline, self._options
-        handle = QueryHandle(ExecutionReader(frame.sparkSession, [*pipeline.sources]))
+        handle = QueryHandle(ExecutionReader(session, [*pipeline.sources]))
         output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
         settings = BatchSettings(
             pipeline=pipeline.name,
             query_id=head.batch.query_id,
-            token=takeover.owner.token,
-            run_id=takeover.owner.run_id,
+            token=owned.takeover.owner.token,
+            run_id=owned.takeover.owner.run_id,
             plan=self._plan,
-            output=self._output(),
+            output=self._parts.output(),
             max_result_bytes=self._around.session.max_result_bytes,
-            partition_of=self._partition_of(head.sink.partitions),
+            partition_of=self._parts.partition_of(head.sink.partitions),
             sources=tools.sources,
             read_execution=handle.read_execution,
             check_output=output.check,
+            rejects=RejectDesk(session, self._reject_settings(analysis, tools.broker)),
             explain=lambda error, head, rows: explained(
                 error, head, rows, tools.broker, self._deadline()
             ),
         )
-        runner = BatchRunner(settings, tools.checkpoint, committer, head, self._on_batch)
+        runner = BatchRunner(settings, tools.checkpoint, owned.committer, head, self._on_batch)
         plan = QueryPlan(
             name=pipeline.name,
-            frame=frame,
+            frame=to_record_columns(
+                self._parts.result(session, analysis.columns), self._parts.output()
+            ),
             output_mode=pipeline.sink.output_mode,
             checkpoint=pipeline.checkpoint_location,
             trigger_ms=pipeline.trigger_ms,
@@ -375,7 +385,7 @@ class Application:
         try:
             query.watch(self._drain_requested.is_set, progress, [clock_watch])
         except SharedCheckpointError as error:
-            raise self._cause(error, takeover.owner, tools.ledger) from error
+            raise self._cause(error, owned.takeover.owner, tools.ledger) from error
         if self._drain_requested.is_set():
             self._around.report("draining")
             is_whole = query.drain(options.drain_timeout_s)
@@ -413,41 +423,29 @@ class Application:
         stack.callback(session.stop)
         return session
 
-    def _assemble(self, session: SparkSession) -> DataFrame:
+    def _reject_settings(self, analysis: Analysis, broker: Broker) -> RejectSettings:
+        pipeline = self._pipeline
+        topic = pipeline.dead_letter and broker.topic(pipeline.dead_letter.topic, self._deadline())
+
+        def max_record_bytes() -> int:
+            output = broker.topic(pipeline.sink.kafka.topic, self._deadline())
+            limit = output.config.get(MAX_BYTES_CONFIG) if output else None
+            return min(int(limit or DEFAULT_BATCH_BYTES), DEFAULT_BATCH_BYTES)
+
+        return RejectSettings(
+            parts=self._parts,
+            columns=analysis.columns,
+            partitions=topic.partitions if topic else 0,
+            max_result_bytes=self._around.session.max_result_bytes,
+            max_record_bytes=max_record_bytes,
+        )
+
+    def _analyse(self, session: SparkSession) -> Analysis:
         """Analyse the query; everything that is wrong with it is found before the claim."""
         analysis = analyse(session, self._file, self._around.clock.unix_ms())
         for warning in analysis.warnings:
             self._around.report("warning", text=str(warning))
-
-        def load(name: str, source: SourceModel, columns: StructType) -> DataFrame:
-            spec = self._spec(name, to_arrow(columns))
-            handle = SourceHandle(self._around.connector_name, spec, self._around.connection)
-            return observed(open_stream(session, handle), name)
-
-        frame = assemble(session, self._pipeline, analysis.columns, load)
-        return to_record_columns(frame, self._output())
-
-    def _spec(self, name: str, schema: pa.Schema) -> SourceSpec:
-        source = self._pipeline.sources[name]
-        return SourceSpec(
-            name=name,
-            options=source.options(),
-            format=source.format,
-            schema=schema,
-            format_options=source.format_options(self._pipeline.folder),
-            lateness_ms=source.lateness_ms,
-        )
-
-    def _output(self) -> OutputFormat:
-        sink, connector = self._pipeline.sink, self._around.connector
-        encode = (
-            partial(connector.encode_avro, sink.avro.read(self._pipeline.folder))
-            if sink.avro
-            else None
-        )
-        return OutputFormat(
-            sink.format, sink.kafka.key, sink.kafka.partition, sink.payload_columns, encode
-        )
+        return analysis
 
     def _open_incarnation(self, transactional_id: str) -> Incarnation:
         around = self._around
@@ -465,10 +463,6 @@ class Application:
         chosen = self._around.connection.properties.get(TIMEOUT_PROPERTY)
         return int(chosen or self._options.transaction_timeout_s * 1000)
 
-    def _partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
-        partitioner = self._pipeline.sink.kafka.partitioner
-        return lambda keys: self._around.connector.partitions_of(partitioner, keys, partitions)
-
     @cached_property
     def _plan(self) -> PlanIdentity:
         """What results depend on, by name."""
@@ -484,6 +478,14 @@ class Application:
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._around.clock, LOOK_UP_TIMEOUT_S)
+
+
+@dataclass(frozen=True)
+class _Owned:
+    """What a take-over gives."""
+
+    takeover: Takeover
+    committer: Committer
 
 
 @dataclass(frozen=True)

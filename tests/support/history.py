@@ -28,6 +28,7 @@ class Written:
     key: bytes | None
     value: bytes | None
     header: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property
     def batch_id(self) -> int:
@@ -120,11 +121,12 @@ def _read_partition(
 
 def _written(message: Message) -> Written:
     partition, offset = message.partition(), message.offset()
-    header = dict(message.headers() or []).get("onceflow")
+    headers: list[Any] = [*(message.headers() or [])]
+    header = dict(headers).get("onceflow")
     assert partition is not None
     assert offset is not None
     assert header is None or isinstance(header, bytes)
-    return Written(partition, offset, message.key(), message.value(), header)
+    return Written(partition, offset, message.key(), message.value(), header, tuple(headers))
 
 
 def read_ledger(bootstrap_servers: str, pipeline: str) -> list[dict[str, Any]]:

@@ -106,7 +106,6 @@ def test_an_unknown_key_like_no_other_is_answered_with_those_there_are(tmp_path:
 @pytest.mark.parametrize(
     ("old", "new", "where"),
     [
-        ("name: views", "name: views\ndead_letter: {topic: x}", "dead_letter"),
         ("name: views", "name: views\nlate: {topic: x}", "late"),
         ("name: views", "name: views\ndelivery: at_least_once", "delivery"),
         ("name: views", "name: views\ndelivery: at_most_once", "delivery"),

@@ -56,7 +56,7 @@ def test_the_schema_accepts_the_examples(example: Path) -> None:
         ("name: views", "name: Views"),
         ("query: |", "transform: a:b\nquery: |"),
         ("partitions: 1", "partitions: '1'"),
-        ("name: views", "name: views\ndead_letter: {topic: x}"),
+        ("name: views", "name: views\ndead_letter: {topic: x, policy: fail}"),
         ("[clicks]", "[clicks], starting: now"),
     ],
 )

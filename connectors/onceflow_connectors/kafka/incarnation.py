@@ -128,6 +128,8 @@ class KafkaIncarnation:
         count = 0
         for record in records:
             headers: Any = None if record.header is None else [(HEADER_NAME, record.header)]
+            if record.more_headers:
+                headers = [*(headers or ()), *record.more_headers]
             while True:  # until there is room, or the deadline is over
                 try:
                     # By position: the fastest way in; produce_batch() would drop the headers.

@@ -24,6 +24,7 @@ class OutputRecord:
         value: or None, which on a compacted topic deletes the key.
         header: packed record header, or None for ledger entries.
         timestamp_ms: unix milliseconds, or None for the moment of writing.
+        more_headers: names and values beside it, in order; names may repeat.
     """
 
     partition: int
@@ -31,6 +32,7 @@ class OutputRecord:
     value: bytes | None
     header: bytes | None = None
     timestamp_ms: int | None = None
+    more_headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Incarnation(Protocol):

@@ -26,8 +26,13 @@ META_COLUMNS: Mapping[str, pa.DataType] = {
     "_partition": pa.int32(),
     "_offset": pa.int64(),
     "_timestamp": pa.timestamp("us", tz="UTC"),
+    "_value": pa.binary(),
+    "_headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
-"""Columns every source offers beside those of the payload; `_timestamp` is the record's own."""
+"""Columns every source offers beside those of the decoded payload: the record as it came."""
+REJECT_COLUMN = "_reject"
+"""Asked for, a payload that cannot be decoded is a row: this column tells why, those of the payload
+are null. It is null for every other row. Not asked for, such a payload is a `RecordError`."""
 
 MAX_RECORDS_OPTION = "max_records_per_batch"
 """Option that every source offers: bound on the records of one batch."""
@@ -58,7 +63,8 @@ class SourceSpec:
         format: how payloads are decoded: json, csv, text, binary, avro.
         format_options: the format's own settings, e.g. an Avro schema.
         schema: the columns that the query uses, in the order that `read` must yield them; names in
-            `META_COLUMNS` are filled from the record itself, all others from its payload.
+            `META_COLUMNS` are filled from the record itself, `REJECT_COLUMN` as described there,
+            all others from its payload.
         lateness_ms: how far behind the newest event a record may be. None if the source has no
             event time; its partitions then need not advance together in time.
     """
@@ -155,7 +161,8 @@ class Source(Protocol):
         Guaranteed: exactly the committed records of the ranges; the same rows every time.
 
         Raises:
-            RecordError: a payload cannot be decoded; names topic, partition and offset.
+            RecordError: a payload cannot be decoded, and `REJECT_COLUMN` is not asked for; names
+                topic, partition and offset.
             CorruptionError: part of the range no longer exists (retention), or the topic was
                 deleted and created again; names range and cure.
             DeadlineError: the range could not be read to its end in time.

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from onceflow.contracts.source import META_COLUMNS
@@ -27,6 +28,7 @@ from onceflow.pipeline.output_rules import output_faults
 from onceflow.pipeline.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.plan_facts import PlanFacts, facts_of
 from onceflow.pipeline.query import assemble, declared_columns, import_transform
+from onceflow.pipeline.rejects import accepted, looked_at, with_reason
 from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.source_rules import payload_names, source_faults, stand_in
@@ -75,7 +77,7 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     """
     _silence_spark()
     _refuse(file, [*source_faults(spark, file)])
-    declared = {name: declared_columns(s) for name, s in file.pipeline.sources.items()}
+    declared = {name: _offered_columns(s) for name, s in file.pipeline.sources.items()}
     frame = _analysed(spark, file, declared)
     plan = read_plan(frame)
     facts = facts_of(plan)
@@ -134,7 +136,12 @@ def _analysed(
             session = spark._jsparkSession  # noqa: SLF001  no public way
             session.sessionState().sqlParser().parseQuery(pipeline.query)
         return assemble(
-            spark, pipeline, declared, lambda name, _, columns: stand_in(spark, name, columns)
+            spark,
+            pipeline,
+            declared,
+            lambda name, source, columns: accepted(
+                with_reason(source, stand_in(spark, name, columns), F.current_timestamp())
+            ),
         )
     except PySparkException as error:
         fault = fault_of(error, list(pipeline.sources))
@@ -223,6 +230,15 @@ def _about_event_time(file: PipelineFile, error: PySparkException, fault: Fault)
         f"no time passes for {', '.join(timeless)}, so nothing would ever be emitted",
         expected="`event_time` and `lateness` in each source of an aggregation or outer join",
         suggestion="Add them, or use `emit: updates` if it is an aggregation.",
+    )
+
+
+def _offered_columns(source: Source) -> StructType:
+    """The declared columns, and those of the record itself that decide whether it is rejected."""
+    declared = declared_columns(source)
+    more = sorted((looked_at(source) & META_COLUMNS.keys()) - {*declared.names})
+    return StructType(
+        [*declared, *(StructField(name, from_arrow_type(META_COLUMNS[name])) for name in more)]
     )
 
 

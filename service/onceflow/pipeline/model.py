@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
 from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.dead_letter import DeadLetter, OnReject
 from onceflow.pipeline.determinism.code_files import code_of
 from onceflow.pipeline.sink import Sink
 from onceflow.pipeline.source import KafkaSource, Source
@@ -85,7 +86,10 @@ class Pipeline(Block):
         description="Rules of determinism that somebody takes the responsibility for: exactly once"
         " then holds unless a batch is replayed.",
     )
-    dead_letter: NotYet = None
+    dead_letter: DeadLetter | None = Field(
+        default=None,
+        description="Where rejected records go, in the transaction of their batch.",
+    )
     late: NotYet = None
 
     _folder: Path = PrivateAttr(default=Path())
@@ -104,6 +108,7 @@ class Pipeline(Block):
         if "query" not in given and "transform" not in given:
             yield (), fault("nothing says what to compute", expected="`query` or `transform`")
         yield from _loops(given)
+        yield from _missing_topic(given)
 
     def located_in(self, folder: Path) -> Self:
         """The same pipeline, whose relative names are relative to `folder`."""
@@ -116,6 +121,15 @@ class Pipeline(Block):
         """What relative names are relative to: the folder of the pipeline file."""
         return self._folder
 
+    def on_reject(self, source: str) -> OnReject:
+        """What becomes of a record of this source that is rejected."""
+        return self.sources[source].on_reject or ("dead_letter" if self.dead_letter else "fail")
+
+    @property
+    def on_reject_by_sink(self) -> OnReject:
+        """What becomes of a row that the output topic does not take."""
+        return self.sink.on_reject or ("dead_letter" if self.dead_letter else "fail")
+
     @property
     def checkpoint_location(self) -> str:
         """An absolute directory, or a URL."""
@@ -125,8 +139,9 @@ class Pipeline(Block):
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
-        Left out is what changes only when and where: trigger, checkpoint, `starting` and
-        `max_records_per_batch`; and waivers, which change nothing.
+        Left out is what changes only when and where: trigger, checkpoint, `starting`,
+        `max_records_per_batch`, and where rejected records go; the output's partitions, which the
+        ledger pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -137,7 +152,14 @@ class Pipeline(Block):
                 "trigger_ms": True,
                 "checkpoint": True,
                 "waivers": True,
-                "sources": {"__all__": {"kafka": {"starting", "max_records_per_batch"}}},
+                "dead_letter": True,
+                "sources": {
+                    "__all__": {
+                        "kafka": {"starting", "max_records_per_batch"},
+                        "on_reject": True,
+                    }
+                },
+                "sink": {"on_reject": True, "kafka": {"partitions"}},
             },
         )
         sources = settings.pop("sources")
@@ -149,15 +171,19 @@ class Pipeline(Block):
 
 def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
     """Sources that would read what the pipeline writes; parts that are faulty themselves don't."""
-    try:
-        output = given["sink"]["kafka"]["topic"]
-        sources = {name: source["kafka"] for name, source in given["sources"].items()}
-    except (KeyError, TypeError, AttributeError):
-        return
-    for name, block in sources.items():
+    output = _topic_at(given, "sink", "kafka")
+    written = [topic for topic in (output, _topic_at(given, "dead_letter")) if topic]
+    if len({*written}) < len(written):
+        yield (
+            ("dead_letter", "topic"),
+            fault("this is the output topic", suggestion="Name a topic of its own."),
+        )
+    sources = given.get("sources")
+    for name, source in sources.items() if isinstance(sources, Mapping) else ():
         try:
-            is_loop = KafkaSource.model_validate(block).reads(output)
-        except (ValidationError, TypeError):
+            block = KafkaSource.model_validate(source["kafka"])
+            is_loop = any(block.reads(topic) for topic in written)
+        except (ValidationError, TypeError, KeyError):
             continue
         if is_loop:
             yield (
@@ -167,3 +193,31 @@ def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
                     suggestion="Write to another topic.",
                 ),
             )
+
+
+def _missing_topic(given: Mapping[str, Any]) -> Iterator[Combination]:
+    """`on_reject: dead_letter` where no topic is named."""
+    if given.get("dead_letter") is not None:
+        return
+    sources = given.get("sources")
+    blocks: dict[tuple[str, ...], object] = {("sink",): given.get("sink")}
+    if isinstance(sources, Mapping):
+        blocks |= {("sources", str(name)): source for name, source in sources.items()}
+    for path, block in blocks.items():
+        if isinstance(block, Mapping) and block.get("on_reject") == "dead_letter":
+            yield (
+                (*path, "on_reject"),
+                fault(
+                    "no topic is named for dead letters",
+                    suggestion="Add `dead_letter: {topic: ...}` to the pipeline.",
+                ),
+            )
+
+
+def _topic_at(given: Mapping[str, Any], *path: str) -> str | None:
+    """The topic in a block that may be anything yet."""
+    block: Any = given
+    for name in path:
+        block = block.get(name) if isinstance(block, Mapping) else None
+    topic = block.get("topic") if isinstance(block, Mapping) else None
+    return topic if isinstance(topic, str) else None

@@ -20,6 +20,7 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.query import assemble
+from onceflow.pipeline.rejects import accepted, with_reason
 from onceflow.pipeline.source import Source
 
 TIMEOUT_S = 300
@@ -50,9 +51,10 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
     spark = _session()
     rows: list[dict[str, Any]] = []
 
-    def load(name: str, _: Source, columns: StructType) -> DataFrame:
+    def load(name: str, source: Source, columns: StructType) -> DataFrame:
         path = data[name].resolve()
-        return spark.readStream.schema(columns).json(str(path.parent), pathGlobFilter=path.name)
+        stream = spark.readStream.schema(columns).json(str(path.parent), pathGlobFilter=path.name)
+        return accepted(with_reason(source, stream, F.current_timestamp()))
 
     def collect(batch: DataFrame, _: int) -> None:
         texts = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()

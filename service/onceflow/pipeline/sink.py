@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 from onceflow.pipeline.values import TopicName, fault
 
@@ -61,6 +62,11 @@ class Sink(Block):
         default="final",
         description="`final`: each result once, when its window is closed. `updates`: each result"
         " again at every change.",
+    )
+    on_reject: OnReject | None = Field(
+        default=None,
+        description="What becomes of a row that the output topic does not take: its key is null,"
+        " or it is larger than the topic allows. As for sources.",
     )
 
     @classmethod

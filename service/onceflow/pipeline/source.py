@@ -11,9 +11,11 @@ from typing import Any
 from pydantic import Field
 
 from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 from onceflow.pipeline.values import (
     DurationMs,
+    Instant,
     NotYet,
     StartingPoint,
     TopicName,
@@ -76,7 +78,8 @@ class Source(Block):
         default=None,
         alias="schema",
         description="Columns of the view and their types, as Spark DDL. `_key BINARY`,"
-        " `_topic STRING`, `_partition INT`, `_offset BIGINT` and `_timestamp TIMESTAMP` come from"
+        " `_topic STRING`, `_partition INT`, `_offset BIGINT`, `_timestamp TIMESTAMP`,"
+        " `_value BINARY` and `_headers ARRAY<STRUCT<key: STRING, value: BINARY>>` come from"
         " the record itself, all others from its payload. Left out, text has `value STRING` and"
         " binary `value BINARY`.",
     )
@@ -93,10 +96,32 @@ class Source(Block):
         " and dropped.",
     )
     idle_after: NotYet = None
+    min_event_time: Instant | None = Field(
+        default=None,
+        description="Records that claim to be older are rejected.",
+    )
+    max_ahead_ms: DurationMs | None = Field(
+        default=None,
+        alias="max_ahead",
+        description="How far in the future an event time may be, seen from the record's own"
+        " timestamp and from the clock of the batch, whichever is earlier. Records beyond are"
+        " rejected: one of them would make all that follow late.",
+    )
+    required: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Columns that may not be null. Records without are rejected.",
+    )
+    on_reject: OnReject | None = Field(
+        default=None,
+        description="What becomes of a record that cannot be decoded or is rejected: written to"
+        " the topic of `dead_letter`, dropped and counted, or the pipeline stops. Left out:"
+        " `dead_letter` where the pipeline has such a topic, else `fail`.",
+    )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Event time with lateness; a schema where the payload needs one."""
+        """Event time with lateness and bounds; a schema where the payload needs one."""
         if "event_time" in given and "lateness" not in given:
             yield (
                 ("event_time",),
@@ -113,6 +138,15 @@ class Source(Block):
                     suggestion="Name the column that says when a record happened.",
                 ),
             )
+        for bound in ("min_event_time", "max_ahead"):
+            if bound in given and "event_time" not in given:
+                yield (
+                    (bound,),
+                    fault(
+                        f"`{bound}` without `event_time`",
+                        suggestion="Name the column that says when a record happened.",
+                    ),
+                )
         yield from wrong_avro(given)
         if "schema" not in given and given.get("format", "json") not in SINGLE_COLUMN_SCHEMAS:
             yield (

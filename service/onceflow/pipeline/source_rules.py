@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -48,6 +48,10 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
             _format_faults(source, columns, file),
         ):
             yield file.fault_at(Rule.SOURCE_COLUMNS, fault, at_schema)
+        for column in source.required:
+            if column not in columns.names:
+                fault = _absent("the schema has no column", column, columns.names)
+                yield file.fault_at(Rule.SOURCE_COLUMNS, fault, ("sources", name, "required"))
         for fault in _event_time_faults(spark, source, columns):
             yield file.fault_at(Rule.EVENT_TIME, fault, ("sources", name, "event_time"))
 
@@ -124,10 +128,14 @@ def avro_fields(schema: str) -> Mapping[str, Mapping[str, Any]]:
 
 def unknown_field(name: str, fields: Mapping[str, object]) -> Fault:
     """A column that the Avro schema does not have."""
-    near = difflib.get_close_matches(name, fields, n=1)
+    return _absent("the Avro schema has no field", name, [*fields])
+
+
+def _absent(what: str, name: str, known: Sequence[str]) -> Fault:
+    near = difflib.get_close_matches(name, known, n=1)
     return Fault(
-        f"the Avro schema has no field `{name}`",
-        expected="" if near else f"one of {', '.join(fields)}",
+        f"{what} `{name}`",
+        expected="" if near else f"one of {', '.join(known)}",
         suggestion=f"Did you mean `{near[0]}`?" if near else "",
     )
 

@@ -211,6 +211,11 @@ TransformName = Annotated[
     WithJsonSchema({"type": "string", "pattern": _TRANSFORM_PATTERN}),
 ]
 Location = Annotated[str, AfterValidator(_checked_location)]
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_parse_instant),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 StartingPoint = Annotated[
     Starting,
     PlainValidator(_parse_starting),

@@ -84,12 +84,26 @@ class OwnerEntry:
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """How many records a batch read, dropped as late, rejected and wrote."""
+    """An account of records.
+
+    Args:
+        read: input records that the sources delivered.
+        late: of these, records that came behind the event watermark.
+        rejected: of these, records that no query saw.
+        written: output records.
+        refused: rows of the result that the output topic did not take.
+    """
 
     read: int = 0
     late: int = 0
     rejected: int = 0
     written: int = 0
+    refused: int = 0
+
+    def __add__(self, other: RecordCounts) -> RecordCounts:
+        """Both accounts in one."""
+        mine, more = asdict(self), asdict(other)
+        return RecordCounts(**{name: count + more[name] for name, count in mine.items()})
 
 
 @dataclass(frozen=True)
@@ -159,6 +173,7 @@ class HeadEntry:
         plan: what the batch read.
         sink: where the output stands after the batch.
         records: counts of this batch.
+        totals: counts of all batches of this generation; since the last rebuild, if there was one.
         digest: `digest_of` its output rows; empty for a registration.
         plan_hash: sha256 of query, schema and the settings that change results.
         plan_parts: what that is a hash of, by name; empty in entries of versions without.
@@ -177,6 +192,7 @@ class HeadEntry:
     plan_hash: str
     note: str = ""
     plan_parts: Mapping[str, str] = field(default_factory=dict)
+    totals: RecordCounts = field(default_factory=RecordCounts)
 
     def to_json(self) -> bytes:
         """Encode as canonical JSON."""
@@ -200,6 +216,7 @@ class HeadEntry:
                 **_plan_json(self.plan),
                 "sink": sink,
                 "records": asdict(self.records),
+                "totals": asdict(self.totals),
                 "digest": self.digest,
                 "plan": self.plan_hash,
                 "note": self.note,
@@ -213,7 +230,6 @@ class HeadEntry:
         fields = _fields(HEAD_KEY, data)
         try:
             sink = fields["sink"]
-            counts = fields["records"]
             return cls(
                 pipeline=_str(fields["pipeline"]),
                 generation=_int(fields["generation"]),
@@ -232,11 +248,12 @@ class HeadEntry:
                     {int(p): _range(r) for p, r in sink["sequence"].items()},
                     _str(sink.get("topic_id", "")),
                 ),
-                records=RecordCounts(**{name: _int(count) for name, count in counts.items()}),
+                records=_counts(fields["records"]),
                 digest=_str(fields["digest"]),
                 plan_hash=_str(fields["plan"]),
                 note=_str(fields["note"]),
                 plan_parts={n: _str(v) for n, v in fields.get("plan_parts", {}).items()},
+                totals=_counts(fields.get("totals", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
@@ -290,6 +307,10 @@ def _str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return value
+
+
+def _counts(value: Mapping[str, object]) -> RecordCounts:
+    return RecordCounts(**{name: _int(count) for name, count in value.items()})
 
 
 def _range(value: Sequence[object]) -> Range:

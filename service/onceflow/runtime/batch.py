@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onceflow.contracts.source import TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import CorruptionError, OnceflowError, RecordError
+from onceflow.pipeline.rejects import Reason
+from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
@@ -19,11 +20,12 @@ from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.collect import collect
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.output import OutputFormat, encode_collected
-from onceflow.runtime.rows import KEY_COLUMN, number_records, sort_batch
-from onceflow.runtime.spark_errors import over_budget, translated_errors
+from onceflow.runtime.rejects import RejectDesk
+from onceflow.runtime.rows import SortedBatch, number_records, sort_batch
 
 
 class DrainRequestedError(Exception):
@@ -53,12 +55,13 @@ class BatchSettings:
         token: of our claim.
         run_id: of our claim.
         plan: of the query as it is now.
-        output: how rows become records; a key column, if there is one, may not be null.
+        output: how rows become records.
         max_result_bytes: rows of one batch that the driver will hold.
         partition_of: partitions of a column of keys, or of values if there is no key.
         sources: arithmetic of every source, by name.
         read_execution: tells what Spark ran for the batch that has just run.
         check_output: fails if the output topic is not the one that the ledger knows.
+        rejects: knows what becomes of records and rows that are not used.
         explain: adds to an error the rows in which a replay differs from the committed batch.
     """
 
@@ -73,6 +76,7 @@ class BatchSettings:
     sources: Mapping[str, SourceArithmetic]
     read_execution: Callable[[], Execution]
     check_output: Callable[[SinkState], None]
+    rejects: RejectDesk
     explain: Callable[[CorruptionError, HeadEntry, Sequence[Row]], CorruptionError]
 
 
@@ -145,43 +149,85 @@ class BatchRunner:
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         reach(CrashPoint.AFTER_OFFSET_LOG)
-        table = self._collect(frame)
-        execution = self._settings.read_execution()
+        settings = self._settings
+        table = collect(frame, settings.max_result_bytes)
+        execution = settings.read_execution()
         plan = self._plan(execution, batch_id)
-        batch = sort_batch(table, self.head.sink.partitions, self._settings.partition_of)
-        entry = replace(
-            self.head,
-            batch=BatchKey(self._settings.query_id, batch_id),
-            token=self._settings.token,
-            run_id=self._settings.run_id,
-            plan=plan,
-            sink=self.head.sink.advanced(batch.counts),
-            records=RecordCounts(execution.read, execution.late, 0, len(batch.rows)),
-            digest=batch.digest,
-            plan_hash=self._settings.plan.hash,
-            plan_parts=self._settings.plan.parts,
-            note="",
+        key = BatchKey(settings.query_id, batch_id)
+        is_skipped = self.head.batch == key
+        # A batch that is skipped has written its letters.
+        letters = [] if is_skipped else settings.rejects.of_input(execution, batch_id)
+        table, keyless = settings.rejects.without_null_keys(table)
+        batch = sort_batch(
+            encode_collected(table, settings.output),
+            self.head.sink.partitions,
+            settings.partition_of,
         )
-        headers = HeaderPacker(
-            pipeline_tag=pipeline_tag(self._settings.pipeline),
-            generation=self.head.generation,
-            plan_tag=plan.tag(),
-            batch_id=batch_id,
+        letters += settings.rejects.of_output(
+            keyless, Reason.NULL_KEY, batch_id, plan.batch_timestamp_ms
         )
-        records = number_records(batch, self.head.sink, headers, plan.batch_timestamp_ms)
-        payload = Payload(self.head.sink.topic, records, _end_offsets(plan))
-        is_skipped = self.head.batch == entry.batch
-        self._settings.check_output(self.head.sink)
+        counts = RecordCounts(execution.read, execution.late, execution.rejected)
+        computed = _Computed(key, plan, replace(counts, refused=len(keyless)), batch, letters)
+        settings.check_output(self.head.sink)
         try:
-            self._committer.commit(BatchProposal(entry), self.head, payload)
+            entry = self._commit(computed)
         except CorruptionError as error:
-            if is_skipped and entry.digest != self.head.digest:
-                raise self._settings.explain(error, self.head, batch.rows) from error
+            if is_skipped and batch.digest != self.head.digest:
+                raise settings.explain(error, self.head, batch.rows) from error
             raise
         if not is_skipped:
             # Also where the committer found, behind a lost answer, that the entry was written.
             self.head = entry
         self._report(BatchOutcome(self.head, is_skipped))
+
+    def _commit(self, computed: _Computed) -> HeadEntry:
+        """Write the batch, or skip it; without the rows that the broker refuses, if it may."""
+        rejects, batch_id = self._settings.rejects, computed.key.batch_id
+        entry = self._entry(computed)
+        try:
+            self._committer.commit(BatchProposal(entry), self.head, self._payload(computed, entry))
+        except RecordError:
+            refused = rejects.too_large(computed.batch.rows)
+            if not refused:
+                raise
+            clock_ms = computed.plan.batch_timestamp_ms
+            more = rejects.of_output(refused, Reason.TOO_LARGE, batch_id, clock_ms)
+            fitting = computed.without(refused, more)
+            entry = self._entry(fitting)
+            self._committer.commit(BatchProposal(entry), self.head, self._payload(fitting, entry))
+        return entry
+
+    def _entry(self, computed: _Computed) -> HeadEntry:
+        """The position of the ledger after the batch."""
+        counts = replace(computed.counts, written=len(computed.batch.rows))
+        return replace(
+            self.head,
+            batch=computed.key,
+            token=self._settings.token,
+            run_id=self._settings.run_id,
+            plan=computed.plan,
+            sink=self.head.sink.advanced(computed.batch.counts),
+            records=counts,
+            totals=self.head.totals + counts,
+            digest=computed.batch.digest,
+            plan_hash=self._settings.plan.hash,
+            plan_parts=self._settings.plan.parts,
+            note="",
+        )
+
+    def _payload(self, computed: _Computed, entry: HeadEntry) -> Payload:
+        """What the transaction carries beside that entry."""
+        plan = computed.plan
+        headers = HeaderPacker(
+            pipeline_tag=pipeline_tag(self._settings.pipeline),
+            generation=self.head.generation,
+            plan_tag=plan.tag(),
+            batch_id=computed.key.batch_id,
+        )
+        clock_ms = plan.batch_timestamp_ms
+        records = number_records(computed.batch, self.head.sink, headers, clock_ms)
+        beside = self._settings.rejects.records(computed.letters, clock_ms)
+        return Payload(entry.sink.topic, records, _end_offsets(plan), beside)
 
     def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
         """What Spark ran, in the ledger's words."""
@@ -195,22 +241,22 @@ class BatchRunner:
                 sources[name] = _standing(self._checkpoint.plan(batch_id).sources[name], at=0)
         return BatchPlan(sources, execution.event_watermark_ms, execution.batch_timestamp_ms)
 
-    def _collect(self, frame: DataFrame) -> pa.Table:
-        """Run the plan: one action, so that state is touched once."""
-        budget = self._settings.max_result_bytes
-        with translated_errors(budget):
-            table = frame.toArrow()
-        if table.nbytes > budget:
-            raise over_budget(budget, f"{table.nbytes} bytes")
-        if self._settings.output.key and (nulls := table.column(KEY_COLUMN).null_count):
-            raise RecordError(
-                "the key column is null",
-                subject=f"output topic {self.head.sink.topic}",
-                expected="a key in every row",
-                found=f"{nulls} rows without one",
-                then="stopping; nothing of this batch was written; filter them, or use coalesce()",
-            )
-        return encode_collected(table, self._settings.output)
+
+@dataclass(frozen=True)
+class _Computed:
+    """What came of the plan of one batch."""
+
+    key: BatchKey
+    plan: BatchPlan
+    counts: RecordCounts
+    batch: SortedBatch
+    letters: Sequence[DeadLetter]
+
+    def without(self, refused: Sequence[Row], letters: Sequence[DeadLetter]) -> _Computed:
+        """The same, of which the output topic does not take some rows."""
+        counts = replace(self.counts, refused=self.counts.refused + len(refused))
+        left = self.batch.without(refused)
+        return replace(self, counts=counts, batch=left, letters=[*self.letters, *letters])
 
 
 def _standing(topics: TopicRanges, at: int) -> TopicRanges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from onceflow.clock import Clock, Deadline
@@ -53,12 +54,14 @@ class Payload:
     Args:
         topic: output topic.
         records: in the order in which they are numbered.
+        beside: topic -> records for it that are not numbered: dead letters.
         offsets: source position after the batch, for the pipeline's consumer group.
     """
 
     topic: str = ""
     records: Sequence[OutputRecord] = ()
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    beside: Mapping[str, Sequence[OutputRecord]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,7 @@ class _Attempt:
             lambda: self._send(self._payload.topic, records[:middle]),
             lambda: reach(CrashPoint.MID_PRODUCE),
             lambda: self._send(self._payload.topic, records[middle:]),
+            *(partial(self._send, *each) for each in self._payload.beside.items()),
         )
 
     def _send_head(self) -> Event:

@@ -18,6 +18,7 @@ from onceflow.contracts.source import Position
 from onceflow.errors import require
 from onceflow.pipeline.java_code import load_classes, new_instance
 from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.rejects import REASON_COLUMN
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""
@@ -41,8 +42,8 @@ public class ExecutionReader {
     return "{\"event_watermark_ms\":" + execution.offsetSeqMetadata().batchWatermarkMs()
         + ",\"batch_timestamp_ms\":" + execution.offsetSeqMetadata().batchTimestampMs()
         + ",\"offsets\":[" + offsets(execution.logical())
-        + "],\"read\":[" + counts(execution, observed)
-        + "],\"late\":" + late(execution.executedPlan()) + "}";
+        + "],\"counts\":{" + counts(execution, observed)
+        + "},\"late\":" + late(execution.executedPlan()) + "}";
   }
 
   private String offsets(LogicalPlan plan) {
@@ -66,8 +67,11 @@ public class ExecutionReader {
     StringBuilder found = new StringBuilder();
     for (Iterator metrics = execution.observedMetrics().iterator(); metrics.hasNext();) {
       Tuple2 metric = (Tuple2) metrics.next();
-      if (((String) metric._1()).startsWith(observed)) {
-        found.append(found.length() == 0 ? "" : ",").append(((Row) metric._2()).getLong(0));
+      String name = (String) metric._1();
+      if (name.startsWith(observed)) {
+        Row row = (Row) metric._2();
+        found.append(found.length() == 0 ? "\"" : ",\"").append(name.substring(observed.length()))
+            .append("\":[" + row.getLong(0) + "," + row.getLong(1) + "]");
       }
     }
     return found.toString();
@@ -94,7 +98,7 @@ class Execution:
         batch_timestamp_ms: its clock.
         positions: source -> (start, end) that it read. A source that had nothing new is missing:
             Spark leaves it out of the plan.
-        read: records that the sources delivered.
+        counts: source -> records that it delivered, and how many of them were rejected.
         late: rows that stateful operators dropped behind the event watermark. Aggregations count
             them after having put those of one key and task together.
     """
@@ -102,13 +106,27 @@ class Execution:
     event_watermark_ms: int
     batch_timestamp_ms: int
     positions: Mapping[str, tuple[Position, Position]]
-    read: int
+    counts: Mapping[str, tuple[int, int]]
     late: int
 
+    @property
+    def read(self) -> int:
+        """Records of all sources."""
+        return sum(read for read, _ in self.counts.values())
 
-def observed(frame: DataFrame, source: str) -> DataFrame:
-    """Count the records of a source as they are read."""
-    return frame.observe(_OBSERVED + source, F.count(F.lit(1)))
+    @property
+    def rejected(self) -> int:
+        """How many of them no query saw."""
+        return sum(rejected for _, rejected in self.counts.values())
+
+
+def observed(marked: DataFrame, source: str) -> DataFrame:
+    """Count the records of a source as they are read, and those that have a reason to be rejected.
+
+    Spark moves no filter below an observation, so that all of them are counted.
+    """
+    columns = F.count(F.lit(1)).alias("read"), F.count(F.col(REASON_COLUMN)).alias("rejected")
+    return marked.observe(_OBSERVED + source, *columns)
 
 
 class ExecutionReader:
@@ -135,7 +153,7 @@ class ExecutionReader:
         """
         execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
         found = json.loads(self._reader.read(execution, _OBSERVED))
-        counts = found["read"]
+        counts = {name: tuple(pair) for name, pair in found["counts"].items()}
         require(
             len(counts) == self._source_count,
             "every source is observed",
@@ -148,6 +166,6 @@ class ExecutionReader:
                 end["source"]: (start["position"], end["position"])
                 for start, end in found["offsets"]
             },
-            read=sum(counts),
+            counts=counts,
             late=found["late"],
         )

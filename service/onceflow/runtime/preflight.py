@@ -16,6 +16,7 @@ from onceflow.protocol.ledger import SinkState
 
 MIN_DURABLE_REPLICATION = 2
 DEFAULT_PARTITIONS = 4
+MAX_BYTES_CONFIG = "max.message.bytes"
 TRANSACTION_STATE = "__transaction_state"
 """Kafka's own topic, made for the first transaction, for which it takes enough brokers."""
 
@@ -28,6 +29,7 @@ class TopicNeeds:
         pipeline: name.
         inputs: source topics that are named one by one (not by pattern).
         output: the sink's topic.
+        beside: topics that are written in the same transactions: dead letters.
         partitions: of the output, as the user wants it; None for "as it is".
         recorded: the output as the ledger has it; None before the first start of a lineage.
         transaction_timeout_ms: how long a transaction may stay open.
@@ -36,6 +38,7 @@ class TopicNeeds:
     pipeline: str
     inputs: Sequence[str]
     output: str
+    beside: Sequence[str]
     partitions: int | None
     recorded: SinkState | None
     transaction_timeout_ms: int
@@ -49,14 +52,14 @@ class PreflightReport:
         partitions: of the output topic, existing or to be created.
         topic_id: of the output topic; None if it is to be created.
         max_batch_bytes: largest request that the output topic takes; None for the default.
-        create: the output topic to create; None if it exists.
+        create: topics that are missing.
         warnings: what weakens the guarantee.
     """
 
     partitions: int
     topic_id: str | None
     max_batch_bytes: int | None
-    create: TopicSpec | None
+    create: tuple[TopicSpec, ...]
     warnings: tuple[Fault, ...]
 
 
@@ -97,13 +100,14 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     if faults:
         raise ConfigError(f"pipeline {needs.pipeline} cannot start", faults=tuple(faults))
     warnings = tuple(_durability_warnings(output, alive)) if output else ()
-    create = None if output else TopicSpec(needs.output, partitions)
-    limit = output.config.get("max.message.bytes") if output else None
+    missing = [TopicSpec(t, 1) for t in needs.beside if broker.topic_id(t, deadline) is None]
+    create = missing if output else [TopicSpec(needs.output, partitions), *missing]
+    limit = output.config.get(MAX_BYTES_CONFIG) if output else None
     return PreflightReport(
         partitions,
         output.topic_id if output else None,
         int(limit) if limit else None,
-        create,
+        tuple(create),
         warnings,
     )
 

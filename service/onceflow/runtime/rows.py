@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import filterfalse
 
 import pyarrow as pa
 
@@ -32,6 +33,11 @@ class SortedBatch:
     rows: Sequence[Row]
     counts: Mapping[int, int]
     digest: str
+
+    def without(self, refused: Sequence[Row]) -> SortedBatch:
+        """What is left to write. The digest is still that of all: a replay computes them all."""
+        left = [*filterfalse({*refused}.__contains__, self.rows)]
+        return replace(self, rows=left, counts=Counter(partition for partition, _, _ in left))
 
 
 def sort_batch(

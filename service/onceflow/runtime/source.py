@@ -17,7 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -35,6 +40,9 @@ from onceflow.protocol.ledger import canonical_json
 
 FORMAT = "onceflow"
 """Name under which Spark knows the data source."""
+
+_START, _END = "start", "end"
+"""Options that hold the positions of a range."""
 
 IDLE_WAIT_S = 0.05
 """How long planning waits for something new. Longer would delay a join's other source; shorter
@@ -99,11 +107,20 @@ class OnceflowSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of both halves; nothing is connected yet."""
+        spec, source = self._source(schema)
+        return SourceReader(spec, source, SystemClock())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader of what lies between two positions, which are options, too."""
+        _, source = self._source(schema)
+        start, end = (json.loads(self.options[name]) for name in (_START, _END))
+        return RangeReader(source, start, end)
+
+    def _source(self, schema: StructType) -> tuple[SourceSpec, Source]:
         handle = SourceHandle.from_options(self.options)
         # Spark checks batches against its own idea of the schema, to the names inside of lists.
         spec = replace(handle.spec, schema=to_arrow_schema(schema, timezone="UTC"))
-        source = find_connector(handle.connector).source(spec, handle.connection)
-        return SourceReader(spec, source, SystemClock())
+        return spec, find_connector(handle.connector).source(spec, handle.connection)
 
 
 class TaskInput(InputPartition):
@@ -111,6 +128,30 @@ class TaskInput(InputPartition):
 
     def __init__(self, splits: Sequence[Split]) -> None:
         super().__init__(tuple(splits))
+
+
+class RangeReader(DataSourceReader):
+    """Reads a range that a stream has read, once more.
+
+    Args:
+        source: does the work.
+        start: where the range begins.
+        end: where it ends.
+    """
+
+    def __init__(self, source: Source, start: Position, end: Position) -> None:
+        self._source = source
+        self._start = start
+        self._end = end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Tasks; none if nothing lies in the range."""
+        return _tasks(self._source.splits(self._start, self._end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read what one task has to, in a worker."""
+        _let_the_collector_rest()
+        return self._source.read(partition.value)
 
 
 class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -155,10 +196,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks of a batch: the same for a replay."""
-        splits = self._source.splits(self._position(start), self._position(end))
-        if 0 < sum(split.end - split.start for split in splits) <= SMALL_BATCH_OFFSETS:
-            return [TaskInput(splits)]
-        return [TaskInput([split]) for split in splits]
+        return _tasks(self._source.splits(self._position(start), self._position(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task has to, in a worker."""
@@ -199,6 +237,20 @@ def open_stream(spark: SparkSession, handle: SourceHandle) -> DataFrame:
     """The source as a streaming frame with exactly the columns of its spec."""
     register(spark)
     return spark.readStream.format(FORMAT).options(**handle.to_options()).load()
+
+
+def open_range(
+    spark: SparkSession, handle: SourceHandle, start: Position, end: Position
+) -> DataFrame:
+    """What lies between two positions as a frame with exactly the columns of its spec."""
+    bounds = {_START: canonical_json(start), _END: canonical_json(end)}
+    return spark.read.format(FORMAT).options(**handle.to_options(), **bounds).load()
+
+
+def _tasks(splits: Sequence[Split]) -> Sequence[InputPartition]:
+    if 0 < sum(split.end - split.start for split in splits) <= SMALL_BATCH_OFFSETS:
+        return [TaskInput(splits)]
+    return [TaskInput([split]) for split in splits]
 
 
 def _let_the_collector_rest() -> None:

@@ -12,15 +12,19 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from onceflow.contracts.sink import OutputRecord
 from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.protocol.commit import MAX_ATTEMPTS
+from onceflow.protocol.dead_letter import DeadLetter
+from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, DrainRequestedError
 from onceflow.runtime.checkpoint import SourceArithmetic
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.output import OutputFormat
+from onceflow.runtime.rejects import RejectDesk
 from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
 from tests.faults.mutants.stage import VALUES, Stage
 from tests.support.driver import NOW_MS, PARTITIONS, QUERY_ID
@@ -43,6 +47,28 @@ class Frame:
         self.before()
         keys = pa.array([b"k%d" % n for n in range(len(VALUES))], pa.binary())
         return pa.table({KEY_COLUMN: keys, VALUE_COLUMN: pa.array(VALUES, pa.binary())})
+
+
+class _NoRejects:
+    """Stands for a desk at which nothing arrives."""
+
+    def of_input(self, *_: object) -> list[DeadLetter]:
+        return []
+
+    def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
+        return table, ()
+
+    def too_large(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return ()
+
+    def of_output(self, *_: object) -> list[DeadLetter]:
+        return []
+
+    def records(self, *_: object) -> dict[str, Sequence[OutputRecord]]:
+        return {}
+
+
+_NOTHING_REJECTED = cast("RejectDesk", _NoRejects())
 
 
 @dataclass
@@ -70,6 +96,7 @@ class Batches:
             partition_of=_partitions,
             sources={"s": SourceArithmetic(self._ranges, _position)},
             read_execution=self._execution,
+            rejects=_NOTHING_REJECTED,
             explain=lambda error, head, rows: error,
             check_output=self._check_output,
         )
@@ -87,7 +114,7 @@ class Batches:
 
     def _execution(self) -> Execution:
         positions = {"s": ({"at": self._start}, {"at": self._start + 10})}
-        return Execution(0, CLOCK_MS, positions, read=10, late=0)
+        return Execution(0, CLOCK_MS, positions, counts={"s": (10, 0)}, late=0)
 
     def _ranges(self, start: Position | None, end: Position) -> TopicRanges:
         assert start is not None

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from onceflow.contracts.source import META_COLUMNS, SourceSpec
+from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
 from onceflow.errors import ConfigError
 from onceflow_connectors.kafka.decoders.avro_format import AvroDecoder
 from onceflow_connectors.kafka.decoders.csv_format import CsvDecoder
@@ -56,8 +56,13 @@ def decoder_for(spec: SourceSpec) -> Decoder:
             expected=f"one of {', '.join(sorted(_DECODERS))}",
             found=spec.format,
         )
-    payload = pa.schema([field for field in spec.schema if field.name not in META_COLUMNS])
-    return _DECODERS[spec.format](spec, payload)
+    return _DECODERS[spec.format](spec, payload_schema(spec))
+
+
+def payload_schema(spec: SourceSpec) -> pa.Schema:
+    """The columns that come from payloads."""
+    others = {*META_COLUMNS, REJECT_COLUMN}
+    return pa.schema([field for field in spec.schema if field.name not in others])
 
 
 def decode(decoder: Decoder, payloads: Payloads) -> Sequence[pa.Array]:
@@ -77,4 +82,32 @@ def decode(decoder: Decoder, payloads: Payloads) -> Sequence[pa.Array]:
         second = decode(decoder, payloads[middle:])
     except PayloadError as error:
         raise PayloadError(error.reason, middle + error.index) from error.__cause__
+    return _joined(first, second)
+
+
+def decode_or_reject(
+    decoder: Decoder, payloads: Payloads, schema: pa.Schema
+) -> tuple[Sequence[pa.Array], pa.Array]:
+    """Decode all payloads, of which there is at least one; a bad one becomes nulls.
+
+    Args:
+        decoder: of these columns.
+        payloads: to decode.
+        schema: of the columns.
+
+    Returns:
+        The columns, and the reason why a payload is bad, null where it is not.
+    """
+    try:
+        return decoder.columns(payloads), pa.nulls(len(payloads), pa.string())
+    except PayloadError as error:
+        if len(payloads) == 1:
+            return [pa.nulls(1, field.type) for field in schema], pa.array([error.reason])
+    middle = len(payloads) // 2
+    first, first_reasons = decode_or_reject(decoder, payloads[:middle], schema)
+    second, second_reasons = decode_or_reject(decoder, payloads[middle:], schema)
+    return _joined(first, second), pa.concat_arrays([first_reasons, second_reasons])
+
+
+def _joined(first: Sequence[pa.Array], second: Sequence[pa.Array]) -> Sequence[pa.Array]:
     return [pa.concat_arrays(halves) for halves in zip(first, second, strict=True)]

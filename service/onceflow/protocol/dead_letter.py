@@ -1,0 +1,103 @@
+"""A rejected record as it is written to the topic of dead letters, and as it is read there.
+
+Key, value and headers are those of the record. What is known about it is in further headers behind
+them, so that sending it again is to write it without these.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from onceflow.errors import CorruptionError
+
+HEADER_PREFIX = "onceflow.dead_letter."
+"""Names of our headers begin with it; those of no record that is rejected may."""
+NOWHERE = -1
+"""Partition and offset of a row of the result, which comes from no single record."""
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """One rejected record, or one row that the output topic did not take.
+
+    Under exactly once each record is written once. Where it may be written again (at least once),
+    `topic`, `partition` and `offset` are the same.
+
+    Args:
+        key: as it came.
+        value: as it came; of a row of the result, as it would have been written.
+        headers: as they came.
+        reason: code.
+        text: what is wrong with this one.
+        pipeline: that rejected it.
+        batch_id: of that pipeline.
+        source: view; empty for a row of the result.
+        topic: where from; the output topic for a row of the result.
+        partition: where from, or NOWHERE.
+        offset: where from, or NOWHERE.
+        timestamp_ms: of the record; the batch's clock for a row of the result.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    reason: str
+    text: str
+    pipeline: str
+    batch_id: int
+    source: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+    def to_headers(self) -> Headers:
+        """Its own headers, and what is known about it."""
+        known = {name: str(getattr(self, name)).encode() for name in _KNOWN}
+        return (*self.headers, *((HEADER_PREFIX + name, value) for name, value in known.items()))
+
+    @classmethod
+    def from_record(cls, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
+        """Inverse of `to_headers`.
+
+        Raises:
+            CorruptionError: it is no dead letter; something else wrote to the topic.
+        """
+        own = tuple(each for each in headers if not each[0].startswith(HEADER_PREFIX))
+        try:
+            known = {
+                name.removeprefix(HEADER_PREFIX): (found or b"").decode()
+                for name, found in headers
+                if name.startswith(HEADER_PREFIX)
+            }
+            numbers = {name: int(known.pop(name)) for name in _NUMBERS}
+            return cls(key=key, value=value, headers=own, **known, **numbers)  # type: ignore[arg-type]
+        except (KeyError, ValueError, TypeError) as error:
+            raise CorruptionError(
+                "a record is no dead letter",
+                expected=f"headers {', '.join(HEADER_PREFIX + name for name in _KNOWN)}",
+                found=", ".join(name for name, _ in headers) or "no headers",
+            ) from error
+
+    def partition_of(self, partitions: int) -> int:
+        """Where it is written: letters of one partition stay together, in their order."""
+        return zlib.crc32(f"{self.topic}-{self.partition}".encode()) % partitions
+
+
+_NUMBERS = ("batch_id", "partition", "offset", "timestamp_ms")
+_KNOWN = ("reason", "text", "pipeline", "source", "topic", *_NUMBERS)
+
+
+def in_order(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
+    """The one order in which every attempt writes them."""
+    return sorted(letters, key=lambda each: (each.topic, each.partition, each.offset, _row(each)))
+
+
+def _row(letter: DeadLetter) -> tuple[bytes, bytes]:
+    """Rows of the result have no offset."""
+    return letter.key or b"", letter.value or b""

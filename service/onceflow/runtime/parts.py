@@ -1,0 +1,93 @@
+"""What a run is made of, as the pipeline file says: sources, output, partitioner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onceflow.contracts.connector import Connection, Connector
+from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
+from onceflow.pipeline.analysis import to_arrow
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.query import assemble
+from onceflow.pipeline.rejects import accepted, with_reason
+from onceflow.runtime.executed import observed
+from onceflow.runtime.output import OutputFormat
+from onceflow.runtime.source import SourceHandle, open_stream
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Makes them.
+
+    Args:
+        pipeline: what they are of.
+        connector_name: of its entry point, for the processes that read sources.
+        connector: the one of that name.
+        connection: to the brokers.
+    """
+
+    pipeline: Pipeline
+    connector_name: str
+    connector: Connector
+    connection: Connection
+
+    def spec(self, name: str, schema: pa.Schema) -> SourceSpec:
+        """A source that delivers these columns."""
+        source = self.pipeline.sources[name]
+        return SourceSpec(
+            name=name,
+            options=source.options(),
+            format=source.format,
+            schema=schema,
+            format_options=source.format_options(self.pipeline.folder),
+            lateness_ms=source.lateness_ms,
+        )
+
+    def handle(self, name: str, columns: StructType) -> SourceHandle:
+        """The same for Spark's readers; where nothing fails by it, bad payloads become rows."""
+        schema = to_arrow(columns)
+        if self.pipeline.on_reject(name) != "fail":
+            schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
+        return SourceHandle(self.connector_name, self.spec(name, schema), self.connection)
+
+    def handle_of_originals(self, name: str, columns: StructType) -> SourceHandle:
+        """The same, and everything about the record as it came."""
+        schema = to_arrow(columns)
+        missing = [item for item in META_COLUMNS.items() if item[0] not in schema.names]
+        for column, kind in (*missing, (REJECT_COLUMN, pa.string())):
+            schema = schema.append(pa.field(column, kind))
+        return SourceHandle(self.connector_name, self.spec(name, schema), self.connection)
+
+    def result(self, spark: SparkSession, columns: Mapping[str, StructType]) -> DataFrame:
+        """The query's result over its streams, of which these columns are read."""
+
+        def load(name: str, source: object, read: StructType) -> DataFrame:
+            stream = open_stream(spark, self.handle(name, read))
+            marked = with_reason(self.pipeline.sources[name], stream, F.current_timestamp())
+            return accepted(observed(marked, name))
+
+        return assemble(spark, self.pipeline, columns, load)
+
+    def output(self) -> OutputFormat:
+        """How rows become records."""
+        sink = self.pipeline.sink
+        encode = (
+            partial(self.connector.encode_avro, sink.avro.read(self.pipeline.folder))
+            if sink.avro
+            else None
+        )
+        return OutputFormat(
+            sink.format, sink.kafka.key, sink.kafka.partition, sink.payload_columns, encode
+        )
+
+    def partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
+        """The partitioner of the output topic, which has so many partitions."""
+        partitioner = self.pipeline.sink.kafka.partitioner
+        return lambda keys: self.connector.partitions_of(partitioner, keys, partitions)

@@ -1,0 +1,231 @@
+"""What becomes of records that no query sees, and of rows that the output topic does not take.
+
+Counting them costs no pass over the data. Only a batch that has some reads its exact range again,
+and only where somebody wants to see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onceflow.contracts.sink import OutputRecord
+from onceflow.contracts.source import META_COLUMNS
+from onceflow.errors import CorruptionError, RecordError
+from onceflow.pipeline.rejects import REASON_COLUMN, Reason, with_reason
+from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, Headers, in_order
+from onceflow.protocol.digest import Row
+from onceflow.runtime.collect import collect
+from onceflow.runtime.executed import Execution
+from onceflow.runtime.parts import Parts
+from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
+from onceflow.runtime.source import open_range
+
+RECORD_OVERHEAD_BYTES = 150
+"""What a record batch with a single record of ours adds to its key and value: 61 of the batch, the
+rest of the record, of which the header is the most."""
+
+
+@dataclass(frozen=True)
+class RejectSettings:
+    """How a pipeline treats them.
+
+    Args:
+        parts: of the pipeline.
+        columns: source -> columns that the query reads.
+        partitions: of the topic of dead letters; 0 if there is none.
+        max_result_bytes: rejected records of one batch that the driver will hold.
+        max_record_bytes: the output topic's limit, looked up when a record was refused.
+    """
+
+    parts: Parts
+    columns: Mapping[str, StructType]
+    partitions: int
+    max_result_bytes: int
+    max_record_bytes: Callable[[], int]
+
+
+class RejectDesk:
+    """Finds them, and makes dead letters of them.
+
+    Args:
+        spark: the session of the query.
+        settings: of the pipeline.
+    """
+
+    def __init__(self, spark: SparkSession, settings: RejectSettings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._pipeline = settings.parts.pipeline
+
+    def of_input(self, execution: Execution, batch_id: int) -> list[DeadLetter]:
+        """The rejected records of a batch; none where they are only counted.
+
+        Raises:
+            RecordError: the pipeline wants to stop at the first one; names it.
+            CorruptionError: they cannot be read a second time.
+        """
+        letters = []
+        for source, (_, rejected) in execution.counts.items():
+            policy = self._pipeline.on_reject(source)
+            if rejected == 0 or policy == "drop":
+                continue
+            found = self._read_again(source, execution, batch_id)
+            if len(found) != rejected:
+                raise CorruptionError(
+                    "rejected records cannot be read a second time",
+                    subject=f"source {source}, batch {batch_id}",
+                    expected=f"{rejected} records",
+                    found=f"{len(found)}",
+                    then="nothing of this batch was written; did retention overtake it?",
+                )
+            if policy == "fail":
+                raise _refusal(found[0])
+            letters += found
+        return letters
+
+    def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
+        """Part the rows that have a key from those that must have one and have not.
+
+        Raises:
+            RecordError: the pipeline wants to stop at such a row.
+        """
+        is_keyed = self._pipeline.sink.kafka.key is not None
+        if not is_keyed or not (nulls := table.column(KEY_COLUMN).null_count):
+            return table, ()
+        sink = self._pipeline.sink.kafka.topic
+        if self._pipeline.on_reject_by_sink == "fail":
+            raise RecordError(
+                "the key column is null",
+                subject=f"output topic {sink}",
+                expected="a key in every row",
+                found=f"{nulls} rows without one",
+                then="stopping; nothing of this batch was written; filter them, use coalesce(), or"
+                " see `on_reject`",
+            )
+        has_key = pc.is_valid(table.column(KEY_COLUMN))
+        refused = table.filter(pc.invert(has_key)).column(VALUE_COLUMN).to_pylist()
+        return table.filter(has_key), [(NOWHERE, None, value) for value in sorted(refused)]
+
+    def too_large(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Which rows the output topic may have refused for their size; none if that is no matter.
+
+        A broker measures what arrives, compressed, and names one record only. So all rows that are
+        larger than its limit before they are compressed are meant.
+        """
+        if self._pipeline.on_reject_by_sink == "fail":
+            return ()
+        limit_bytes = self._settings.max_record_bytes() - RECORD_OVERHEAD_BYTES
+        return [row for row in rows if _size_bytes(row) > limit_bytes]
+
+    def of_output(
+        self, rows: Iterable[Row], reason: Reason, batch_id: int, clock_ms: int
+    ) -> list[DeadLetter]:
+        """Letters of rows that the output topic does not take; none where they are only counted."""
+        if self._pipeline.on_reject_by_sink != "dead_letter":
+            return []
+        return [
+            DeadLetter(
+                key=key,
+                value=value,
+                headers=(),
+                reason=reason.value,
+                text=_SINK_TEXTS[reason],
+                pipeline=self._pipeline.name,
+                batch_id=batch_id,
+                source="",
+                topic=self._pipeline.sink.kafka.topic,
+                partition=NOWHERE,
+                offset=NOWHERE,
+                timestamp_ms=clock_ms,
+            )
+            for _, key, value in rows
+        ]
+
+    def records(
+        self, letters: Iterable[DeadLetter], clock_ms: int
+    ) -> Mapping[str, Sequence[OutputRecord]]:
+        """What a transaction carries to the topic of dead letters.
+
+        With the batch's clock as timestamp: under its own, a broker may delete it at once.
+        """
+        if self._pipeline.dead_letter is None:
+            return {}
+        partitions = self._settings.partitions
+        return {
+            self._pipeline.dead_letter.topic: [
+                OutputRecord(
+                    letter.partition_of(partitions),
+                    letter.key,
+                    letter.value,
+                    timestamp_ms=clock_ms,
+                    more_headers=letter.to_headers(),
+                )
+                for letter in in_order(letters)
+            ]
+        }
+
+    def _read_again(self, source: str, execution: Execution, batch_id: int) -> list[DeadLetter]:
+        columns = self._settings.columns[source]
+        handle = self._settings.parts.handle_of_originals(source, columns)
+        frame = open_range(self._spark, handle, *execution.positions[source])
+        clock = F.timestamp_millis(F.lit(execution.batch_timestamp_ms))
+        marked = with_reason(self._pipeline.sources[source], frame, clock)
+        rejected = marked.filter(F.col(REASON_COLUMN).isNotNull()).select(
+            *_COLUMNS, _timestamp_ms()
+        )
+        table = collect(rejected, self._settings.max_result_bytes)
+        return in_order(self._letters(table, source, batch_id))
+
+    def _letters(self, table: pa.Table, source: str, batch_id: int) -> Iterator[DeadLetter]:
+        for row in table.to_pylist():
+            code, _, text = row[REASON_COLUMN].partition(": ")
+            yield DeadLetter(
+                key=row["_key"],
+                value=row["_value"],
+                headers=_headers(row["_headers"]),
+                reason=code,
+                text=text,
+                pipeline=self._pipeline.name,
+                batch_id=batch_id,
+                source=source,
+                topic=row["_topic"],
+                partition=row["_partition"],
+                offset=row["_offset"],
+                timestamp_ms=row["_timestamp_ms"] if row["_timestamp_ms"] is not None else -1,
+            )
+
+
+_COLUMNS = (*(name for name in META_COLUMNS if name != "_timestamp"), REASON_COLUMN)
+_SINK_TEXTS: Mapping[Reason, str] = {
+    Reason.NULL_KEY: "the key column is null",
+    Reason.TOO_LARGE: "the output topic refused a record of this batch for its size",
+}
+
+
+def _timestamp_ms() -> Column:
+    return F.unix_millis(F.col("_timestamp")).alias("_timestamp_ms")
+
+
+def _headers(found: Sequence[Mapping[str, bytes]] | None) -> Headers:
+    return tuple((str(each["key"]), each["value"]) for each in found or ())
+
+
+def _size_bytes(row: Row) -> int:
+    _, key, value = row
+    return len(key or b"") + len(value or b"")
+
+
+def _refusal(letter: DeadLetter) -> RecordError:
+    return RecordError(
+        "a record is rejected",
+        subject=f"offset {letter.offset} of {letter.topic}-{letter.partition}",
+        found=f"{letter.reason}: {letter.text}",
+        then="stopping; nothing of this batch was written; see `on_reject`",
+    )
