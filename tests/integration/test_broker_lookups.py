@@ -248,7 +248,7 @@ def test_a_record_is_read_with_headers_key_and_timestamp(scene: Scene, sink: Rea
     (read,) = sink.broker.read(scene.output, {2: (0, 1)}, scene.within())
     assert (read.topic, read.partition, read.offset) == (scene.output, 2, 0)
     assert (read.key, read.value, read.timestamp_ms) == (b"key", b"value", 1_700_000_000_123)
-    assert read.headers == {"onceflow": b"h" * 32}
+    assert read.headers == (("onceflow", b"h" * 32),)
 
 
 # Writing

@@ -91,3 +91,13 @@ def test_a_partition_that_does_not_exist_is_refused(chosen: int | None) -> None:
     table = table_of([(b"k", b"v")]).append_column(PARTITION_COLUMN, pa.array([chosen], pa.int32()))
     with pytest.raises(RecordError, match="0 to 3"):
         sort_batch(table, 4, crc32_of)
+
+
+def test_without_refused_rows_no_number_is_missing_and_the_digest_is_that_of_all() -> None:
+    batch = sort_batch(table_of([(b"a", b"1"), (b"b", b"22"), (b"c", b"3")]), 1, lambda k: [0] * 3)
+    left = batch.without([batch.rows[1]])
+    assert left.rows == [batch.rows[0], batch.rows[2]]
+    assert left.counts == {0: 2}
+    assert left.digest == batch.digest
+    records = number_records(left, SinkState("out", 1, Layout(1, 3)), HEADERS, 7)
+    assert [RecordHeader.unpack(record.header or b"").sequence for record in records] == [1, 2]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.decoders import decode, decoder_for
+from onceflow_connectors.kafka.decoders import decode, decode_or_reject, decoder_for
 from onceflow_connectors.kafka.decoders.values import PayloadError
 
 US_UTC = pa.timestamp("us", tz="UTC")
@@ -377,3 +377,19 @@ def test_an_unreadable_avro_schema_is_refused(schema: str) -> None:
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ConfigError, match="one of avro, binary, csv, json, text"):
         rows("xml", one(pa.int64()), [])
+
+
+@given(st.lists(st.sampled_from([b'{"a": 1}', b'{"a": null}', b'{"a": "x"}', b"[", b"", None])))
+def test_bad_payloads_become_rows_with_a_reason_and_change_no_other(
+    payloads: list[bytes | None],
+) -> None:
+    schema = one(pa.int64())
+    decoder = decoder_for(SourceSpec("s", {}, "json", schema))
+    good = {b'{"a": 1}': 1, b'{"a": null}': None}
+    for whole in [payloads, [*payloads, b'{"a": 1}']]:
+        if not whole:
+            continue
+        (values,), reasons = decode_or_reject(decoder, whole, schema)
+        assert values.to_pylist() == [good.get(p) if p in good else None for p in whole]
+        assert [reason is None for reason in reasons.to_pylist()] == [p in good for p in whole]
+        assert (values.type, reasons.type) == (pa.int64(), pa.string())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -110,6 +110,22 @@ class KafkaBroker:
         if starts is None or stable_ends is None or ends is None:  # deleted meanwhile
             return {}
         return {p: (starts[p], stable_ends[p], ends[p]) for p in partitions}
+
+    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
+        """See `Broker`."""
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[tuple[str, int], int]:
+            futures = client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)],
+                require_stable=True,
+                request_timeout=timeout_s,
+            )
+            found = answered(futures[group], timeout_s).topic_partitions
+            return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+        answer = unless(request, "GROUP_ID_NOT_FOUND")
+        what = "cannot look up the offsets of a group"
+        return self._administration.ask(what, group, answer, deadline) or {}
 
     def group_members(self, group: str, deadline: Deadline) -> int:
         """See `Broker`."""
@@ -228,10 +244,5 @@ def _plain(topic: str, message: Message) -> ReadRecord:
         timestamp_ms=message.timestamp()[1],
         key=message.key(),
         value=message.value(),
-        headers=_plain_headers(message),
+        headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
     )
-
-
-def _plain_headers(message: Message) -> Mapping[str, bytes]:
-    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    return {name: value or b"" for name, value in headers}

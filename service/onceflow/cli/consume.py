@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, text_of
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
@@ -74,18 +74,13 @@ def consume(  # noqa: PLR0913  options of a command line
 def shown(record: ReadRecord, output: OutputFormat) -> str:
     """A record as one line."""
     if output is OutputFormat.TEXT:
-        key = "" if record.key is None else f"{_text(record.key)}  "
-        return f"{record.partition}@{record.offset}  {key}{_text(record.value)}"
+        key = "" if record.key is None else f"{text_of(record.key)}  "
+        return f"{record.partition}@{record.offset}  {key}{text_of(record.value)}"
     fields: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _text(record.key),
-        "value": _text(record.value),
+        "key": text_of(record.key),
+        "value": text_of(record.value),
     }
     return json.dumps(fields)
-
-
-def _text(data: bytes | None) -> str | None:
-    """UTF-8, with what is none as escapes."""
-    return None if data is None else data.decode("utf-8", "backslashreplace")

@@ -26,6 +26,7 @@ COMMANDS = (
     "consume",
     "status",
     "ledger",
+    "dead_letter",
     "dev",
     "demo",
     "doctor",

@@ -150,5 +150,5 @@ def _as_consumed(topic: str, record: ReadRecord) -> Record:
         record.timestamp_ms,
         record.key,
         record.value,
-        tuple(record.headers.items()),
+        record.headers,
     )

@@ -65,7 +65,7 @@ class TopicInfo:
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """One record as read from a topic, with its plain headers."""
+    """One record as read from a topic, with its headers in order; names may repeat."""
 
     topic: str
     partition: int
@@ -73,7 +73,11 @@ class ReadRecord:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: Mapping[str, bytes]
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    def header(self, name: str) -> bytes | None:
+        """The last one of a name; None if there is none."""
+        return dict(self.headers).get(name)
 
 
 class Broker(Protocol):
@@ -102,6 +106,12 @@ class Broker(Protocol):
         """Partition -> (log start offset, last stable offset, high watermark).
 
         Empty if the topic does not exist.
+        """
+
+    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
+        """(topic, partition) -> next offset that a group has committed; waits for what is open.
+
+        Empty if there is no such group.
         """
 
     def group_members(self, group: str, deadline: Deadline) -> int:

@@ -83,7 +83,7 @@ def _ours(
 ) -> Iterator[tuple[ReadRecord, RecordHeader]]:
     tag = pipeline_tag(head.pipeline)
     for record in records:
-        packed = record.headers.get(HEADER_NAME)
+        packed = record.header(HEADER_NAME)
         header = _unpacked(packed, record, result) if packed is not None else None
         if header is None or header.pipeline_tag != tag:
             result.foreign += 1

@@ -93,6 +93,16 @@ def lane_transactional_id(pipeline: str, lane_id: LaneId) -> str:
     return f"onceflow.{pipeline}.s{lane_id.slot}.l{lane_id.lane}"
 
 
+def resend_transactional_id(pipeline: str) -> str:
+    """Transactional id that dead letters are sent again with."""
+    return f"onceflow.{pipeline}.resend"
+
+
+def resend_group(pipeline: str) -> str:
+    """Group that shows how far dead letters were sent again. Nothing may join it."""
+    return f"onceflow.{pipeline}.resend"
+
+
 def consumer_group(pipeline: str) -> str:
     """Group that shows the source position to ordinary lag tools. Nothing may join it."""
     return f"onceflow.{pipeline}"

@@ -76,8 +76,8 @@ def _read_ours(
 ) -> list[Ours]:
     found = []
     for record in read(begin, end):
-        if HEADER_NAME in record.headers:
-            header = RecordHeader.unpack(record.headers[HEADER_NAME])
+        if packed := record.header(HEADER_NAME):
+            header = RecordHeader.unpack(packed)
             if header.pipeline_tag == tag:
                 found.append((header, record))
     return found

@@ -1,0 +1,187 @@
+"""`onceflow dead-letter`: what was rejected and why; send it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json, text_of
+
+if TYPE_CHECKING:
+    from onceflow.contracts.connector import Connection
+    from onceflow.ops.dead_letters import Filed, Resender
+
+TIMEOUT_S = 600.0
+"""For reading a whole topic of dead letters, or sending it again."""
+MAX_TEXT = 60
+"""Characters of a reason in a table; `show` has all of it."""
+
+PipelineArgument = Annotated[Path, typer.Argument(help="The pipeline file: it names the topic.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(no_args_is_help=True, help="What was rejected: list, show, replay.")
+    group.command("list")(list_letters)
+    group.command("show")(show)
+    group.command("replay")(replay)
+    app.add_typer(group, name="dead-letter")
+
+
+def list_letters(
+    file: PipelineArgument,
+    reason: Annotated[str | None, typer.Option(help="Only letters with this code.")] = None,
+    maximum: Annotated[int, typer.Option("--max", min=1, help="How many, from the oldest.")] = 100,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    output: OutputOption = None,
+) -> None:
+    """List rejected records, oldest first in each partition of their topic."""
+    from onceflow.ops.dead_letters import read_letters
+
+    with _opened(file, bootstrap_servers, config) as resender:
+        letters = read_letters(resender.broker, resender.topic, {}, _deadline())
+        wanted = (filed for filed in letters if reason in {None, filed[1].reason})
+        found = [*islice(wanted, maximum)]
+    if chosen(output) is OutputFormat.JSON:
+        for filed in found:
+            print_json(_fields(filed))
+        return
+    _print_table(found)
+
+
+def show(
+    file: PipelineArgument,
+    partition: Annotated[int, typer.Argument(help="Of the topic of dead letters.")],
+    offset: Annotated[int, typer.Argument(help="In that partition.")],
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    output: OutputOption = None,
+) -> None:
+    """Show one rejected record as it came: key, payload, headers, and what is wrong with it."""
+    from onceflow.errors import ConfigError
+    from onceflow.protocol.dead_letter import DeadLetter
+
+    with _opened(file, bootstrap_servers, config) as resender:
+        first, stable_end, _ = resender.broker.offsets(resender.topic, _deadline()).get(
+            partition, (0, 0, 0)
+        )
+        records = []
+        if first <= offset < stable_end:
+            here = {partition: (offset, offset + 1)}
+            records = [*resender.broker.read(resender.topic, here, _deadline())]
+        if not records:
+            raise ConfigError(
+                "there is no dead letter",
+                subject=f"offset {offset} of {resender.topic}-{partition}",
+                expected=f"an offset in [{first}, {stable_end}) that `dead-letter list` names",
+            )
+    (record,) = records
+    fields = _fields((record, DeadLetter.from_record(record.key, record.value, record.headers)))
+    if chosen(output) is OutputFormat.JSON:
+        print_json(fields)
+        return
+    for name, value in fields.items():
+        typer.echo(f"{name:<16}{value if isinstance(value, str) else json.dumps(value)}")
+
+
+def replay(
+    file: PipelineArgument,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    output: OutputOption = None,
+) -> None:
+    """Send all rejected records that were not sent before to where they came from, each once.
+
+    It may be interrupted and called again at any point. Rows of the result are left where they
+    are: they come from no topic.
+    """
+    with _opened(file, bootstrap_servers, config) as resender:
+        done = resender.resend(_deadline())
+    if chosen(output) is OutputFormat.JSON:
+        print_json({"sent": done.sent, "kept": done.kept})
+        return
+    typer.echo(f"{done.sent} records sent again, {done.kept} rows of the result left")
+
+
+@contextmanager
+def _opened(file: Path, bootstrap_servers: str | None, config: Path | None) -> Iterator[Resender]:
+    from onceflow.cli.run import CONNECTOR
+    from onceflow.contracts.connector import find_connector
+    from onceflow.errors import ConfigError
+    from onceflow.ops.dead_letters import Resender
+    from onceflow.pipeline.loader import load_pipeline
+
+    pipeline = load_pipeline(file).pipeline
+    if pipeline.dead_letter is None:
+        raise ConfigError(
+            "the pipeline has no topic of dead letters",
+            subject=str(file),
+            expected="`dead_letter: {topic: ...}`",
+        )
+    connector = find_connector(CONNECTOR)
+    connection: Connection = settings_of(bootstrap_servers, config).connection()
+    broker = connector.broker(connection)
+    try:
+        # Whoever asks for a topic waits much longer for brokers that are not there.
+        broker.brokers(_deadline())
+        yield Resender(
+            pipeline.name,
+            pipeline.dead_letter.topic,
+            broker,
+            lambda transactional_id: connector.incarnation(transactional_id, connection),
+        )
+    finally:
+        broker.close()
+
+
+def _deadline() -> Any:
+    from onceflow.clock import Deadline, SystemClock
+
+    return Deadline.after(SystemClock(), TIMEOUT_S)
+
+
+def _fields(filed: Filed) -> Mapping[str, Any]:
+    record, letter = filed
+    return {
+        "at_partition": record.partition,
+        "at_offset": record.offset,
+        "reason": letter.reason,
+        "text": letter.text,
+        "pipeline": letter.pipeline,
+        "batch_id": letter.batch_id,
+        "source": letter.source,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp_ms": letter.timestamp_ms,
+        "headers": [[name, text_of(value)] for name, value in letter.headers],
+        "key": text_of(letter.key),
+        "value": text_of(letter.value),
+    }
+
+
+def _print_table(found: list[Filed]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("partition", "offset", "reason", "from", "batch", "what")
+    for record, letter in found:
+        place = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.source else "result"
+        text = letter.text if len(letter.text) <= MAX_TEXT else f"{letter.text[:MAX_TEXT]}..."
+        table.add_row(
+            str(record.partition),
+            str(record.offset),
+            letter.reason,
+            place,
+            str(letter.batch_id),
+            text,
+        )
+    Console().print(table)

@@ -1,0 +1,131 @@
+"""Reads dead letters, and sends them again, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.sink import Incarnation, OutputRecord
+from onceflow.errors import ConfigError
+from onceflow.protocol.dead_letter import DeadLetter
+from onceflow.protocol.identity import resend_group, resend_transactional_id
+
+MAX_LETTERS = 10_000
+"""Of one transaction: seconds of work, far below its time-out."""
+RESENT_HEADER = "onceflow.resent"
+"""Tells of a record that it was a dead letter, and which."""
+
+Filed: TypeAlias = tuple[ReadRecord, DeadLetter]
+"""A letter, and the record that it is in its topic."""
+
+
+@dataclass(frozen=True)
+class Resent:
+    """What sending again came to.
+
+    Args:
+        sent: letters that are now, once, in the topics that they came from.
+        kept: rows of a result, which come from no topic.
+    """
+
+    sent: int
+    kept: int
+
+
+def read_letters(
+    broker: Broker, topic: str, starts: Mapping[int, int], deadline: Deadline
+) -> Iterator[Filed]:
+    """Letters from these offsets on (the oldest, for a partition without), to what is committed.
+
+    Raises:
+        ConfigError: the topic does not exist.
+        CorruptionError: something else wrote to it.
+    """
+    bounds = broker.offsets(topic, deadline)
+    if not bounds:
+        raise ConfigError(
+            "there is no topic of dead letters yet",
+            subject=topic,
+            expected="a pipeline that was started with it",
+        )
+    ranges = {
+        partition: (max(first, starts.get(partition, first)), stable_end)
+        for partition, (first, stable_end, _) in bounds.items()
+    }
+    for record in broker.read(topic, ranges, deadline):
+        yield record, DeadLetter.from_record(record.key, record.value, record.headers)
+
+
+@dataclass(frozen=True)
+class Resender:
+    """Sends the dead letters of a pipeline to where they came from.
+
+    Each is sent once, however often this is called and wherever it is interrupted: the position in
+    the topic of dead letters is committed in the transaction that sends them, as that of a group.
+
+    Args:
+        pipeline: name.
+        topic: of its dead letters.
+        broker: to read with.
+        open_incarnation: makes one of a transactional id.
+    """
+
+    pipeline: str
+    topic: str
+    broker: Broker
+    open_incarnation: Callable[[str], Incarnation]
+
+    def resend(self, deadline: Deadline) -> Resent:
+        """Send all that were not sent before and are committed now.
+
+        What is rejected again meanwhile waits for the next call.
+
+        Raises:
+            ConfigError: there is no such topic.
+            FencedError: somebody else does the same at this moment.
+            OutcomeUnknownError: call it again; it goes on where the brokers say that it was.
+        """
+        ends = {p: end for p, (_, end, _) in self.broker.offsets(self.topic, deadline).items()}
+        total = Resent(0, 0)
+        while True:  # ends with the letters, of which each turn takes some
+            incarnation = self.open_incarnation(resend_transactional_id(self.pipeline))
+            try:
+                incarnation.initialise(deadline)
+                # Only now: before, the transaction of somebody who died may still be open.
+                letters = self._waiting(ends, deadline)
+                if not letters:
+                    return total
+                own = [filed for filed in letters if filed[1].source]
+                self._send(incarnation, letters, own, deadline)
+            finally:
+                incarnation.discard()
+            total = Resent(total.sent + len(own), total.kept + len(letters) - len(own))
+
+    def _waiting(self, ends: Mapping[int, int], deadline: Deadline) -> Sequence[Filed]:
+        """The next ones that were not sent."""
+        found = self.broker.group_offsets(resend_group(self.pipeline), deadline)
+        starts = {partition: offset for (_, partition), offset in found.items()}
+        letters = read_letters(self.broker, self.topic, starts, deadline)
+        return [*islice((f for f in letters if f[0].offset < ends[f[0].partition]), MAX_LETTERS)]
+
+    def _send(
+        self,
+        incarnation: Incarnation,
+        letters: Sequence[Filed],
+        own: Sequence[Filed],
+        deadline: Deadline,
+    ) -> None:
+        incarnation.begin()
+        for filed, letter in own:
+            place = f"{filed.topic}-{filed.partition}@{filed.offset}".encode()
+            headers = (*letter.headers, (RESENT_HEADER, place))
+            # Under the moment of writing: a log whose timestamps go back cannot be read in order.
+            record = OutputRecord(letter.partition, letter.key, letter.value, more_headers=headers)
+            incarnation.send(letter.topic, [record], deadline)
+        position = {(self.topic, filed.partition): filed.offset + 1 for filed, _ in letters}
+        incarnation.send_offsets(resend_group(self.pipeline), position, deadline)
+        incarnation.commit(deadline)
