@@ -352,6 +352,7 @@ class Application:
             token=owned.takeover.owner.token,
             run_id=owned.takeover.owner.run_id,
             plan=self._plan,
+            waivers=tuple(map(str, analysis.waived)),
             output=self._parts.output(),
             max_result_bytes=self._around.session.max_result_bytes,
             partition_of=self._parts.partition_of(head.sink.partitions),

@@ -10,7 +10,9 @@ from random import Random
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from typer.testing import CliRunner
 
+from onceflow.cli.main import build_app
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import RecordError
 from tests.support.brokers import RunningBroker
@@ -167,13 +169,13 @@ def test_what_shall_stop_or_be_dropped_is_named_or_counted(job: ViewsJob) -> Non
     assert read_ledger(job.bootstrap_servers, job.name)[-1]["totals"]["rejected"] == 3
 
 
-def test_rows_that_the_output_does_not_take(job: ViewsJob) -> None:
+def test_rows_that_the_output_does_not_take_and_what_status_tells(job: ViewsJob) -> None:
     """A key that is null, and a row that is larger than the topic allows."""
     create_topic(job.bootstrap_servers, job.output_topic, 3, {"max.message.bytes": "2000"})
     job.close_windows()
     file = write_file(job)
-    text = file.read_text().replace("SELECT page,", f"SELECT nullif(page, '/1') AS page, {BIG},")
-    file.write_text(text)
+    columns = f"SELECT nullif(page, '/1') AS page, {BIG}, first(ms) AS some,"
+    file.write_text(file.read_text().replace("SELECT page,", columns) + WAIVER)
     run_here(file, job.bootstrap_servers)
     rows = [record.row["page"] for record in read_topic(job.bootstrap_servers, job.output_topic)]
     assert {*rows} == {f"/{n}" for n in (0, 3, 4, 5, 6)}
@@ -185,8 +187,20 @@ def test_rows_that_the_output_does_not_take(job: ViewsJob) -> None:
     head = read_ledger(job.bootstrap_servers, job.name)[-1]["totals"]
     assert head["refused"] == len(letters)
     assert head["written"] == len(rows)
+    told = CliRunner().invoke(
+        build_app(), ["status", job.name, "--bootstrap-servers", job.bootstrap_servers]
+    )
+    status = json.loads(told.stdout)
+    assert status["totals"] == head
+    assert status["totals"]["read"] == len(job.produced)
+    (waiver,) = status["waivers"]
+    assert waiver.startswith("ND-AGG at 'query: first' until 2999-01-01: any of them will do")
 
 
+WAIVER = """\
+waivers:
+  - {rule: ND-AGG, place: "query: first", reason: any of them will do, until: 2999-01-01}
+"""
 BIG = (
     "if(page = '/2', array_join(transform(sequence(1, 200), i -> sha2(page || i, 256)), ''), '')"
     " AS big"

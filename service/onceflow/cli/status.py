@@ -31,7 +31,7 @@ def status(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Show owner, position, lag to the last stable offset, watermark and the last commit."""
+    """Show owner, position, lag, watermark, the last commit, and the account of all records."""
     from onceflow.clock import Deadline, SystemClock
 
     deadline = Deadline.after(SystemClock(), LOOK_UP_TIMEOUT_S)
@@ -55,6 +55,8 @@ def _facts(head: HeadEntry, owner: OwnerEntry | None) -> dict[str, Any]:
         "batch_timestamp": time_text(head.plan.batch_timestamp_ms),
         "event_watermark": time_text(head.plan.event_watermark_ms),
         "records": asdict(head.records),
+        "totals": asdict(head.totals),
+        "waivers": head.waivers,
         "output": {"topic": head.sink.topic, "sequence": _last_sequences(head)},
         "owner": {
             "host": owner.host,
@@ -97,8 +99,11 @@ def _print_text(facts: dict[str, Any]) -> None:
     console.print(f"  last commit: batch {facts['batch_id']} at {facts['batch_timestamp']}")
     console.print(f"  event watermark: {facts['event_watermark']}")
     console.print(f"  owner: {owner['host']}, token {owner['token']}, since {owner['started_at']}")
-    counts = facts["records"]
-    console.print(f"  last batch: read {counts['read']:,}, written {counts['written']:,}")
+    for name, counts in (("last batch", facts["records"]), ("in all", facts["totals"])):
+        account = ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
+        console.print(f"  {name}: {account}")
+    for waiver in facts["waivers"]:
+        console.print(f"  waived: {waiver}", style="yellow")
     table = Table("source", "topic", "partition", "position", "lag", "undecided")
     for row in facts["sources"]:
         table.add_row(*(str(value) for value in row.values()))

@@ -174,6 +174,7 @@ class HeadEntry:
         sink: where the output stands after the batch.
         records: counts of this batch.
         totals: counts of all batches of this generation; since the last rebuild, if there was one.
+        waivers: rules of determinism that somebody answered for when the batch was computed.
         digest: `digest_of` its output rows; empty for a registration.
         plan_hash: sha256 of query, schema and the settings that change results.
         plan_parts: what that is a hash of, by name; empty in entries of versions without.
@@ -193,6 +194,7 @@ class HeadEntry:
     note: str = ""
     plan_parts: Mapping[str, str] = field(default_factory=dict)
     totals: RecordCounts = field(default_factory=RecordCounts)
+    waivers: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """Encode as canonical JSON."""
@@ -221,6 +223,7 @@ class HeadEntry:
                 "plan": self.plan_hash,
                 "note": self.note,
                 **({"plan_parts": dict(self.plan_parts)} if self.plan_parts else {}),
+                **({"waivers": list(self.waivers)} if self.waivers else {}),
             }
         ).encode()
 
@@ -254,6 +257,7 @@ class HeadEntry:
                 note=_str(fields["note"]),
                 plan_parts={n: _str(v) for n, v in fields.get("plan_parts", {}).items()},
                 totals=_counts(fields.get("totals", {})),
+                waivers=tuple(_str(each) for each in fields.get("waivers", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error

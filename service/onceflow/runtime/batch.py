@@ -55,6 +55,7 @@ class BatchSettings:
         token: of our claim.
         run_id: of our claim.
         plan: of the query as it is now.
+        waivers: rules of determinism that it breaks and somebody answers for.
         output: how rows become records.
         max_result_bytes: rows of one batch that the driver will hold.
         partition_of: partitions of a column of keys, or of values if there is no key.
@@ -70,6 +71,7 @@ class BatchSettings:
     token: FencingToken
     run_id: str
     plan: PlanIdentity
+    waivers: tuple[str, ...]
     output: OutputFormat
     max_result_bytes: int
     partition_of: Callable[[Sequence[bytes | None]], list[int]]
@@ -212,6 +214,7 @@ class BatchRunner:
             digest=computed.batch.digest,
             plan_hash=self._settings.plan.hash,
             plan_parts=self._settings.plan.parts,
+            waivers=self._settings.waivers,
             note="",
         )
 

@@ -91,6 +91,7 @@ class Batches:
             token=owner.token,
             run_id=owner.run_id,
             plan=PlanIdentity({"query": "plan"}),
+            waivers=(),
             output=OutputFormat("json", "k", None, lambda names: names),
             max_result_bytes=1_000_000,
             partition_of=_partitions,
