@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
-from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow.contracts.sink import Ledger
 from onceflow.errors import FencedError, OnceflowError
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.promises import require_sources
 from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
@@ -63,6 +64,7 @@ from onceflow.runtime.session import (
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,9 +73,6 @@ SLOTS = 1
 LEDGER_PARTITIONS = 1 + SLOTS
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
-DEFAULT_BATCH_BYTES = 1_000_000
-"""librdkafka's own."""
-TIMEOUT_PROPERTY = "transaction.timeout.ms"
 _NO_COLUMNS = pa.schema([])
 
 
@@ -139,7 +138,7 @@ class Application:
         self._drain_requested = threading.Event()
         self._layout = Layout(SLOTS, options.lanes)
         self._replays_skipped = 0
-        self._batch_bytes = DEFAULT_BATCH_BYTES
+        self._writers = Writers(around.connector, around.connection, options.transaction_timeout_s)
 
     def request_drain(self) -> None:
         """End after the running batch. Safe in a signal handler; a second call changes nothing."""
@@ -204,6 +203,7 @@ class Application:
 
     def _open_tools(self, stack: ExitStack) -> _Tools:
         around, name = self._around, self._pipeline.name
+        require_sources(self._file, around.connector)
         broker = around.connector.broker(around.connection)
         stack.callback(broker.close)
         ledger = around.connector.ledger(name, around.connection)
@@ -242,10 +242,10 @@ class Application:
             beside=[pipeline.dead_letter.topic] if pipeline.dead_letter else [],
             partitions=kafka.partitions,
             recorded=head.sink if head and not is_new else None,
-            transaction_timeout_ms=self._timeout_ms(),
+            transaction_timeout_ms=self._writers.timeout_ms,
         )
         found = preflight(tools.broker, needs, self._deadline())
-        self._batch_bytes = min(DEFAULT_BATCH_BYTES, found.max_batch_bytes or DEFAULT_BATCH_BYTES)
+        self._writers.max_batch_bytes = found.max_batch_bytes or DEFAULT_BATCH_BYTES
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found
@@ -271,7 +271,7 @@ class Application:
             TakeoverPlan(
                 pipeline=self._pipeline.name,
                 claimant=claimant,
-                open_incarnation=self._open_incarnation,
+                open_incarnation=self._writers.incarnation,
                 ledger=tools.ledger,
                 compare=lambda head: self._compare(tools, head),
                 clock=self._around.clock,
@@ -297,7 +297,7 @@ class Application:
             pipeline=name,
             layout=self._layout,
             run_id=takeover.owner.run_id,
-            open_incarnation=self._open_incarnation,
+            open_incarnation=self._writers.incarnation,
             ledger=pool_ledger,
             clock=around.clock,
             settle_timeout_s=options.transaction_timeout_s,
@@ -305,9 +305,11 @@ class Application:
         pool = LanePool(settings)
         stack.callback(pool.close)
         pool.start(takeover.lanes)
+        appender = self._writers.appender()
+        stack.callback(appender.close)
         timeouts = CommitTimeouts(options.transaction_timeout_s, options.takeover_timeout_s)
         return Committer(
-            CommitTools(name, takeover.owner.run_id, pool, tools.ledger, around.clock, timeouts)
+            CommitTools(name, settings.run_id, pool, appender, tools.ledger, around.clock, timeouts)
         )
 
     def _settle(
@@ -328,6 +330,7 @@ class Application:
             plan=self._plan,
             reason=self._options.reason,
             is_change_accepted=self._options.is_change_accepted,
+            delivery=self._pipeline.mode,
         )
         repairs = Repairs(
             tools.checkpoint.write_plan,
@@ -353,6 +356,7 @@ class Application:
             run_id=owned.takeover.owner.run_id,
             plan=self._plan,
             waivers=tuple(map(str, analysis.waived)),
+            delivery=pipeline.mode,
             output=self._parts.output(),
             max_result_bytes=self._around.session.max_result_bytes,
             partition_of=self._parts.partition_of(head.sink.partitions),
@@ -447,22 +451,6 @@ class Application:
         for warning in analysis.warnings:
             self._around.report("warning", text=str(warning))
         return analysis
-
-    def _open_incarnation(self, transactional_id: str) -> Incarnation:
-        around = self._around
-        properties = {
-            **around.connection.properties,
-            TIMEOUT_PROPERTY: str(self._timeout_ms()),
-            # The topic's limit is on requests of the client, which does not split them.
-            "batch.size": str(self._batch_bytes),
-        }
-        connection = Connection(around.connection.bootstrap_servers, properties)
-        return around.connector.incarnation(transactional_id, connection)
-
-    def _timeout_ms(self) -> int:
-        """Kafka's limit for an open transaction: the user's, or what one batch may take."""
-        chosen = self._around.connection.properties.get(TIMEOUT_PROPERTY)
-        return int(chosen or self._options.transaction_timeout_s * 1000)
 
     @cached_property
     def _plan(self) -> PlanIdentity:

@@ -256,6 +256,20 @@ ROWS: tuple[Row, ...] = (
         _in("disks_and_clocks", "a_brokers_clock_that_jumps_in_the_middle_of_transactions"),
     ),
     Row(
+        "M",
+        "every delivery mode: a driver that dies at each point of a commit, answers and requests"
+        " that are lost, records refused, a zombie at each point behind its successor",
+        "exactly_once: nothing; at_least_once: repeats with the same sequences, which the consumer"
+        " library discards; at_most_once: losses that the ledger names",
+        _in(
+            "delivery_modes",
+            "exactly_once_allows_nothing",
+            "at_least_once_repeats_with_the_same_sequences_and_loses_nothing",
+            "at_most_once_repeats_nothing_and_names_what_may_be_lost",
+            "a_batch_that_its_writer_saw_written_is_not_named_by_the_next",
+        ),
+    ),
+    Row(
         "A",
         "SIGTERM or SIGINT in the middle of a batch",
         f"the batch is committed, nothing is left open; {ONCE}",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.brokers import RunningBroker
+from tests.support.contract_appender import AppenderContract
 from tests.support.contract_sink import SinkContract
 from tests.support.real_sink import RealSink
 
@@ -15,5 +16,14 @@ class TestKafkaSink(SinkContract):
     @pytest.fixture
     def kafka(self, broker: RunningBroker) -> Iterator[RealSink]:
         sink = RealSink(broker.bootstrap_servers)
+        yield sink
+        sink.broker.close()
+
+
+class TestKafkaAppender(AppenderContract):
+    # Each record in a request of its own, so that one can be refused before the next is sent.
+    @pytest.fixture(params=[{}, {"batch.num.messages": "1"}], ids=["requests", "single requests"])
+    def kafka(self, broker: RunningBroker, request: pytest.FixtureRequest) -> Iterator[RealSink]:
+        sink = RealSink(broker.bootstrap_servers, request.param)
         yield sink
         sink.broker.close()

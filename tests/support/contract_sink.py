@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.sink import Incarnation, Ledger, OutputRecord
+from onceflow.contracts.sink import Appender, Incarnation, Ledger, OutputRecord
 from onceflow.errors import (
     ConfigError,
     DeadlineError,
@@ -57,6 +57,9 @@ class SinkKafka(Protocol):
 
     def incarnation(self, transactional_id: str) -> Incarnation:
         """A fresh one, not initialised."""
+
+    def appender(self) -> Appender:
+        """A fresh one."""
 
     def ledger(self, pipeline: str) -> Ledger:
         """A reader of the pipeline's ledger."""
@@ -107,6 +110,16 @@ def record(value: bytes, partition: int = 0) -> OutputRecord:
     return OutputRecord(partition, b"key", value, b"h" * 32, 1_700_000_000_123)
 
 
+UNWRITABLE = {
+    "too large for the client": replace(record(b""), value=bytes(2_000_000)),
+    "too large for the topic": replace(
+        record(b""), value=Random(1).randbytes(2 * MAX_RECORD_BYTES)
+    ),
+    "no such partition": replace(record(b""), partition=PARTITIONS),
+}
+"""Records that no Kafka takes."""
+
+
 class Scene:
     """One pipeline on a Kafka, with names that nobody else uses."""
 
@@ -118,6 +131,7 @@ class Scene:
         self.owner_id = f"onceflow.{self.pipeline}.owner"
         self.group = f"onceflow.{self.pipeline}"
         self.ledger = kafka.ledger(self.pipeline)
+        self.appender = kafka.appender()
         self._made: list[Incarnation] = []
 
     @cached_property
@@ -187,6 +201,7 @@ class Scene:
     def close(self) -> None:
         for incarnation in self._made:
             incarnation.discard()
+        self.appender.close()
         self.ledger.close()
 
 
@@ -346,15 +361,7 @@ class SinkContract:
 
     # What cannot be written
 
-    @pytest.mark.parametrize(
-        "bad",
-        [
-            replace(record(b""), value=bytes(2_000_000)),
-            replace(record(b""), value=Random(1).randbytes(2 * MAX_RECORD_BYTES)),
-            replace(record(b""), partition=PARTITIONS),
-        ],
-        ids=["too large for the client", "too large for the topic", "no such partition"],
-    )
+    @pytest.mark.parametrize("bad", UNWRITABLE.values(), ids=UNWRITABLE)
     def test_a_record_that_can_never_be_written_is_named_and_nothing_is_committed(
         self, scene: Scene, bad: OutputRecord
     ) -> None:

@@ -15,8 +15,9 @@ from typing import Self
 
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
-from onceflow.contracts.sink import Incarnation
+from onceflow.contracts.sink import Appender, Incarnation
 from onceflow.protocol.compare import CheckpointFacts, Comparison, compare
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts
@@ -50,6 +51,8 @@ class Driver:
         output_topic: with PARTITIONS partitions; must exist.
         lanes: of its layout.
         wrap: put around every incarnation, to inject faults.
+        wrap_appender: the same for its appender.
+        delivery: mode.
         facts: what its checkpoint says.
         properties: of its clients, beside a short transaction time-out.
     """
@@ -59,6 +62,8 @@ class Driver:
     output_topic: str
     lanes: int = 3
     wrap: Wrap = lambda incarnation: incarnation
+    wrap_appender: Callable[[Appender], Appender] = lambda appender: appender
+    delivery: Delivery = Delivery.EXACTLY_ONCE
     facts: Callable[[HeadEntry | None], CheckpointFacts] = lambda head: CheckpointFacts(
         head.batch.query_id if head else QUERY_ID,
         head.batch.batch_id if head else -1,
@@ -112,17 +117,18 @@ class Driver:
             PARTITIONS,
             Layout(1, self.lanes),
             PlanIdentity({"query": "plan"}),
+            delivery=self.delivery,
         )
         self.head = settle(self.takeover, wanted, Repairs(_nothing, _same), self.committer)
         return self.takeover
 
-    def commit(self, batch_id: int, values: Sequence[bytes]) -> HeadEntry:
-        """Write a batch of `values`, spread over the partitions."""
+    def commit(self, batch_id: int, values: Sequence[bytes], clock_ms: int = NOW_MS) -> HeadEntry:
+        """Write a batch of `values`, spread over the partitions; another clock is another plan."""
         assert self.head is not None
         rows: list[Row] = sorted((i % PARTITIONS, b"k", v) for i, v in enumerate(values))
         counts = {p: sum(r[0] == p for r in rows) for p in {r[0] for r in rows}}
         plan = BatchPlan(
-            {"s": {self.output_topic: {0: (batch_id * 10, batch_id * 10 + 10)}}}, 0, NOW_MS
+            {"s": {self.output_topic: {0: (batch_id * 10, batch_id * 10 + 10)}}}, 0, clock_ms
         )
         batch = SortedBatch(rows, counts, digest_of(rows))
         token = self.takeover.owner.token if self.takeover else FencingToken(0)
@@ -135,19 +141,20 @@ class Driver:
             sink=self.head.sink.advanced(counts),
             records=RecordCounts(read=10, written=len(rows)),
             digest=batch.digest,
-        )
+        ).under(self.delivery)
         headers = HeaderPacker(
             pipeline_tag=pipeline_tag(self.pipeline),
             generation=self.head.generation,
             plan_tag=plan.tag(),
             batch_id=batch_id,
+            mode=self.delivery.flag,
         )
-        records = number_records(batch, self.head.sink, headers, NOW_MS)
+        records = number_records(batch, self.head.sink, headers, clock_ms)
         payload = Payload(self.output_topic, records, {(self.output_topic, 0): batch_id * 10 + 10})
         is_replay = self.head.batch == entry.batch
         self.committer.commit(BatchProposal(entry), self.head, payload)
         if not is_replay:
-            self.head = entry
+            self.head = entry.known_to_be_written()
         return self.head
 
     def open_incarnation(self, transactional_id: str) -> Incarnation:
@@ -169,9 +176,18 @@ class Driver:
         )
         self._stack.callback(self.pool.close)
         self.pool.start(takeover.lanes)
-        timeouts = CommitTimeouts(self.transaction_timeout_s, self.takeover_timeout_s)
+        appender = self.wrap_appender(self.connector.appender(self._connection()))
+        self._stack.callback(appender.close)
         self.committer = Committer(
-            CommitTools(self.pipeline, self.run_id, self.pool, self.ledger, self.clock, timeouts)
+            CommitTools(
+                pipeline=self.pipeline,
+                run_id=self.run_id,
+                pool=self.pool,
+                appender=appender,
+                ledger=self.ledger,
+                clock=self.clock,
+                timeouts=CommitTimeouts(self.transaction_timeout_s, self.takeover_timeout_s),
+            )
         )
 
     def _compare(self, head: HeadEntry | None) -> Comparison:

@@ -33,6 +33,8 @@ from onceflow.protocol.ledger import HEAD_KEY, OWNER_KEY, HeadEntry, OwnerEntry
 
 MAX_CLIENT_BYTES = 1_000_000
 """Records above this are refused by the client, before a broker sees them."""
+APPENDER = "appender"
+"""In place of a transactional id, which appenders have not."""
 LOOK_S = 0.01
 """Between two looks at what is waited for."""
 
@@ -55,6 +57,8 @@ class Fault(Enum):
     """It is committed; the caller knows nothing."""
     COMMIT_ANSWERED_FENCED = auto()
     """It is committed; the answer to the retried request says that the producer is fenced."""
+    APPEND_REFUSED = auto()
+    """Half of what an appender was given is written, then it fails. Armed for APPENDER."""
 
 
 class _Decision(Enum):
@@ -133,6 +137,9 @@ class FakeKafka:
 
     def incarnation(self, transactional_id: str) -> FakeIncarnation:
         return FakeIncarnation(self, transactional_id)
+
+    def appender(self) -> FakeAppender:
+        return FakeAppender(self)
 
     def ledger(self, pipeline: str) -> FakeLedger:
         return FakeLedger(self, pipeline)
@@ -220,17 +227,30 @@ class FakeKafka:
         """Write one record in the open transaction; False if the broker refuses its size."""
         with self._lock:
             self.require_newest(transactional_id, producer_epoch)
-            if topic not in self._topics:
-                raise AbortableError("no such topic", subject=topic)
-            found = self._topics[topic]
-            if not 0 <= record.partition < len(found.partitions):
-                raise _unwritable(topic, record)
-            if _size_bytes(record) > found.max_record_bytes:
-                return False
             transaction = self._transactions.setdefault(transactional_id, _Transaction())
+            if not self._store(topic, _Stored(transaction, record)):
+                return False
             transaction.places.add((topic, record.partition))
-            found.partitions[record.partition].append(_Stored(transaction, record))
             return True
+
+    def append_alone(self, topic: str, record: OutputRecord) -> bool:
+        """The same outside any transaction: visible as soon as nothing open stands before it."""
+        decided = _Transaction(_Decision.COMMITTED, is_marked=True)
+        with self._lock:
+            return self._store(topic, _Stored(decided, record))
+
+    def _store(self, topic: str, stored: _Stored) -> bool:
+        record = stored.record
+        assert record is not None
+        if topic not in self._topics:
+            raise AbortableError("no such topic", subject=topic)
+        found = self._topics[topic]
+        if not 0 <= record.partition < len(found.partitions):
+            raise _unwritable(topic, record)
+        if _size_bytes(record) > found.max_record_bytes:
+            return False
+        found.partitions[record.partition].append(stored)
+        return True
 
     def add_offsets(
         self,
@@ -388,6 +408,32 @@ class FakeIncarnation:
         """Begin a step: used up, unless the step succeeds and says otherwise."""
         require(self._stage in stages, "one transaction, in order", found=self._stage.name)
         self._stage = _Stage.USED
+
+
+class FakeAppender:
+    """Implements `contracts.sink.Appender`."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+
+    def append(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+        queued = list(records)
+        if self._kafka.fires(Fault.APPEND_REFUSED, APPENDER):
+            self._append(topic, queued[: len(queued) // 2])
+            raise AbortableError("an append was refused", subject=topic)
+        while self._kafka.is_queue_full:
+            deadline.check("no room in the client's queue", subject=topic)
+            deadline.clock.sleep(deadline.at_most_s(LOOK_S))
+        self._append(topic, queued)
+        return len(queued)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _append(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        for record in records:
+            if not self._kafka.append_alone(topic, record):
+                raise _unwritable(topic, record)
 
 
 class FakeLedger:

@@ -1,4 +1,4 @@
-"""Incarnations that misbehave on purpose, wrapped around real ones. Each tells that it did."""
+"""What misbehaves on purpose, around real incarnations and appenders. Each tells that it did."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onceflow.clock import Deadline
-from onceflow.contracts.sink import Incarnation, OutputRecord
+from onceflow.contracts.sink import Appender, Incarnation, OutputRecord
 from onceflow.errors import AbortableError, DeadlineError, FencedError, OutcomeUnknownError
 
 
@@ -22,6 +22,7 @@ class Faults:
         loses_request: the commit does not happen; nobody hears of that either.
         answers_fenced: the commit happens, and a retry of it is answered "fenced".
         refuses_records: the first half of the records is sent, then produce() fails.
+        refuses_append: half of what an appender is given is written, then it fails.
         dies_on_lanes: lanes are never initialised, as if the process had died before.
     """
 
@@ -32,11 +33,15 @@ class Faults:
     loses_request: int = 0
     answers_fenced: int = 0
     refuses_records: int = 0
+    refuses_append: int = 0
     dies_on_lanes: int = 0
     fired: list[str] = field(default_factory=list)
 
     def wrap(self, incarnation: Incarnation) -> Incarnation:
         return FaultyIncarnation(incarnation, self)
+
+    def wrap_appender(self, appender: Appender) -> Appender:
+        return FaultyAppender(appender, self)
 
     def act(self, name: str) -> None:
         act = getattr(self, name)
@@ -107,3 +112,21 @@ class FaultyIncarnation:
 
     def discard(self) -> None:
         self._inner.discard()
+
+
+class FaultyAppender:
+    """Delegates to a real appender, except where a fault is due."""
+
+    def __init__(self, inner: Appender, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def append(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+        queued = list(records)
+        if queued and self._faults.take("refuses_append"):
+            self._inner.append(topic, queued[: len(queued) // 2], deadline)
+            raise AbortableError("an append failed on purpose")
+        return self._inner.append(topic, queued, deadline)
+
+    def close(self) -> None:
+        self._inner.close()

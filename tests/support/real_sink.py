@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
-from onceflow.contracts.sink import Incarnation, Ledger, OutputRecord
+from onceflow.contracts.sink import Appender, Incarnation, Ledger, OutputRecord
 from onceflow.protocol.record import HEADER_NAME
+from onceflow_connectors.kafka.appender import KafkaAppender
 from onceflow_connectors.kafka.broker import KafkaBroker
 from onceflow_connectors.kafka.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.ledger import KafkaLedger
@@ -29,6 +30,9 @@ class RealSink:
 
     def incarnation(self, transactional_id: str) -> Incarnation:
         return KafkaIncarnation(transactional_id, self.connection)
+
+    def appender(self) -> Appender:
+        return KafkaAppender(self.connection)
 
     def ledger(self, pipeline: str) -> Ledger:
         return KafkaLedger(pipeline, self.connection)

@@ -10,7 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
+from onceflow.cli.validate import Verdict, _show
+from onceflow.pipeline.explain import readers_of
 from onceflow.pipeline.schema import json_schema
+from onceflow.protocol.delivery import Delivery
+from onceflow.protocol.guarantee import Determinism, Reading
 from tests.support.pipelines import pipeline_text
 
 
@@ -104,6 +108,33 @@ def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:
         "read_uncommitted  at least once",
     ):
         assert part in done.stdout
+
+
+def test_the_picture_says_why_not_more_and_what_would_mend_it(cli: CliRunner) -> None:
+    text = pipeline_text().replace("name: views", "name: views\ndelivery: at_least_once")
+    Path("least.yaml").write_text(text)
+    done = cli.invoke(build_app(), ["explain", "least.yaml", "--file-only", "-o", "text"])
+
+    told = " ".join(done.stdout.split())
+    assert "With delivery at_least_once" in told
+    assert "this reader does not" in told
+    assert "Read with Onceflow's consumer" in told
+
+
+def test_a_weaker_promise_is_told_for_every_reader(capsys: pytest.CaptureFixture[str]) -> None:
+    for delivery, lines in ((Delivery.EXACTLY_ONCE, 1), (Delivery.AT_MOST_ONCE, 4)):
+        readers = readers_of(delivery, Determinism.HOLDS)
+        verdict = Verdict(Path("p.yaml"), is_analysed=True, readers=readers)
+        _show(verdict)
+        shown = capsys.readouterr().out
+        assert len(shown.splitlines()) == lines
+        assert f"valid: {delivery.value.replace('_', ' ')} from the source" in shown
+        told = verdict.to_json()
+        assert told["guarantee"] == str(verdict.guarantee)
+        assert [r["reading"] for r in told["readers"]] == [r.value for r in Reading]
+        mends = {w["mend"] for r in told["readers"] for w in r["guarantee"]["reasons"]}
+        assert all(mend.endswith(".") for mend in mends)
+        assert ("Ask for `delivery: exactly_once`." in shown) == (lines > 1)
 
 
 def test_programs_get_the_picture_as_data(cli: CliRunner) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeAlias
 
 import pytest
 
 from onceflow.errors import InvariantError
 from onceflow.protocol.commit import (
     MAX_ATTEMPTS,
+    ROUTES,
     TRANSITIONS,
     Action,
     CommitState,
@@ -21,6 +23,7 @@ from onceflow.protocol.commit import (
     start,
     step,
 )
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.ledger import HeadEntry
 from tests.support.entries import head
 
@@ -30,6 +33,7 @@ class Judged:
     """A proposal with a fixed judgement of every head."""
 
     verdict: Verdict
+    delivery: Delivery = Delivery.EXACTLY_ONCE
 
     def judge(self, head: HeadEntry | None) -> Judgement:
         return Judgement(self.verdict, "expected", f"found {head}")
@@ -37,16 +41,12 @@ class Judged:
 
 WANTED = Judged(Verdict.WRITE)
 P, E, A = Phase, Event, Action
-TABLE = {
+Pair: TypeAlias = tuple[Phase, Event]
+COMMON: dict[Pair, tuple[Phase, Action | None]] = {
     (P.AWAITING_LANE, E.LANE_GRANTED): (P.BEGINNING, A.BEGIN),
     (P.AWAITING_LANE, E.LANE_FENCED): (P.STOPPED, None),
-    (P.BEGINNING, E.DONE): (P.SENDING_RECORDS, A.SEND_RECORDS),
     (P.BEGINNING, E.REFUSED): (P.ABORTING, A.ABORT),
     (P.BEGINNING, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
-    (P.SENDING_RECORDS, E.DONE): (P.SENDING_HEAD, A.SEND_HEAD),
-    (P.SENDING_RECORDS, E.REFUSED): (P.ABORTING, A.ABORT),
-    (P.SENDING_RECORDS, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
-    (P.SENDING_RECORDS, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
     (P.SENDING_HEAD, E.DONE): (P.SENDING_OFFSETS, A.SEND_OFFSETS),
     (P.SENDING_HEAD, E.REFUSED): (P.ABORTING, A.ABORT),
     (P.SENDING_HEAD, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
@@ -55,7 +55,6 @@ TABLE = {
     (P.SENDING_OFFSETS, E.REFUSED): (P.ABORTING, A.ABORT),
     (P.SENDING_OFFSETS, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
     (P.SENDING_OFFSETS, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
-    (P.COMMITTING, E.DONE): (P.COMMITTED, A.RELEASE_LANE),
     (P.COMMITTING, E.REFUSED): (P.RESETTLING, A.RESETTLE_LANE),
     (P.COMMITTING, E.REFUSED_FOR_GOOD): (P.RESETTLING, A.RESETTLE_LANE),
     (P.COMMITTING, E.UNKNOWN): (P.RESETTLING, A.RESETTLE_LANE),
@@ -68,15 +67,45 @@ TABLE = {
     (P.CONFIRMING_HALT, E.OWNER_IS_MINE): (P.HALTED, None),
     (P.CONFIRMING_HALT, E.OWNER_IS_NOT_MINE): (P.STOPPED, None),
 }
+"""The same in every mode."""
+MODES: dict[Delivery, dict[Pair, tuple[Phase, Action | None]]] = {
+    Delivery.EXACTLY_ONCE: {
+        (P.BEGINNING, E.DONE): (P.SENDING_RECORDS, A.SEND_RECORDS),
+        (P.SENDING_RECORDS, E.DONE): (P.SENDING_HEAD, A.SEND_HEAD),
+        (P.SENDING_RECORDS, E.REFUSED): (P.ABORTING, A.ABORT),
+        (P.SENDING_RECORDS, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
+        (P.SENDING_RECORDS, E.FENCED): (P.CONFIRMING_OWNER, A.READ_OWNER),
+        (P.COMMITTING, E.DONE): (P.COMMITTED, A.RELEASE_LANE),
+    },
+    Delivery.AT_LEAST_ONCE: {
+        (P.BEGINNING, E.DONE): (P.APPENDING_BEFORE, A.APPEND_RECORDS),
+        (P.APPENDING_BEFORE, E.DONE): (P.SENDING_HEAD, A.SEND_HEAD),
+        (P.APPENDING_BEFORE, E.REFUSED): (P.ABORTING, A.ABORT),
+        (P.APPENDING_BEFORE, E.REFUSED_FOR_GOOD): (P.ABORTING, A.ABORT),
+        (P.COMMITTING, E.DONE): (P.COMMITTED, A.RELEASE_LANE),
+    },
+    Delivery.AT_MOST_ONCE: {
+        (P.BEGINNING, E.DONE): (P.SENDING_HEAD, A.SEND_HEAD),
+        (P.COMMITTING, E.DONE): (P.APPENDING_AFTER, A.APPEND_RECORDS),
+        (P.APPENDING_AFTER, E.DONE): (P.COMMITTED, None),
+        (P.APPENDING_AFTER, E.REFUSED): (P.LOST, None),
+        (P.APPENDING_AFTER, E.REFUSED_FOR_GOOD): (P.LOST, None),
+    },
+}
+TABLE = COMMON | MODES[Delivery.EXACTLY_ONCE]
 JUDGED = {
     Verdict.WRITE: (P.AWAITING_LANE, A.ACQUIRE_LANE),
     Verdict.SKIP: (P.SKIPPED, None),
+    Verdict.FINISH: (P.COMMITTED, None),
     Verdict.HALT: (P.CONFIRMING_HALT, A.READ_OWNER),
 }
+JUDGED_FIRST = JUDGED | {Verdict.FINISH: (P.SKIPPED, None)}
 
 
-def at(phase: Phase, verdict: Verdict = Verdict.WRITE) -> CommitState:
-    return CommitState(phase, Judged(verdict), 1, Judgement(Verdict.WRITE))
+def at(
+    phase: Phase, verdict: Verdict = Verdict.WRITE, delivery: Delivery = Delivery.EXACTLY_ONCE
+) -> CommitState:
+    return CommitState(phase, Judged(verdict, delivery), 1, Judgement(Verdict.WRITE))
 
 
 def actions(action: Action | None) -> tuple[Action, ...]:
@@ -84,19 +113,54 @@ def actions(action: Action | None) -> tuple[Action, ...]:
 
 
 @pytest.mark.parametrize(("phase", "event"), [*product(P, E)])
-def test_every_pair_is_listed_or_impossible(phase: Phase, event: Event) -> None:
-    if (phase, event) in TABLE:
-        after, action = TABLE[phase, event]
-        state, asked = step(at(phase), event)
-        assert (state.phase, asked) == (after, actions(action))
-        assert state.proposal == WANTED
-    else:
+@pytest.mark.parametrize("delivery", Delivery)
+def test_every_pair_is_listed_or_impossible(delivery: Delivery, phase: Phase, event: Event) -> None:
+    state = at(phase, delivery=delivery)
+    table = COMMON | MODES[delivery]
+    if (phase, event) in table:
+        after, action = table[phase, event]
+        found, asked = step(state, event)
+        assert (found.phase, asked[-1:]) == (after, actions(action))
+        assert asked[:-1] in {(), (A.RELEASE_LANE,)}
+        assert found.proposal == state.proposal
+    elif (phase, event) not in TRANSITIONS:
         with pytest.raises(InvariantError, match=event.name):
-            step(at(phase), event)
+            step(state, event)
+    else:
+        assert phase not in ROUTES[delivery]
 
 
 def test_the_table_holds_nothing_else() -> None:
-    assert set(TRANSITIONS) == set(TABLE)
+    assert set(TRANSITIONS) == {pair for table in (COMMON, *MODES.values()) for pair in table}
+
+
+def test_the_lane_is_given_back_with_the_commit_and_never_again() -> None:
+    for delivery in Delivery:
+        _, asked = step(at(P.COMMITTING, delivery=delivery), E.DONE)
+        assert asked[0] is A.RELEASE_LANE
+        # Whoever found in the ledger that the commit has happened has resettled the lane.
+        _, asked = step(at(P.READING_HEAD, Verdict.FINISH, delivery), HeadRead(None))
+        assert A.RELEASE_LANE not in asked
+
+
+def test_what_this_run_finds_committed_behind_a_lost_answer_is_appended_at_most_once() -> None:
+    state = at(P.READING_HEAD, Verdict.FINISH, Delivery.AT_MOST_ONCE)
+    state, asked = step(state, HeadRead(None))
+    assert (state.phase, asked) == (P.APPENDING_AFTER, (A.APPEND_RECORDS,))
+    assert step(state, E.DONE) == (replace(state, phase=P.COMMITTED), ())
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SKIP, Verdict.FINISH])
+def test_a_replay_appends_nothing_at_most_once(verdict: Verdict) -> None:
+    state, asked = start(Judged(verdict, Delivery.AT_MOST_ONCE), None)
+    assert (state.phase, asked) == (P.SKIPPED, ())
+
+
+def test_records_are_appended_on_one_side_of_the_commit() -> None:
+    commit = P.COMMITTING
+    least, most = ROUTES[Delivery.AT_LEAST_ONCE], ROUTES[Delivery.AT_MOST_ONCE]
+    assert least.index(P.APPENDING_BEFORE) < least.index(P.SENDING_HEAD) < least.index(commit)
+    assert most.index(P.SENDING_HEAD) < most.index(commit) < most.index(P.APPENDING_AFTER)
 
 
 @pytest.mark.parametrize("phase", P)
@@ -116,14 +180,14 @@ def test_a_head_is_judged_only_where_it_was_asked_for(phase: Phase, verdict: Ver
 @pytest.mark.parametrize("entry", [None, head(3, 10, 20)])
 def test_a_proposal_starts_with_its_judgement(verdict: Verdict, entry: HeadEntry | None) -> None:
     state, asked = start(Judged(verdict), entry)
-    assert (state.phase, asked) == (JUDGED[verdict][0], actions(JUDGED[verdict][1]))
+    assert (state.phase, asked) == (JUDGED_FIRST[verdict][0], actions(JUDGED_FIRST[verdict][1]))
     assert state.attempts == 0
     assert state.judgement.found == f"found {entry}"
 
 
 def test_an_ended_proposal_asks_for_nothing_but_to_release_its_lane() -> None:
     final = {phase for phase in P if phase.is_final}
-    assert final == {P.COMMITTED, P.SKIPPED, P.HALTED, P.STOPPED, P.FAILED}
+    assert final == {P.COMMITTED, P.SKIPPED, P.HALTED, P.STOPPED, P.FAILED, P.LOST}
     assert not {phase for phase, _ in TRANSITIONS if phase in final}
     endings = [(after, action) for after, action in TABLE.values() if after in final and action]
     assert endings == [(P.COMMITTED, A.RELEASE_LANE)]
@@ -145,7 +209,9 @@ def test_a_judgement_behind_a_lost_answer_counts_as_an_attempt() -> None:
     assert step(state, HeadRead(None))[0].phase is P.FAILED
 
 
-@pytest.mark.parametrize("phase", [P.SENDING_RECORDS, P.SENDING_HEAD, P.SENDING_OFFSETS])
+@pytest.mark.parametrize(
+    "phase", [P.SENDING_RECORDS, P.APPENDING_BEFORE, P.SENDING_HEAD, P.SENDING_OFFSETS]
+)
 def test_what_is_refused_for_good_is_aborted_and_not_tried_again(phase: Phase) -> None:
     state, asked = step(at(phase), E.REFUSED_FOR_GOOD)
     assert asked == (A.ABORT,)

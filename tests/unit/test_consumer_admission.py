@@ -7,18 +7,37 @@ import pickle
 import pytest
 
 from onceflow.errors import CorruptionError
-from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
-from onceflow_connectors.consumer import Counters, GenerationChange, Hooks, OnFault, Record, Rules
+from onceflow.protocol.delivery import Delivery
+from onceflow.protocol.record import HEADER_NAME, RecordHeader
+from onceflow_connectors.consumer import (
+    Counters,
+    Divergence,
+    GenerationChange,
+    Hooks,
+    OnFault,
+    Record,
+    Rules,
+)
 from onceflow_connectors.consumer.admission import NO_HOOKS, Admission
 from onceflow_connectors.consumer.filter import PartitionFilter
 
+LEAST = Delivery.AT_LEAST_ONCE
 TOLERANT = Rules(gap=OnFault.REPORT, divergence=OnFault.REPORT)
 
 
-def record(*sequences: int, generation: int = 1, plan_tag: int = 7) -> Record:
+def record(
+    *sequences: int,
+    generation: int = 1,
+    plan_tag: int = 7,
+    batch_id: int = 0,
+    delivery: Delivery = Delivery.EXACTLY_ONCE,
+) -> Record:
     """With one header for each sequence."""
     headers = [
-        (HEADER_NAME, RecordHeader(Flag(0), 1, generation, plan_tag, 0, sequence).pack())
+        (
+            HEADER_NAME,
+            RecordHeader(delivery.flag, 1, generation, plan_tag, batch_id, sequence).pack(),
+        )
         for sequence in sequences
     ]
     return Record("out", 0, 5, 0, None, b"", (("other", b"x"), *headers))
@@ -30,6 +49,40 @@ def test_tolerance_needs_no_hooks() -> None:
     offered = [record(1), record(3), record(3, plan_tag=8), record(4, generation=2)]
     assert [admission.admit(one, filter_) for one in offered] == [True] * 4
     assert counters == Counters(delivered=4, gaps=1, divergences=1)
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_what_a_mode_allows_is_reported_and_nothing_else(delivery: Delivery) -> None:
+    counters, filter_ = Counters(), PartitionFilter()
+    admission = Admission(Rules(), NO_HOOKS, counters)
+    admission.admit(record(1, delivery=delivery), filter_)
+    gap = record(3, delivery=delivery)
+    other = record(1, plan_tag=8, delivery=delivery)
+    allowed = {Delivery.AT_MOST_ONCE: [gap], Delivery.AT_LEAST_ONCE: [other]}.get(delivery, [])
+    for one in (gap, other):
+        if one in allowed:
+            assert admission.admit(one, filter_)
+        else:
+            with pytest.raises(CorruptionError):
+                admission.admit(one, filter_)
+    assert not admission.admit(record(1, delivery=delivery), filter_)
+    assert (counters.gaps, counters.divergences, counters.discarded) == (1, 1, 1)
+
+
+def test_what_another_version_of_a_batch_has_more_is_not_missing_behind_it() -> None:
+    """A zombie's 1, 2 came first; the ledger's batch has 1, 2, 3, and the next begins with 4."""
+    told: list[Divergence] = []
+    counters, filter_ = Counters(), PartitionFilter()
+    admission = Admission(Rules(), Hooks(on_divergence=told.append), counters)
+    zombie = [record(n, plan_tag=8, delivery=LEAST) for n in (1, 2)]
+    batch = [record(n, delivery=LEAST) for n in (1, 2, 3)]
+    following = record(4, batch_id=1, delivery=LEAST)
+    assert [admission.admit(one, filter_) for one in (*zombie, *batch, following)] == [True] * 6
+    assert [divergence.record for divergence in told] == batch
+    assert (counters.gaps, filter_.track(1).high_water) == (0, 4)
+    # Later than the next batch, the zombie's are flagged as well and move nothing.
+    assert admission.admit(record(5, plan_tag=8, delivery=LEAST), filter_)
+    assert filter_.track(1).high_water == 4
 
 
 def test_what_a_hook_raises_leaves_the_record_undelivered() -> None:

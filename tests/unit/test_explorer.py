@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from onceflow.protocol import commit, lane, takeover
+from onceflow.protocol.delivery import Delivery
 from tests.support.explorer.liveness import fresh_run, living_runs
 from tests.support.explorer.product import Reads, Rules
 from tests.support.explorer.removals import (
@@ -41,10 +42,18 @@ SCOPES = {
         batches=1, faults=frozenset({Fault.REFUSED_FOR_GOOD, Fault.LANE_TIMEOUT})
     ),
     "three drivers": Scope(runs=3, batches=1, faults=frozenset()),
+    "at least once": Scope(lanes=1, delivery=Delivery.AT_LEAST_ONCE, faults=ALL_FAULTS),
+    "at most once": Scope(lanes=1, delivery=Delivery.AT_MOST_ONCE, faults=ALL_FAULTS),
 }
 RACES = {
     "two drivers on one checkpoint": replace(SHARED_LOG, batches=2),
     "three drivers on one checkpoint": replace(SHARED_LOG, runs=3, lanes=1),
+    "at least once on one checkpoint": replace(
+        SHARED_LOG, batches=2, delivery=Delivery.AT_LEAST_ONCE
+    ),
+    "at most once on one checkpoint": replace(
+        SHARED_LOG, batches=2, delivery=Delivery.AT_MOST_ONCE
+    ),
 }
 """On these checkpoints a driver may overwrite the plan of another one."""
 

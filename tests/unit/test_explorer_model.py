@@ -7,10 +7,19 @@ from typing import Any
 
 import pytest
 
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import FencingToken, Layout
 from onceflow.protocol.ledger import OwnerEntry
 from tests.support.entries import head
-from tests.support.explorer.checks import PARTS, Truth, on_commit, on_halt, on_spark_commit
+from tests.support.explorer.checks import (
+    PARTS,
+    Append,
+    Truth,
+    on_append,
+    on_commit,
+    on_halt,
+    on_spark_commit,
+)
 from tests.support.explorer.kafka import (
     FOREGROUND,
     NOBODY,
@@ -26,6 +35,7 @@ from tests.support.explorer.spark import Checkpoint, Plan
 ME, OTHER = 0, 1
 OPEN = TransactionalId(Status.ONGOING, ME, "content")
 MINE = OwnerEntry(FencingToken(1), "R0", "host", 0, Layout(1, 2))
+SINK = head(2, 0, 0).sink
 BATCH_0, BATCH_1 = Head(head(0, 0, 10)), Head(head(1, 10, 20))
 AFTER_0 = Truth((Plan(10, 0),), newest_reader=1)
 
@@ -132,6 +142,63 @@ def test_a_right_commit_is_remembered() -> None:
     assert violation is None
     assert truth.committed == 1
     assert truth.end(1) == 20
+
+
+LEAST, MOST = Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE
+RISKY = Head(replace(BATCH_1.entry, at_risk={0: (1, 2)}))
+NAMELESS = Head(replace(BATCH_1.entry, at_risk={0: (2, 2)}))
+BY_ME = AFTER_0._replace(writers=(ME,))
+OTHER_PLAN = Head(replace(BATCH_0.entry, plan=replace(BATCH_0.entry.plan, batch_timestamp_ms=1)))
+
+
+@pytest.mark.parametrize(
+    ("delivery", "head", "truth", "kind"),
+    [
+        (LEAST, BATCH_1, AFTER_0.appended(Append(OTHER, BATCH_0)), "LOST"),
+        (LEAST, BATCH_1, AFTER_0.appended(Append(OTHER, BATCH_1)), None),
+        (MOST, BATCH_1, AFTER_0.appended(Append(OTHER, BATCH_0)), "UNNAMED: head of batch 1"),
+        (MOST, NAMELESS, AFTER_0, "UNNAMED: batch 0"),
+        (MOST, NAMELESS, AFTER_0.appended(Append(OTHER, BATCH_0)), None),
+        (MOST, RISKY, AFTER_0, None),
+    ],
+)
+def test_a_commit_without_what_its_mode_demands_is_noticed(
+    delivery: Delivery, head: Head, truth: Truth, kind: str | None
+) -> None:
+    written = write(head, parts=PARTS - {"records"})
+    violation, _ = on_commit(written, truth, delivery)
+    assert (violation or "").startswith(kind or "")
+    assert (violation is None) == (kind is None)
+    assert (on_commit(written, truth)[0] or "").startswith("INCOMPLETE")
+
+
+@pytest.mark.parametrize(
+    ("delivery", "append", "truth", "kind"),
+    [
+        (LEAST, Append(ME, BATCH_0), AFTER_0.appended(Append(OTHER, BATCH_0)), None),
+        (LEAST, Append(ME, BATCH_0), AFTER_0.appended(Append(OTHER, OTHER_PLAN)), "DIVERGES"),
+        (LEAST, Append(ME, Head(head(2, 20, 30))), AFTER_0, "DISORDER"),
+        (LEAST, Append(ME, Head(replace(head(1, 10, 20), sink=SINK))), AFTER_0, "SEQUENCE"),
+        (MOST, Append(ME, BATCH_1), BY_ME, "EARLY"),
+        (MOST, Append(OTHER, BATCH_0), BY_ME, "EARLY"),
+        (MOST, Append(ME, BATCH_0), BY_ME, None),
+        (MOST, Append(ME, BATCH_0), BY_ME.appended(Append(ME, BATCH_0)), "TWICE"),
+    ],
+)
+def test_a_wrong_append_is_noticed(
+    delivery: Delivery, append: Append, truth: Truth, kind: str | None
+) -> None:
+    violation, after = on_append(append, truth, delivery, may_differ=False)
+    assert (violation or "").startswith(kind or "")
+    assert (violation is None) == (kind is None)
+    assert after.is_appended(append.head.batch)
+
+
+def test_only_another_run_may_have_another_plan() -> None:
+    for run, is_allowed in ((OTHER, True), (ME, False)):
+        truth = AFTER_0.appended(Append(run, OTHER_PLAN))
+        violation, _ = on_append(Append(ME, BATCH_0), truth, LEAST, may_differ=True)
+        assert (violation is None) == is_allowed
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,18 @@ from onceflow.errors import (
     OutcomeUnknownError,
 )
 from tests.support.clock import ManualClock
+from tests.support.contract_appender import AppenderContract
 from tests.support.contract_sink import Scene, SinkContract, head, head_record, record
-from tests.support.fake_sink import FakeKafka, Fault
+from tests.support.fake_sink import APPENDER, FakeKafka, Fault
 
 
 class TestFakeSink(SinkContract):
+    @pytest.fixture
+    def kafka(self) -> FakeKafka:
+        return FakeKafka(ManualClock())
+
+
+class TestFakeAppender(AppenderContract):
     @pytest.fixture
     def kafka(self) -> FakeKafka:
         return FakeKafka(ManualClock())
@@ -140,6 +147,13 @@ def test_a_reader_that_does_not_wait_misses_what_was_just_acknowledged(
 ) -> None:
     scene.commit(scene.output, record(b"one"))
     assert kafka.committed(scene.output) == []
+    assert [seen.value for seen in kafka.committed(scene.output)] == [b"one"]
+
+
+def test_an_append_that_is_refused_has_written_half_of_it(kafka: FakeKafka, scene: Scene) -> None:
+    kafka.arm(Fault.APPEND_REFUSED, APPENDER)
+    with pytest.raises(AbortableError):
+        scene.appender.append(scene.output, [record(b"one"), record(b"two")], scene.within())
     assert [seen.value for seen in kafka.committed(scene.output)] == [b"one"]
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.errors import CorruptionError
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
@@ -187,6 +188,36 @@ def test_sequences_go_on_without_hole_or_repeat(sink: SinkState, added: dict[int
         assert last - first + 1 == added.get(partition, 0)
         assert after.next_sequence(partition) == last + 1
     assert set(after.sequence) == {*sink.sequence, *added}
+
+
+PLAIN = replace(HEAD, sink=SinkState("out", 3, Layout(1, 3), {0: (5, 7), 1: (3, 2)}))
+
+
+def test_a_mode_is_told_only_where_it_is_not_exactly_once() -> None:
+    fields = json.loads(PLAIN.to_json())
+    assert fields == json.loads(PLAIN.under(Delivery.EXACTLY_ONCE).to_json())
+    assert not {"delivery", "at_risk"} & set(fields)
+    for delivery in (Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE):
+        entry = PLAIN.under(delivery)
+        assert json.loads(entry.to_json())["delivery"] == delivery.value
+        assert HeadEntry.from_json(entry.to_json()) == entry
+
+
+def test_at_most_once_names_its_own_records_and_those_not_known_to_be_written() -> None:
+    first = PLAIN.under(Delivery.AT_MOST_ONCE)
+    assert first.at_risk == {0: (5, 7)}
+    following = replace(first, sink=first.sink.advanced({0: 2, 1: 1}))
+    assert following.under(Delivery.AT_MOST_ONCE).at_risk == {0: (5, 9), 1: (3, 3)}
+    known = replace(following.known_to_be_written(), sink=following.sink)
+    assert known.under(Delivery.AT_MOST_ONCE).at_risk == {0: (8, 9), 1: (3, 3)}
+    assert following.under(Delivery.AT_LEAST_ONCE).at_risk == {0: (5, 7)}
+
+
+@pytest.mark.parametrize("field", [{"delivery": "twice"}, {"at_risk": {"0": [1]}}, {"at_risk": 1}])
+def test_a_mode_that_nobody_knows_is_refused(field: dict[str, object]) -> None:
+    fields = {**json.loads(PLAIN.to_json()), **field}
+    with pytest.raises(CorruptionError, match="unreadable ledger entry: head"):
+        HeadEntry.from_json(json.dumps(fields).encode())
 
 
 def test_sequences_begin_at_one() -> None:

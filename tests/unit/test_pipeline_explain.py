@@ -23,14 +23,27 @@ def test_names_in_kafka_are_those_of_the_protocol(tmp_path: Path) -> None:
     assert names.transactional_ids == ("onceflow.views.owner", "onceflow.views.s0.l0")
 
 
-def test_each_kind_of_reader_gets_what_the_table_says(tmp_path: Path) -> None:
-    levels = {r.reading: r.guarantee.level.value for r in explained(tmp_path).readers}
+@pytest.mark.parametrize(
+    ("delivery", "levels"),
+    [
+        ("exactly_once", ["exactly_once", "at_least_once", "exactly_once"]),
+        ("at_least_once", ["at_least_once", "at_least_once", "exactly_once"]),
+        ("at_most_once", ["at_most_once", "at_most_once", "at_most_once"]),
+    ],
+)
+def test_each_kind_of_reader_gets_what_the_table_says(
+    tmp_path: Path, delivery: str, levels: list[str]
+) -> None:
+    text = pipeline_text().replace("name: views", f"name: views\ndelivery: {delivery}")
+    found = explain(write_pipeline(tmp_path, text).pipeline, ())
 
-    assert levels == {
-        "read_committed": "exactly_once",
-        "read_uncommitted": "at_least_once",
-        "deduplicating": "exactly_once",
-    }
+    readings = ["read_committed", "read_uncommitted", "deduplicating"]
+    assert {r.reading: r.guarantee.level.value for r in found.readers} == dict(
+        zip(readings, levels, strict=True)
+    )
+    assert found.delivery == delivery
+    records_first = "records first" in found.writing.because
+    assert records_first == (delivery == "at_least_once")
 
 
 def test_stations_say_what_is_known_about_them(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.rules import Rule
+from onceflow.protocol.delivery import Delivery
 from tests.support.pipelines import CLICKS, pipeline_text
 
 VALID = pipeline_text()
@@ -42,6 +43,14 @@ def test_a_file_says_what_it_says(tmp_path: Path) -> None:
     assert pipeline.sources["clicks"].lateness_ms == 10_000
     assert pipeline.sink.output_mode == "append"
     assert pipeline.trigger_ms == 280
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_file_says_how_records_are_delivered(tmp_path: Path, delivery: Delivery) -> None:
+    text = changed("name: views", f"name: views\ndelivery: {delivery.value}")
+    pipeline = load(tmp_path, text)
+    assert pipeline.mode is delivery
+    assert pipeline.result_parts()["delivery"] == delivery.value
 
 
 def test_every_fault_of_a_file_comes_at_once_with_its_line(tmp_path: Path) -> None:
@@ -107,8 +116,6 @@ def test_an_unknown_key_like_no_other_is_answered_with_those_there_are(tmp_path:
     ("old", "new", "where"),
     [
         ("name: views", "name: views\nlate: {topic: x}", "late"),
-        ("name: views", "name: views\ndelivery: at_least_once", "delivery"),
-        ("name: views", "name: views\ndelivery: at_most_once", "delivery"),
         ("lateness: 10", "format: protobuf\n    lateness: 10", "sources.clicks.format"),
         ("lateness: 10", "idle_after: 3 s\n    lateness: 10", "sources.clicks.idle_after"),
     ],

@@ -57,6 +57,21 @@ def test_a_batch_that_is_to_be_replayed_must_be_by_the_old_query() -> None:
     assert "run it as it was" in error.then
 
 
+@pytest.mark.parametrize(("done", "is_refused"), [(5, False), (4, True)])
+def test_another_delivery_waits_until_no_batch_is_planned(done: int, is_refused: bool) -> None:
+    before = PlanIdentity({**OLD.parts, "delivery": fingerprint("at_least_once")})
+    after = PlanIdentity({**OLD.parts, "delivery": fingerprint("exactly_once")})
+    entry = head(before, batch_id=4)
+    error = change_error(after, entry, facts(done), is_accepted=True)
+    assert (error is not None) is is_refused
+    assert error is None or "finished in the mode in which it was begun" in str(error)
+    told = change_error(after, entry, facts(done), is_accepted=False)
+    assert told is not None
+    assert told.found == "changes of delivery"
+    other = PlanIdentity({**before.parts, "query": fingerprint("SELECT 2")})
+    assert change_error(other, entry, facts(done), is_accepted=True) is None
+
+
 def test_nothing_to_accept_is_said() -> None:
     error = change_error(OLD, head(), facts(), is_accepted=True)
     assert error is not None

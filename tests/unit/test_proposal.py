@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.protocol.commit import Judgement, Verdict
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import FencingToken
 from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry, SourceRanges
 from onceflow.protocol.proposal import (
@@ -21,6 +22,7 @@ from tests.support.entries import head, plan
 
 BATCH = head(4, 20, 30)
 WRITE, SKIP = Judgement(Verdict.WRITE), Judgement(Verdict.SKIP)
+FINISH = Judgement(Verdict.FINISH)
 
 offsets = st.integers(0, 9)
 ranges = st.dictionaries(st.integers(0, 2), st.tuples(offsets, offsets), max_size=3)
@@ -37,7 +39,7 @@ def sourced(entry: HeadEntry, wanted: SourceRanges) -> HeadEntry:
     ("before", "judgement"),
     [
         (head(3, 10, 20), WRITE),
-        (head(4, 20, 30), SKIP),
+        (head(4, 20, 30), FINISH),
         (replace(head(4, 20, 30), run_id="another", token=FencingToken(9)), SKIP),
         (head(NOTHING_COMMITTED, 0, 0), Judgement(Verdict.HALT, "batch -1 or 0", "batch 4")),
         (head(2, 0, 10), Judgement(Verdict.HALT, "batch 2 or 3", "batch 4")),
@@ -68,6 +70,21 @@ def test_a_replay_with_another_digest_halts() -> None:
     assert judgement.verdict is Verdict.HALT
     assert judgement.expected == "digest other over 1 records"
     assert "not deterministic" in judgement.found
+
+
+@pytest.mark.parametrize("run_id", [BATCH.run_id, "another"])
+def test_at_most_once_does_not_ask_what_a_replay_computes_but_what_it_reads(run_id: str) -> None:
+    proposal = BatchProposal(replace(BATCH, delivery=Delivery.AT_MOST_ONCE, run_id="r"))
+    before = replace(BATCH, digest="other", run_id=run_id)
+    assert proposal.judge(before) == (FINISH if run_id == "r" else SKIP)
+    other = replace(before, plan=plan(20, 31))
+    assert proposal.judge(other).verdict is Verdict.HALT
+
+
+def test_a_head_without_a_batch_is_one_transaction_in_every_mode() -> None:
+    entry = replace(BATCH, delivery=Delivery.AT_MOST_ONCE)
+    assert HeadProposal(None, entry).delivery is Delivery.EXACTLY_ONCE
+    assert BatchProposal(entry).delivery is Delivery.AT_MOST_ONCE
 
 
 @pytest.mark.parametrize("change", [{"watermark_ms": 6}, {"clock_ms": 10}])

@@ -60,6 +60,8 @@ def test_flags_have_their_published_bits() -> None:
         ("LAST_OF_BATCH", 1),
         ("LATE", 2),
         ("RETRACTION", 4),
+        ("AT_LEAST_ONCE", 8),
+        ("AT_MOST_ONCE", 16),
     ]
 
 
@@ -68,15 +70,16 @@ def test_every_header_survives_packing(header: RecordHeader) -> None:
     assert RecordHeader.unpack(header.pack()) == header
 
 
-@given(headers)
-def test_a_batch_packer_writes_the_same_bytes(header: RecordHeader) -> None:
+@given(headers, st.integers(0, 255))
+def test_a_batch_packer_writes_the_same_bytes(header: RecordHeader, split: int) -> None:
     packer = HeaderPacker(
         pipeline_tag=header.pipeline_tag,
         generation=header.generation,
         plan_tag=header.plan_tag,
         batch_id=header.batch_id,
+        mode=header.flags & split,
     )
-    assert packer.pack(header.flags, header.sequence) == header.pack()
+    assert packer.pack(header.flags & ~split, header.sequence) == header.pack()
 
 
 def test_unknown_flags_are_kept() -> None:

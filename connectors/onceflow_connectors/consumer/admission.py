@@ -1,6 +1,7 @@
 """Decides for each record whether the user sees it. Pure: no client, no clock.
 
-The verdict is the filter's; what follows from it is the user's choice (`Rules`).
+The verdict is the filter's; what follows from it is the user's choice (`Rules`), except where the
+record's own flag says that its pipeline promised less than exactly once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from onceflow.errors import CorruptionError, RecordError
-from onceflow.protocol.record import RecordHeader
+from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer.filter import PartitionFilter, Track, Verdict
 from onceflow_connectors.consumer.records import Partition, Position, Record
 
@@ -38,8 +39,10 @@ class Rules:
 
     Args:
         gap: sequences are missing: loss, retention or compaction. `REPORT` on a compacted topic.
+            Before a record of a pipeline that runs at_most_once it is always `REPORT`.
         divergence: a batch was written twice with different content. Under `REPORT` the other
-            version is delivered as well, and the filter goes on from the first one.
+            version is delivered as well, and the filter goes on from the longer one. For a record
+            of a pipeline that runs at_least_once it is always `REPORT`.
         foreign: a record without our header.
         bare_offset: the group has an offset without our state, so that what was delivered is not
             known. Under `REPORT` whatever comes first at that offset counts as the next.
@@ -159,6 +162,7 @@ class Admission:
             return False
         if verdict is Verdict.DIVERGENCE:
             self._report_divergence(record, header, track)
+            track.extend(header)
         else:
             if verdict is Verdict.GAP:
                 self._report_gap(record, header, track)
@@ -197,7 +201,7 @@ class Admission:
     def _report_gap(self, record: Record, header: RecordHeader, track: Track) -> None:
         self._counters.gaps += 1
         gap = Gap(record, track.high_water + 1, header.sequence - 1)
-        if self._rules.gap is OnFault.RAISE:
+        if self._rules.gap is OnFault.RAISE and Flag.AT_MOST_ONCE not in header.flags:
             raise CorruptionError(
                 "records are missing",
                 subject=f"{record}, pipeline tag {header.pipeline_tag:08x}",
@@ -210,7 +214,7 @@ class Admission:
 
     def _report_divergence(self, record: Record, header: RecordHeader, track: Track) -> None:
         self._counters.divergences += 1
-        if self._rules.divergence is OnFault.RAISE:
+        if self._rules.divergence is OnFault.RAISE and Flag.AT_LEAST_ONCE not in header.flags:
             raise CorruptionError(
                 "a batch was written twice with different content",
                 subject=f"{record}, pipeline tag {header.pipeline_tag:08x}",

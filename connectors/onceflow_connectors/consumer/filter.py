@@ -109,6 +109,16 @@ class Track:
         )
         del self._batches[:-REMEMBERED_BATCHES]
 
+    def extend(self, header: RecordHeader) -> None:
+        """Go on behind a divergence that is tolerated, if it continues the newest batch.
+
+        What the other version of that batch has more would else be missing before the next one.
+        """
+        batch = self._batches[-1]
+        is_same = (batch.generation, batch.batch_id) == (header.generation, header.batch_id)
+        if is_same and header.sequence == batch.last + 1:
+            batch.last = header.sequence
+
     def newest(self, count: int) -> Iterator[list[int]]:
         """The newest `count` batches as JSON values, oldest first."""
         for b in self._batches[-count:]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceflow.contracts.connector import Broker, Connection
-from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow.contracts.sink import Appender, Incarnation, Ledger
+from onceflow_connectors.kafka.appender import KafkaAppender
 from onceflow_connectors.kafka.broker import KafkaBroker
 from onceflow_connectors.kafka.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.ledger import KafkaLedger
@@ -29,6 +30,10 @@ class KafkaConnector:
     def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
         """See `Connector`."""
         return KafkaIncarnation(transactional_id, connection)
+
+    def appender(self, connection: Connection) -> Appender:
+        """See `Connector`."""
+        return KafkaAppender(connection)
 
     def ledger(self, pipeline: str, connection: Connection) -> Ledger:
         """See `Connector`."""

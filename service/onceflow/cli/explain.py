@@ -78,13 +78,14 @@ def _picture(explanation: Explanation) -> Iterator[RenderableType]:
     yield _box(explanation.query)
     yield from _arrow(explanation.writing)
     yield _box(explanation.sink)
-    readers = Table(title="Who reads the output gets", title_justify="left", box=None)
-    for heading in ("reading", "gets", "why not more"):
+    title = f"With delivery {explanation.delivery}, who reads the output gets"
+    readers = Table(title=title, title_justify="left", box=None)
+    for heading in ("reading", "gets", "why not more, and what would mend it"):
         readers.add_column(heading)
     for reader in explanation.readers:
         guarantee = reader.guarantee
         level = guarantee.level.value.replace("_", " ")
-        readers.add_row(reader.reading, level, "; ".join(guarantee.reasons))
+        readers.add_row(reader.reading, level, "\n".join(map(str, guarantee.reasons)))
     yield readers
     names = explanation.names
     yield f"\nledger      {names.ledger}\nposition    group {names.group}"

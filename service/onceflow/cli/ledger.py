@@ -74,11 +74,21 @@ def verify(
                 "records": found.records,
                 "foreign": found.foreign,
                 "batches": found.batches,
+                "repeats": found.repeats,
+                "flagged": found.flagged,
+                "lost": found.lost,
                 "findings": [str(finding) for finding in found.findings],
             }
         )
     else:
         typer.echo(f"{found.records} records and {found.batches} batches compared")
+        for count, what in (
+            (found.repeats, "records are there more than once, as at_least_once allows"),
+            (found.flagged, "records are of a driver that was taken over, under another plan"),
+            (found.lost, "records are missing where the ledger names them as at risk"),
+        ):
+            if count:
+                typer.echo(f"  {count} {what}")
         for finding in found.findings:
             typer.echo(f"  {finding}", err=True)
     if found.findings:
@@ -158,9 +168,12 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        "batch", "gen", "token", "batch clock", "read", "late", "written", "digest", "note"
-    )
+    from onceflow.protocol.delivery import Delivery
+
+    headings = ["batch", "gen", "token", "batch clock", "read", "late", "written", "digest", "note"]
+    # Of interest to whoever chose another mode than the usual one.
+    is_usual = all(e.delivery is Delivery.EXACTLY_ONCE and not e.at_risk for e in history)
+    table = Table(*headings, *(() if is_usual else ("delivery", "at risk")))
     for entry in history:
         counts = entry.records
         table.add_row(
@@ -173,8 +186,14 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
             f"{counts.written:,}",
             entry.digest[:12],
             entry.note,
+            *(() if is_usual else (entry.delivery.value, _at_risk_text(entry))),
         )
     Console().print(table)
+
+
+def _at_risk_text(entry: HeadEntry) -> str:
+    ranges = sorted(entry.at_risk.items())
+    return ", ".join(f"{partition}: {first}-{last}" for partition, (first, last) in ranges)
 
 
 def time_text(unix_ms: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from onceflow.pipeline.analysis import Analysis
+    from onceflow.pipeline.explain import ReaderGuarantee
     from onceflow.pipeline.loader import PipelineFile
+    from onceflow.protocol.guarantee import Guarantee
 
 
 class VerdictFormat(StrEnum):
@@ -44,6 +46,7 @@ class Verdict:
         warnings: what may go wrong although it runs.
         waived: rules that it breaks and somebody answers for, as text.
         is_analysed: whether Spark has looked at the query.
+        readers: what each kind of reader gets; empty as long as that is not known.
     """
 
     path: Path
@@ -51,18 +54,15 @@ class Verdict:
     warnings: tuple[Fault, ...] = ()
     waived: tuple[str, ...] = ()
     is_analysed: bool = False
+    readers: tuple[ReaderGuarantee, ...] = ()
 
     @property
-    def guarantee(self) -> str | None:
+    def guarantee(self) -> Guarantee | None:
         """What readers of committed records get; None as long as that is not known."""
-        from onceflow.pipeline.explain import guarantee_of_valid
-        from onceflow.protocol.guarantee import Determinism, Reading
-
-        if self.faults or not self.is_analysed:
-            return None
-        determinism = Determinism.WAIVED if self.waived else Determinism.HOLDS
-        found = guarantee_of_valid(Reading.READ_COMMITTED, determinism)
-        return f"{found.level.value.replace('_', ' ')} {found.scope}"
+        for reader in self.readers:
+            if reader.reading == "read_committed":
+                return reader.guarantee
+        return None
 
     def to_json(self) -> Mapping[str, Any]:
         """As the JSON output shows it."""
@@ -70,7 +70,8 @@ class Verdict:
             "file": str(self.path),
             "valid": not self.faults,
             "analysed": self.is_analysed,
-            "guarantee": self.guarantee,
+            "guarantee": str(self.guarantee) if self.guarantee else None,
+            "readers": [asdict(reader) for reader in self.readers],
             "faults": [fault_fields(fault) for fault in self.faults],
             "warnings": [fault_fields(warning) for warning in self.warnings],
             "waived": list(self.waived),
@@ -133,15 +134,25 @@ def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) ->
 
 
 def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
+    from onceflow.cli.run import CONNECTOR
+    from onceflow.contracts.connector import find_connector
     from onceflow.pipeline.analysis import analyse
+    from onceflow.pipeline.explain import readers_of
+    from onceflow.pipeline.promises import require_sources
 
     try:
+        require_sources(file, find_connector(CONNECTOR))
         analysis: Analysis = analyse(spark, file, SystemClock().unix_ms())
     except ConfigError as error:
         unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
         return Verdict(file.path, error.faults or (unplaced,), is_analysed=True)
-    waived = tuple(map(str, analysis.waived))
-    return Verdict(file.path, warnings=analysis.warnings, waived=waived, is_analysed=True)
+    return Verdict(
+        file.path,
+        warnings=analysis.warnings,
+        waived=tuple(map(str, analysis.waived)),
+        is_analysed=True,
+        readers=readers_of(file.pipeline.mode, analysis.determinism),
+    )
 
 
 def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
@@ -164,6 +175,10 @@ def _show(verdict: Verdict) -> None:
         reason = "" if has_spark() else ": PySpark is not installed (extra `service`)"
         word = f"valid as far as the file goes; its query was not analysed{reason}"
     typer.echo(f"{verdict.path}: {word}")
+    if verdict.guarantee and verdict.guarantee.reasons:
+        for reader in verdict.readers:
+            why = "".join(f": {reason}" for reason in reader.guarantee.reasons)
+            typer.echo(f"  - {reader.reading}: {reader.guarantee}{why}")
     for fault in verdict.faults:
         typer.echo(f"  - {fault}")
     for warning in verdict.warnings:

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceflow.clock import Deadline
-from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -149,6 +149,9 @@ class Connector(Protocol):
 
     def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
         """Make a fresh incarnation of a transactional id. Only stores."""
+
+    def appender(self, connection: Connection) -> Appender:
+        """Make a writer outside transactions. Only stores."""
 
     def ledger(self, pipeline: str, connection: Connection) -> Ledger:
         """Make a reader of the pipeline's ledger. Only stores."""

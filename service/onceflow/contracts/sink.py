@@ -1,7 +1,8 @@
-"""What the protocol needs of Kafka: incarnations that write one transaction, and a ledger to read.
+"""What the protocol needs of Kafka: incarnations of one transaction, a ledger, an appender.
 
-These are the only two ways in which the product writes output. Every implementation, fakes
-included, passes `tests/support/contract_sink.py`.
+The appender is for the delivery modes whose records are in no transaction.
+There is no other way in which the product writes output. Every implementation, fakes included,
+passes `tests/support/contract_sink.py`.
 """
 
 from __future__ import annotations
@@ -107,6 +108,31 @@ class Incarnation(Protocol):
         """Abort, best effort: never raises for Kafka's answers. The next `initialise` decides."""
 
     def discard(self) -> None:
+        """Free the client without waiting for the broker. Safe to call twice and at any point."""
+
+
+class Appender(Protocol):
+    """Writes records outside any transaction, without duplicates of its own making.
+
+    It has no transactional id, so nothing fences it: whoever was taken over may still be writing.
+    """
+
+    def append(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+        """Write records and wait until every one is acknowledged by all replicas in sync.
+
+        If it raises, each partition may have got some of its records: always the first ones, in
+        order, perhaps only later. The next call begins with a fresh client.
+
+        Returns:
+            How many were written.
+
+        Raises:
+            RecordError: a record can never be written (too large, no such partition).
+            AbortableError: the client or broker refused.
+            DeadlineError: not everything was acknowledged in time.
+        """
+
+    def close(self) -> None:
         """Free the client without waiting for the broker. Safe to call twice and at any point."""
 
 

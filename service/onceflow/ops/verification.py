@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
 from onceflow.errors import CorruptionError
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import RunningDigest
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
-from onceflow.protocol.record import HEADER_NAME, RecordHeader
+from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,19 @@ class Verification:
         records: records of the pipeline that were read.
         foreign: records of others in the same topic.
         batches: batches whose content was compared with their digest.
+        repeats: records of at_least_once that were there before, with the same sequence and plan.
+        flagged: records of at_least_once under a plan that is not in the ledger: of a driver that
+            was taken over.
+        lost: records of at_most_once that are missing, where the ledger says that they may be.
         findings: every disagreement.
     """
 
     records: int = 0
     foreign: int = 0
     batches: int = 0
+    repeats: int = 0
+    flagged: int = 0
+    lost: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -49,7 +57,7 @@ def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> 
 
     Checked: sequences run without hole or repeat from the first record that still exists; each
     partition ends where the newest `head` says; every batch that is whole in both has the records
-    and the digest that its `head` says.
+    and the digest that its `head` says. What a delivery mode allows is counted, and no finding.
 
     Args:
         broker: to read the output with.
@@ -60,22 +68,39 @@ def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> 
     result = Verification()
     digests: dict[tuple[int, int], RunningDigest] = {}
     counts: Counter[tuple[int, int]] = Counter()
+    plan_tags = {(e.generation, e.batch.batch_id): e.plan.tag() for e in history}
     offsets = broker.offsets(head.sink.topic, deadline)
     is_whole = all(start == 0 for start, _, _ in offsets.values())
     for partition, (start, _, high_watermark) in sorted(offsets.items()):
         records = broker.read(head.sink.topic, {partition: (start, high_watermark)}, deadline)
         last = _last_before(history, partition) if start == 0 else None
         for record, header in _ours(records, head, result):
-            _check_sequence(result, record, header, last)
-            last = header.sequence
             key = header.generation, header.batch_id
+            if _is_surplus(result, header, last or 0, plan_tags.get(key)):
+                continue
+            _check_sequence(result, record, header, last)
+            last = max(last or 0, header.sequence)
             counts[key] += 1
             digests.setdefault(key, RunningDigest()).add((partition, record.key, record.value))
-        if last is not None:
+        if last is not None and head.delivery is not Delivery.AT_MOST_ONCE:
             _check_tail(result, head, partition, last)
     if is_whole:
         _check_batches(result, history, counts, digests)
     return result
+
+
+def _is_surplus(
+    result: Verification, header: RecordHeader, last: int, plan_tag: int | None
+) -> bool:
+    """Whether at_least_once has written a record once more than the ledger says."""
+    if Flag.AT_LEAST_ONCE not in header.flags:
+        return False
+    if plan_tag not in {None, header.plan_tag}:
+        result.flagged += 1
+        return True
+    is_repeat = header.sequence <= last
+    result.repeats += is_repeat
+    return is_repeat
 
 
 def _ours(
@@ -104,8 +129,8 @@ def _unpacked(packed: bytes, record: ReadRecord, result: Verification) -> Record
 def _check_sequence(
     result: Verification, record: ReadRecord, header: RecordHeader, last: int | None
 ) -> None:
-    if last is None:
-        return
+    if last is None or Flag.AT_MOST_ONCE in header.flags:
+        return  # what is missing of at_most_once, or late, is told batch by batch
     if header.sequence != last + 1:
         place = f"{record.topic}-{record.partition} offset {record.offset}"
         result.findings.append(
@@ -142,16 +167,32 @@ def _check_batches(
     counts: Counter[tuple[int, int]],
     digests: dict[tuple[int, int], RunningDigest],
 ) -> None:
-    for entry in history:
+    for number, entry in enumerate(history):
         if entry.batch.batch_id == NOTHING_COMMITTED or entry.note:
             continue
         result.batches += 1
         key = entry.generation, entry.batch.batch_id
         place = f"batch {entry.batch.batch_id} of generation {entry.generation}"
-        if counts[key] != entry.records.written:
+        missing = entry.records.written - counts[key]
+        if missing > 0 and _is_at_risk(entry, history[number + 1 :][:1]):
+            result.lost += missing
+            continue
+        if missing:
             wanted, found = f"{entry.records.written} records", f"{counts[key]}"
             result.findings.append(Finding(place, wanted, found))
             continue
         digest = digests.get(key, RunningDigest()).hexdigest()
         if digest != entry.digest:
             result.findings.append(Finding(place, f"digest {entry.digest}", digest))
+
+
+def _is_at_risk(entry: HeadEntry, behind: Sequence[HeadEntry]) -> bool:
+    """Whether a batch may be missing: the entry behind it names it, or there is none yet."""
+    if entry.delivery is not Delivery.AT_MOST_ONCE:
+        return False
+    return all(
+        partition in following.at_risk and following.at_risk[partition][0] <= first
+        for following in behind
+        for partition, (first, last) in entry.sink.sequence.items()
+        if first <= last
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.values import duration_text
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import (
     Determinism,
     Guarantee,
@@ -15,7 +16,6 @@ from onceflow.protocol.guarantee import (
     Reading,
     Replay,
     State,
-    Writing,
     effective_guarantee,
 )
 from onceflow.protocol.identity import (
@@ -71,6 +71,7 @@ class Explanation:
     """The whole way: sources, edge, query, edge, sink, and the readers' guarantees."""
 
     pipeline: str
+    delivery: str
     sources: tuple[Node, ...]
     reading: Edge
     query: Node
@@ -96,6 +97,7 @@ def explain(
     name = pipeline.name
     return Explanation(
         pipeline=name,
+        delivery=pipeline.delivery,
         sources=tuple(_source(view, source) for view, source in pipeline.sources.items()),
         reading=Edge(
             "every committed record once",
@@ -105,14 +107,9 @@ def explain(
             "transform" if pipeline.transform else "query",
             (pipeline.transform or "Spark SQL", *query_facts),
         ),
-        writing=Edge(
-            "every batch once, all partitions together",
-            "one transaction for records, ledger and positions; replays are skipped",
-        ),
+        writing=_WRITING[pipeline.mode],
         sink=_sink(pipeline),
-        readers=tuple(
-            ReaderGuarantee(r.value, guarantee_of_valid(r, determinism)) for r in Reading
-        ),
+        readers=readers_of(pipeline.mode, determinism),
         names=Names(
             ledger_topic(name),
             consumer_group(name),
@@ -150,14 +147,32 @@ def _sink(pipeline: Pipeline) -> Node:
     )
 
 
-def guarantee_of_valid(reading: Reading, determinism: Determinism) -> Guarantee:
-    """What a pipeline without a fault gives: anything weaker was refused."""
-    return effective_guarantee(
-        Parts(
-            source=Replay.REPLAYABLE,
-            state=State.DURABLE,
-            writing=Writing.TRANSACTIONAL,
-            reading=reading,
-            determinism=determinism,
-        )
-    )
+def readers_of(delivery: Delivery, determinism: Determinism) -> tuple[ReaderGuarantee, ...]:
+    """What every way of reading the output of a valid pipeline gets."""
+    return tuple(ReaderGuarantee(r.value, guarantee_of(delivery, r, determinism)) for r in Reading)
+
+
+def guarantee_of(
+    delivery: Delivery,
+    reading: Reading,
+    determinism: Determinism = Determinism.HOLDS,
+    source: Replay = Replay.REPLAYABLE,
+) -> Guarantee:
+    """What a pipeline gives to one kind of reader; its checkpoint is a durable place."""
+    return effective_guarantee(Parts(source, State.DURABLE, delivery, reading, determinism))
+
+
+_WRITING: Mapping[Delivery, Edge] = {
+    Delivery.EXACTLY_ONCE: Edge(
+        "every batch once, all partitions together",
+        "one transaction for records, ledger and positions; replays are skipped",
+    ),
+    Delivery.AT_LEAST_ONCE: Edge(
+        "every batch, and perhaps again with the same sequences",
+        "records first, then ledger and positions; a replay writes again",
+    ),
+    Delivery.AT_MOST_ONCE: Edge(
+        "every batch once at most; the ledger names what may be missing",
+        "ledger and positions first, then records; replays are skipped",
+    ),
+}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
@@ -24,9 +24,9 @@ from onceflow.pipeline.values import (
     TransformName,
     ViewName,
     fault,
-    not_yet,
 )
 from onceflow.pipeline.waivers import Waiver
+from onceflow.protocol.delivery import Delivery
 
 
 def _without_default(schema: dict[str, JsonValue]) -> None:
@@ -51,8 +51,10 @@ class Pipeline(Block):
         description="Name of the pipeline. It names the ledger and the transactional ids, so a"
         " renamed pipeline is another pipeline."
     )
-    delivery: Annotated[Literal["exactly_once"], not_yet("at_least_once", "at_most_once")] = Field(
-        default="exactly_once", description="What is promised about each input record."
+    delivery: Literal["exactly_once", "at_least_once", "at_most_once"] = Field(
+        default="exactly_once",
+        description="What is promised about each input record, for source, state and sink together;"
+        " see [guarantees.md](guarantees.md#delivery-modes).",
     )
     sources: dict[ViewName, Source] = Field(
         min_length=1, description="The inputs, each under the name of its view in the query."
@@ -129,6 +131,11 @@ class Pipeline(Block):
     def on_reject_by_sink(self) -> OnReject:
         """What becomes of a row that the output topic does not take."""
         return self.sink.on_reject or ("dead_letter" if self.dead_letter else "fail")
+
+    @property
+    def mode(self) -> Delivery:
+        """What `delivery` asks for."""
+        return Delivery(self.delivery)
 
     @property
     def checkpoint_location(self) -> str:

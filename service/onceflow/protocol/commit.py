@@ -5,14 +5,17 @@ decision to its end; the runtime executes the actions and reports what happened,
 
     start ── judge ─┬─ SKIP ──────────────────────────────────────────────► SKIPPED
                     ├─ HALT ── CONFIRMING_HALT ─(mine)─► HALTED   (not mine)─► STOPPED
-                    └─ WRITE ─ AWAITING_LANE ─ BEGINNING ─ SENDING_RECORDS ─ SENDING_HEAD
-                                  ▲              ─ SENDING_OFFSETS ─ COMMITTING ─► COMMITTED
+                    └─ WRITE ─ AWAITING_LANE ─ the route of its mode ─► COMMITTED
            refused before commit: └─ ABORTING ─► (attempts used up, or for good) FAILED
+           refused behind it: LOST
            fenced: CONFIRMING_OWNER ─(not mine)─► STOPPED
            fenced and mine, or outcome unknown: RESETTLING ─ READING_HEAD ─► judge again
+                               (committed by this run after all: what is left of the route)
 
-After "fenced" or "unknown" nothing is written before `head` was read behind a re-initialised lane:
-the commit may have happened. A refusal that comes back from the commit itself counts as unknown.
+A delivery mode is its route, the order of the phases from BEGINNING on; see `ROUTES`. All else is
+the same for every mode. After "fenced" or "unknown" nothing is written before `head` was read
+behind a re-initialised lane: the commit may have happened. A refusal that comes back from the
+commit itself counts as unknown.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from enum import Enum, auto
 from typing import Protocol, TypeAlias
 
 from onceflow.errors import InvariantError
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.ledger import HeadEntry
 
 MAX_ATTEMPTS = 5
@@ -35,6 +39,8 @@ class Verdict(Enum):
     WRITE = auto()
     SKIP = auto()
     """It is committed already."""
+    FINISH = auto()
+    """It is committed already, by this very run."""
     HALT = auto()
     """Checkpoint and ledger contradict each other."""
 
@@ -57,6 +63,10 @@ class Judgement:
 class Proposal(Protocol):
     """Something that wants to become the next `head`."""
 
+    @property
+    def delivery(self) -> Delivery:
+        """The mode in which it is written."""
+
     def judge(self, head: HeadEntry | None) -> Judgement:
         """Compare with the position of the ledger. Pure."""
 
@@ -67,9 +77,14 @@ class Phase(Enum):
     AWAITING_LANE = auto()
     BEGINNING = auto()
     SENDING_RECORDS = auto()
+    """In the transaction."""
+    APPENDING_BEFORE = auto()
+    """Records are written outside the transaction; it is begun, which is local, and empty."""
     SENDING_HEAD = auto()
     SENDING_OFFSETS = auto()
     COMMITTING = auto()
+    APPENDING_AFTER = auto()
+    """Records are written outside the transaction, which is committed."""
     ABORTING = auto()
     CONFIRMING_OWNER = auto()
     RESETTLING = auto()
@@ -80,6 +95,9 @@ class Phase(Enum):
     HALTED = auto()
     STOPPED = auto()
     FAILED = auto()
+    """Refused; not committed."""
+    LOST = auto()
+    """Committed; its records were refused, in whole or in part, and are not written again."""
 
     @property
     def is_final(self) -> bool:
@@ -87,16 +105,38 @@ class Phase(Enum):
         return self in _FINAL
 
 
-_FINAL = frozenset({Phase.COMMITTED, Phase.SKIPPED, Phase.HALTED, Phase.STOPPED, Phase.FAILED})
+_FINAL = frozenset(
+    {Phase.COMMITTED, Phase.SKIPPED, Phase.HALTED, Phase.STOPPED, Phase.FAILED, Phase.LOST}
+)
+
+_P = Phase
+ROUTES: Mapping[Delivery, tuple[Phase, ...]] = {
+    Delivery.EXACTLY_ONCE: (
+        _P.BEGINNING, _P.SENDING_RECORDS, _P.SENDING_HEAD, _P.SENDING_OFFSETS, _P.COMMITTING,
+    ),
+    Delivery.AT_LEAST_ONCE: (
+        _P.BEGINNING, _P.APPENDING_BEFORE, _P.SENDING_HEAD, _P.SENDING_OFFSETS, _P.COMMITTING,
+    ),
+    Delivery.AT_MOST_ONCE: (
+        _P.BEGINNING, _P.SENDING_HEAD, _P.SENDING_OFFSETS, _P.COMMITTING, _P.APPENDING_AFTER,
+    ),
+}  # fmt: skip
+"""The way of a batch that is written. A mode is where its records stand on it."""
 
 
 class Action(Enum):
-    """What the runtime must do next; exactly one is outstanding until the proposal has ended."""
+    """What the runtime must do next.
+
+    One answer is outstanding until the proposal has ended; only RELEASE_LANE, which may go before
+    another action or end the proposal, has none.
+    """
 
     ACQUIRE_LANE = auto()
     """Take a READY lane. Answer: LANE_GRANTED or LANE_FENCED."""
     BEGIN = auto()
     SEND_RECORDS = auto()
+    APPEND_RECORDS = auto()
+    """Outside any transaction, until every one of them is acknowledged."""
     SEND_HEAD = auto()
     SEND_OFFSETS = auto()
     COMMIT = auto()
@@ -108,7 +148,7 @@ class Action(Enum):
     READ_HEAD = auto()
     """To the high watermark."""
     RELEASE_LANE = auto()
-    """No answer is due: the proposal has ended."""
+    """No answer is due."""
 
 
 class Event(Enum):
@@ -117,9 +157,9 @@ class Event(Enum):
     LANE_GRANTED = auto()
     DONE = auto()
     REFUSED = auto()
-    """The transaction must be aborted; trying again may help."""
+    """An open transaction must be aborted; trying again may help."""
     REFUSED_FOR_GOOD = auto()
-    """The transaction must be aborted; trying again cannot help."""
+    """An open transaction must be aborted; trying again cannot help."""
     FENCED = auto()
     UNKNOWN = auto()
     """No answer to a commit, or one that proves nothing."""
@@ -162,7 +202,8 @@ Step: TypeAlias = tuple[CommitState, tuple[Action, ...]]
 def start(proposal: Proposal, head: HeadEntry | None) -> Step:
     """Judge a proposal against a `head` that this driver knows to be current."""
     state = CommitState(Phase.READING_HEAD, proposal, 0, Judgement(Verdict.HALT))
-    return _judge(state, head)
+    # What this run knows to have committed, it has also finished: FINISH is to skip.
+    return _judge(state, head, {**_JUDGED, Verdict.FINISH: _skip})
 
 
 def step(state: CommitState, event: Event | HeadRead) -> Step:
@@ -174,7 +215,7 @@ def step(state: CommitState, event: Event | HeadRead) -> Step:
     if isinstance(event, HeadRead):
         if state.phase is not Phase.READING_HEAD:
             raise _impossible(state, "HeadRead")
-        return _judge(state, event.head)
+        return _judge(state, event.head, _JUDGED)
     if (state.phase, event) not in TRANSITIONS:
         raise _impossible(state, event.name)
     return TRANSITIONS[state.phase, event](state)
@@ -184,15 +225,9 @@ def _impossible(state: CommitState, event: str) -> InvariantError:
     return InvariantError("impossible event for a commit", subject=state.phase.name, found=event)
 
 
-def _judge(state: CommitState, head: HeadEntry | None) -> Step:
+def _judge(state: CommitState, head: HeadEntry | None, follows: Mapping[Verdict, _Move]) -> Step:
     judgement = state.proposal.judge(head)
-    state = replace(state, judgement=judgement)
-    if judgement.verdict is Verdict.SKIP:
-        return replace(state, phase=Phase.SKIPPED), ()
-    if judgement.verdict is Verdict.HALT:
-        # Another driver may have moved `head`; then we are fenced and nothing is corrupt.
-        return replace(state, phase=Phase.CONFIRMING_HALT), (Action.READ_OWNER,)
-    return _next_attempt(state)
+    return follows[judgement.verdict](replace(state, judgement=judgement))
 
 
 def _next_attempt(state: CommitState) -> Step:
@@ -205,6 +240,23 @@ def _begin(state: CommitState) -> Step:
     return replace(state, phase=Phase.BEGINNING, attempts=state.attempts + 1), (Action.BEGIN,)
 
 
+def _go_on(state: CommitState, *before: Action) -> Step:
+    """To the next phase of the route, or to its end."""
+    route = ROUTES[state.proposal.delivery]
+    for phase in route[route.index(state.phase) + 1 :]:
+        return replace(state, phase=phase), (*before, _ASKED[phase])
+    return replace(state, phase=Phase.COMMITTED), before
+
+
+def _committed(state: CommitState) -> Step:
+    return _go_on(state, Action.RELEASE_LANE)
+
+
+def _finish(state: CommitState) -> Step:
+    """As after COMMITTING; but the lane was given back by whoever resettled it."""
+    return _go_on(replace(state, phase=Phase.COMMITTING))
+
+
 def _abort_for_good(state: CommitState) -> Step:
     return replace(state, phase=Phase.ABORTING, is_refused_for_good=True), (Action.ABORT,)
 
@@ -213,7 +265,10 @@ def _resettle_for_good(state: CommitState) -> Step:
     return replace(state, phase=Phase.RESETTLING, is_refused_for_good=True), (Action.RESETTLE_LANE,)
 
 
-def _to(phase: Phase, *actions: Action) -> Callable[[CommitState], Step]:
+_Move: TypeAlias = Callable[[CommitState], Step]
+
+
+def _to(phase: Phase, *actions: Action) -> _Move:
     return lambda state: (replace(state, phase=phase), actions)
 
 
@@ -223,31 +278,57 @@ _abort = _to(Phase.ABORTING, Action.ABORT)
 _confirm_owner = _to(Phase.CONFIRMING_OWNER, Action.READ_OWNER)
 _resettle = _to(Phase.RESETTLING, Action.RESETTLE_LANE)
 _stop = _to(Phase.STOPPED)
+_lose = _to(Phase.LOST)
+_skip = _to(Phase.SKIPPED)
 _E = Event
 
-TRANSITIONS: Mapping[tuple[Phase, Event], Callable[[CommitState], Step]] = {
+_ASKED: Mapping[Phase, Action] = {
+    Phase.SENDING_RECORDS: Action.SEND_RECORDS,
+    Phase.APPENDING_BEFORE: Action.APPEND_RECORDS,
+    Phase.SENDING_HEAD: Action.SEND_HEAD,
+    Phase.SENDING_OFFSETS: Action.SEND_OFFSETS,
+    Phase.COMMITTING: Action.COMMIT,
+    Phase.APPENDING_AFTER: Action.APPEND_RECORDS,
+}
+
+_JUDGED: Mapping[Verdict, _Move] = {
+    Verdict.WRITE: _next_attempt,
+    Verdict.SKIP: _skip,
+    Verdict.FINISH: _finish,
+    # Another driver may have moved `head`; then we are fenced and nothing is corrupt.
+    Verdict.HALT: _to(Phase.CONFIRMING_HALT, Action.READ_OWNER),
+}
+
+TRANSITIONS: Mapping[tuple[Phase, Event], _Move] = {
     (Phase.AWAITING_LANE, _E.LANE_GRANTED): _begin,
     (Phase.AWAITING_LANE, _E.LANE_FENCED): _stop,
-    (Phase.BEGINNING, _E.DONE): _to(Phase.SENDING_RECORDS, Action.SEND_RECORDS),
+    (Phase.BEGINNING, _E.DONE): _go_on,
     (Phase.BEGINNING, _E.REFUSED): _abort,
     (Phase.BEGINNING, _E.FENCED): _confirm_owner,
-    (Phase.SENDING_RECORDS, _E.DONE): _to(Phase.SENDING_HEAD, Action.SEND_HEAD),
+    (Phase.SENDING_RECORDS, _E.DONE): _go_on,
     (Phase.SENDING_RECORDS, _E.REFUSED): _abort,
     (Phase.SENDING_RECORDS, _E.REFUSED_FOR_GOOD): _abort_for_good,
     (Phase.SENDING_RECORDS, _E.FENCED): _confirm_owner,
-    (Phase.SENDING_HEAD, _E.DONE): _to(Phase.SENDING_OFFSETS, Action.SEND_OFFSETS),
+    (Phase.APPENDING_BEFORE, _E.DONE): _go_on,
+    (Phase.APPENDING_BEFORE, _E.REFUSED): _abort,
+    (Phase.APPENDING_BEFORE, _E.REFUSED_FOR_GOOD): _abort_for_good,
+    (Phase.SENDING_HEAD, _E.DONE): _go_on,
     (Phase.SENDING_HEAD, _E.REFUSED): _abort,
     (Phase.SENDING_HEAD, _E.REFUSED_FOR_GOOD): _abort_for_good,
     (Phase.SENDING_HEAD, _E.FENCED): _confirm_owner,
-    (Phase.SENDING_OFFSETS, _E.DONE): _to(Phase.COMMITTING, Action.COMMIT),
+    (Phase.SENDING_OFFSETS, _E.DONE): _go_on,
     (Phase.SENDING_OFFSETS, _E.REFUSED): _abort,
     (Phase.SENDING_OFFSETS, _E.REFUSED_FOR_GOOD): _abort_for_good,
     (Phase.SENDING_OFFSETS, _E.FENCED): _confirm_owner,
-    (Phase.COMMITTING, _E.DONE): _to(Phase.COMMITTED, Action.RELEASE_LANE),
+    (Phase.COMMITTING, _E.DONE): _committed,
     (Phase.COMMITTING, _E.REFUSED): _resettle,
     (Phase.COMMITTING, _E.REFUSED_FOR_GOOD): _resettle_for_good,
     (Phase.COMMITTING, _E.UNKNOWN): _resettle,
     (Phase.COMMITTING, _E.FENCED): _confirm_owner,
+    # What was appended of it would be appended again.
+    (Phase.APPENDING_AFTER, _E.DONE): _go_on,
+    (Phase.APPENDING_AFTER, _E.REFUSED): _lose,
+    (Phase.APPENDING_AFTER, _E.REFUSED_FOR_GOOD): _lose,
     (Phase.ABORTING, _E.DONE): _next_attempt,
     (Phase.CONFIRMING_OWNER, _E.OWNER_IS_MINE): _resettle,
     (Phase.CONFIRMING_OWNER, _E.OWNER_IS_NOT_MINE): _stop,

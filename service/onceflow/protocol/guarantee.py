@@ -1,4 +1,4 @@
-"""What is really guaranteed from end to end, and why not more. Pure: a table and its reasons.
+"""What is really guaranteed from end to end, why not more, and what would mend it. Pure.
 
 People choose parts; the guarantee is that of the weakest. A combination that cannot keep what was
 asked for is refused rather than silently weakened.
@@ -6,8 +6,11 @@ asked for is refused rather than silently weakened.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from onceflow.protocol.delivery import Delivery
 
 
 class Replay(StrEnum):
@@ -26,15 +29,6 @@ class State(StrEnum):
 
     DURABLE = "durable"
     EPHEMERAL = "ephemeral"
-
-
-class Writing(StrEnum):
-    """How output is written."""
-
-    TRANSACTIONAL = "transactional"
-    """Records and ledger entry in one transaction; a replay is skipped."""
-    IDEMPOTENT = "idempotent"
-    """Without transaction; a replay writes the same sequences again."""
 
 
 class Reading(StrEnum):
@@ -71,9 +65,55 @@ class Parts:
 
     source: Replay
     state: State
-    writing: Writing
+    delivery: Delivery
     reading: Reading
     determinism: Determinism = Determinism.HOLDS
+
+
+@dataclass(frozen=True)
+class Weakness:
+    """One reason why a guarantee is not more.
+
+    Args:
+        why: the part, and what it does to the guarantee.
+        mend: what to do about it, as an imperative sentence.
+    """
+
+    why: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.why}. {self.mend}"
+
+
+EPHEMERAL = Weakness(
+    "positions and state would be lost with the process",
+    "Put `checkpoint` where it outlives the process: on a disk, or in a store.",
+)
+NOT_REPLAYABLE = Weakness(
+    "the source cannot be read again, so what a crash interrupts is lost",
+    "Write it to a topic first and read that, or ask for `delivery: at_most_once`.",
+)
+NOT_DETERMINISTIC = Weakness(
+    "the query computes other rows when a batch is replayed",
+    "Follow the suggestion of the rule that it breaks, or waive the rule with a reason.",
+)
+WAIVED = Weakness(
+    "a rule of determinism is waived: a replayed batch may compute other rows",
+    "Change the query so that the waiver is not needed.",
+)
+RECORDS_BEHIND_LEDGER = Weakness(
+    "records are written behind the entry in the ledger, and never again: a crash may lose them",
+    "Ask for `delivery: exactly_once`.",
+)
+REPEATS = Weakness(
+    "a replay writes again, and this reader does not discard repeats",
+    "Read with Onceflow's consumer, or ask for `delivery: exactly_once`.",
+)
+UNCOMMITTED = Weakness(
+    "this reader sees records of aborted transactions, and their repetition",
+    "Read with `isolation.level=read_committed`, or with Onceflow's consumer.",
+)
 
 
 @dataclass(frozen=True)
@@ -88,48 +128,44 @@ class Guarantee:
 
     level: Level
     scope: str
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Weakness, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.level.value.replace('_', ' ')} {self.scope}"
 
 
 def effective_guarantee(parts: Parts) -> Guarantee:
     """The guarantee that these parts give together."""
-    if refusals := _refusals(parts):
+    if refusals := tuple(_refusals(parts)):
         return Guarantee(Level.REFUSED, "nothing runs", refusals)
-    if parts.source is Replay.NONE:
-        reason = "the source cannot be read again, so what a crash interrupts is lost"
-        return Guarantee(Level.AT_MOST_ONCE, "from the source to the reader", (reason,))
-    weak_link = _weak_link(parts)
-    if weak_link is not None:
-        return Guarantee(Level.AT_LEAST_ONCE, "from the source to the reader", (weak_link,))
-    scope = _scope(parts)
-    if parts.determinism is Determinism.WAIVED:
-        reason = "a rule of determinism is waived: a replayed batch may compute other rows"
-        return Guarantee(Level.EXACTLY_ONCE_UNLESS_REPLAYED, scope, (reason,))
-    return Guarantee(Level.EXACTLY_ONCE, scope)
+    origin = "the accepted post" if parts.source is Replay.JOURNALED else "the source"
+    to_reader = f"from {origin} to the reader"
+    if parts.delivery is Delivery.AT_MOST_ONCE:
+        return Guarantee(Level.AT_MOST_ONCE, to_reader, (RECORDS_BEHIND_LEDGER,))
+    repeats = tuple(_repeats(parts))
+    waivers = (WAIVED,) if parts.determinism is Determinism.WAIVED else ()
+    if repeats:
+        return Guarantee(Level.AT_LEAST_ONCE, to_reader, (*repeats, *waivers))
+    is_plain = parts.delivery is Delivery.EXACTLY_ONCE
+    end = "the output topic" if is_plain else "a consumer that discards repeats"
+    level = Level.EXACTLY_ONCE_UNLESS_REPLAYED if waivers else Level.EXACTLY_ONCE
+    return Guarantee(level, f"from {origin} to {end}", waivers)
 
 
-def _refusals(parts: Parts) -> tuple[str, ...]:
-    reasons = []
+def _refusals(parts: Parts) -> Iterator[Weakness]:
     if parts.state is State.EPHEMERAL:
-        reasons.append("positions and state would be lost with the process")
+        yield EPHEMERAL
+    if parts.source is Replay.NONE and parts.delivery is not Delivery.AT_MOST_ONCE:
+        yield NOT_REPLAYABLE
     if parts.determinism is Determinism.BROKEN:
-        reasons.append("the query computes other rows when a batch is replayed")
-    return tuple(reasons)
+        yield NOT_DETERMINISTIC
 
 
-def _weak_link(parts: Parts) -> str | None:
-    """Why a reader may see a record's effect twice; None if it cannot."""
+def _repeats(parts: Parts) -> Iterator[Weakness]:
+    """Why a reader may see a record's effect twice."""
     if parts.reading is Reading.DEDUPLICATING:
-        return None
-    if parts.writing is Writing.IDEMPOTENT:
-        return "a replay writes again, and this reader does not discard repeats"
-    if parts.reading is Reading.READ_UNCOMMITTED:
-        return "this reader sees records of aborted transactions, and their repetition"
-    return None
-
-
-def _scope(parts: Parts) -> str:
-    origin = "the source" if parts.source is Replay.REPLAYABLE else "the accepted post"
-    if parts.writing is Writing.IDEMPOTENT:
-        return f"from {origin} to a consumer that discards repeats"
-    return f"from {origin} to the output topic"
+        return
+    if parts.delivery is Delivery.AT_LEAST_ONCE:
+        yield REPEATS
+    elif parts.reading is Reading.READ_UNCOMMITTED:
+        yield UNCOMMITTED

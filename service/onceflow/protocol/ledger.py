@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from onceflow.errors import CorruptionError
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.record import FIRST_SEQUENCE
 
@@ -179,6 +180,11 @@ class HeadEntry:
         plan_hash: sha256 of query, schema and the settings that change results.
         plan_parts: what that is a hash of, by name; empty in entries of versions without.
         note: why an operator wrote it (new generation, adopt, rebuild); empty for a batch.
+        delivery: mode that the batch was written in.
+        at_risk: output partition -> (first, last) sequence that may never be written: those of this
+            batch under at_most_once, where records come behind `head`, and of the batches before
+            it back to the last one that its writer knew to be written. So a batch that the entry
+            behind it does not name was written.
     """
 
     pipeline: str
@@ -195,6 +201,22 @@ class HeadEntry:
     plan_parts: Mapping[str, str] = field(default_factory=dict)
     totals: RecordCounts = field(default_factory=RecordCounts)
     waivers: tuple[str, ...] = ()
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    at_risk: Mapping[int, Range] = field(default_factory=dict)
+
+    def under(self, delivery: Delivery) -> HeadEntry:
+        """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""
+        if delivery is not Delivery.AT_MOST_ONCE:
+            return replace(self, delivery=delivery)
+        at_risk = dict(self.at_risk)
+        for partition, (first, last) in self.sink.sequence.items():
+            if first <= last:
+                at_risk[partition] = (at_risk.get(partition, (first, last))[0], last)
+        return replace(self, delivery=delivery, at_risk=at_risk)
+
+    def known_to_be_written(self) -> HeadEntry:
+        """The same for whoever saw its records acknowledged: the next need not name them."""
+        return replace(self, at_risk={})
 
     def to_json(self) -> bytes:
         """Encode as canonical JSON."""
@@ -204,7 +226,7 @@ class HeadEntry:
             "partitions": self.sink.partitions,
             "slots": self.sink.layout.slots,
             "lanes": self.sink.layout.lanes,
-            "sequence": {str(p): list(r) for p, r in self.sink.sequence.items()},
+            "sequence": _partitions_json(self.sink.sequence),
         }
         return canonical_json(
             {
@@ -224,8 +246,18 @@ class HeadEntry:
                 "note": self.note,
                 **({"plan_parts": dict(self.plan_parts)} if self.plan_parts else {}),
                 **({"waivers": list(self.waivers)} if self.waivers else {}),
+                **self._mode_json(),
             }
         ).encode()
+
+    def _mode_json(self) -> dict[str, Any]:
+        """Only what differs from exactly once, so that its entries stay as they were."""
+        mode: dict[str, Any] = {}
+        if self.delivery is not Delivery.EXACTLY_ONCE:
+            mode["delivery"] = self.delivery.value
+        if self.at_risk:
+            mode["at_risk"] = _partitions_json(self.at_risk)
+        return mode
 
     @classmethod
     def from_json(cls, data: bytes) -> HeadEntry:
@@ -248,7 +280,7 @@ class HeadEntry:
                     _str(sink["topic"]),
                     _int(sink["partitions"]),
                     Layout(_int(sink["slots"]), _int(sink["lanes"])),
-                    {int(p): _range(r) for p, r in sink["sequence"].items()},
+                    _partitions(sink["sequence"]),
                     _str(sink.get("topic_id", "")),
                 ),
                 records=_counts(fields["records"]),
@@ -258,6 +290,8 @@ class HeadEntry:
                 plan_parts={n: _str(v) for n, v in fields.get("plan_parts", {}).items()},
                 totals=_counts(fields.get("totals", {})),
                 waivers=tuple(_str(each) for each in fields.get("waivers", ())),
+                delivery=Delivery(fields.get("delivery", Delivery.EXACTLY_ONCE)),
+                at_risk=_partitions(fields.get("at_risk", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
@@ -266,7 +300,7 @@ class HeadEntry:
 def sources_to_json(sources: SourceRanges) -> dict[str, Any]:
     """Ranges as JSON values: partitions become text, ranges become lists."""
     return {
-        name: {t: {str(p): list(r) for p, r in ranges.items()} for t, ranges in topics.items()}
+        name: {t: _partitions_json(ranges) for t, ranges in topics.items()}
         for name, topics in sources.items()
     }
 
@@ -278,9 +312,17 @@ def sources_from_json(value: Mapping[str, Any]) -> SourceRanges:
         TypeError, ValueError, AttributeError: something is not where it should be.
     """
     return {
-        name: {t: {int(p): _range(r) for p, r in ranges.items()} for t, ranges in topics.items()}
+        name: {t: _partitions(ranges) for t, ranges in topics.items()}
         for name, topics in value.items()
     }
+
+
+def _partitions_json(ranges: Mapping[int, Range]) -> dict[str, list[int]]:
+    return {str(partition): list(bounds) for partition, bounds in ranges.items()}
+
+
+def _partitions(value: Mapping[str, Any]) -> dict[int, Range]:
+    return {int(partition): _range(bounds) for partition, bounds in value.items()}
 
 
 def _plan_json(plan: BatchPlan) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from onceflow.errors import ConfigError, OnceflowError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry, canonical_json
 
+DELIVERY_PART = "delivery"
+"""Changes no rows, but what readers may rely on: nobody should change it unknowingly."""
 _DIGEST = "sha256:"
 _SHOWN_DIGITS = 16
 
@@ -44,6 +46,10 @@ class PlanIdentity:
             for name in names
             if before.get(name) != self.parts.get(name)
         ]
+
+    def has_other(self, name: str, head: HeadEntry) -> bool:
+        """Whether one part is another than when `head` was written."""
+        return head.plan_parts.get(name) != self.parts.get(name)
 
 
 def fingerprint(value: object) -> str:
@@ -81,6 +87,15 @@ def change_error(
             subject=head.pipeline,
             expected=f"batch {head.batch.batch_id} in the checkpoint's commit log",
             found=f"batch {checkpoint.done} as its newest, and changes of {', '.join(changes)}",
+            then="nothing was written; run it as it was, `--until caught-up`, then change it",
+        )
+    if checkpoint.planned > checkpoint.done and identity.has_other(DELIVERY_PART, head):
+        # What is written of it already has sequences that the other mode would write again.
+        return ConfigError(
+            "a planned batch must be finished in the mode in which it was begun",
+            subject=head.pipeline,
+            expected=f"no batch planned after {checkpoint.done}, and then another `delivery`",
+            found=f"batch {checkpoint.planned} in the checkpoint's offset log",
             then="nothing was written; run it as it was, `--until caught-up`, then change it",
         )
     return None

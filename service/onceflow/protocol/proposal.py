@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.protocol.commit import Judgement, Verdict
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
     BatchPlan,
@@ -26,8 +27,17 @@ class BatchProposal:
 
     entry: HeadEntry
 
+    @property
+    def delivery(self) -> Delivery:
+        """The mode that the batch is written in."""
+        return self.entry.delivery
+
     def judge(self, head: HeadEntry | None) -> Judgement:
-        """Skip what is committed and equal, write what follows, halt at anything else."""
+        """Skip what is committed and equal, write what follows, halt at anything else.
+
+        What this very run has committed, and does not know yet, is to be finished: nobody else will
+        write what comes behind its `head`.
+        """
         batch = self.entry.batch
         if head is None:
             return Judgement(Verdict.HALT, "a registered ledger", "no head")
@@ -48,13 +58,14 @@ class BatchProposal:
         mine = self.entry
         if difference := plan_difference(head.plan, mine.plan):
             return _halt(*difference)
-        if head.digest != mine.digest:
+        # At most once writes nothing again, so it matters to nobody what a replay computes.
+        if head.digest != mine.digest and self.delivery is not Delivery.AT_MOST_ONCE:
             return _halt(
                 f"digest {head.digest} over {head.records.written} records",
                 f"digest {mine.digest} over {mine.records.written} records: the query is not"
                 " deterministic",
             )
-        return Judgement(Verdict.SKIP)
+        return Judgement(Verdict.FINISH if head.run_id == mine.run_id else Verdict.SKIP)
 
     def _judge_successor(self, head: HeadEntry) -> Judgement:
         if head.batch.batch_id == NOTHING_COMMITTED:
@@ -75,6 +86,11 @@ class HeadProposal:
 
     expected: HeadEntry | None
     entry: HeadEntry
+
+    @property
+    def delivery(self) -> Delivery:
+        """It brings no records, so `head` is all of its transaction in every mode."""
+        return Delivery.EXACTLY_ONCE
 
     def judge(self, head: HeadEntry | None) -> Judgement:
         """Write only over the head that the decision was made from."""

@@ -28,6 +28,10 @@ class Flag(IntFlag):
     """Last record of this batch in this partition."""
     LATE = 2
     RETRACTION = 4
+    AT_LEAST_ONCE = 8
+    """Written outside a transaction: it may come again, from a fenced driver under another plan."""
+    AT_MOST_ONCE = 16
+    """Written once at most: records before it may be missing, and that is no corruption."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,25 @@ class RecordHeader:
 
 
 class HeaderPacker:
-    """Packs the headers of one batch; all but flags and sequence are the same for its records."""
+    """Packs the headers of one batch; all but flags and sequence are the same for its records.
 
-    def __init__(self, *, pipeline_tag: int, generation: int, plan_tag: int, batch_id: int) -> None:
+    Args:
+        pipeline_tag, generation, plan_tag, batch_id: as in `RecordHeader`.
+        mode: the flag that every record of the batch has; see `Delivery.flag`.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline_tag: int,
+        generation: int,
+        plan_tag: int,
+        batch_id: int,
+        mode: int = 0,
+    ) -> None:
         self._common = (0, pipeline_tag, generation, plan_tag, batch_id)
+        self._mode = int(mode)
 
     def pack(self, flags: int, sequence: int) -> bytes:
         """Encode one record's header; equal to `RecordHeader.pack` of the same fields."""
-        return _LAYOUT.pack(VERSION, flags, *self._common, sequence)
+        return _LAYOUT.pack(VERSION, self._mode | flags, *self._common, sequence)

@@ -13,6 +13,7 @@ from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import CorruptionError, OnceflowError, RecordError
 from onceflow.pipeline.rejects import Reason
 from onceflow.protocol.dead_letter import DeadLetter
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
@@ -56,6 +57,7 @@ class BatchSettings:
         run_id: of our claim.
         plan: of the query as it is now.
         waivers: rules of determinism that it breaks and somebody answers for.
+        delivery: mode.
         output: how rows become records.
         max_result_bytes: rows of one batch that the driver will hold.
         partition_of: partitions of a column of keys, or of values if there is no key.
@@ -72,6 +74,7 @@ class BatchSettings:
     run_id: str
     plan: PlanIdentity
     waivers: tuple[str, ...]
+    delivery: Delivery
     output: OutputFormat
     max_result_bytes: int
     partition_of: Callable[[Sequence[bytes | None]], list[int]]
@@ -179,7 +182,7 @@ class BatchRunner:
             raise
         if not is_skipped:
             # Also where the committer found, behind a lost answer, that the entry was written.
-            self.head = entry
+            self.head = entry.known_to_be_written()
         self._report(BatchOutcome(self.head, is_skipped))
 
     def _commit(self, computed: _Computed) -> HeadEntry:
@@ -189,7 +192,9 @@ class BatchRunner:
         try:
             self._committer.commit(BatchProposal(entry), self.head, self._payload(computed, entry))
         except RecordError:
-            refused = rejects.too_large(computed.batch.rows)
+            # Outside a transaction, other records may already have these sequences.
+            is_undone = self._settings.delivery is Delivery.EXACTLY_ONCE
+            refused = rejects.too_large(computed.batch.rows) if is_undone else ()
             if not refused:
                 raise
             clock_ms = computed.plan.batch_timestamp_ms
@@ -216,7 +221,7 @@ class BatchRunner:
             plan_parts=self._settings.plan.parts,
             waivers=self._settings.waivers,
             note="",
-        )
+        ).under(self._settings.delivery)
 
     def _payload(self, computed: _Computed, entry: HeadEntry) -> Payload:
         """What the transaction carries beside that entry."""
@@ -226,6 +231,7 @@ class BatchRunner:
             generation=self.head.generation,
             plan_tag=plan.tag(),
             batch_id=computed.key.batch_id,
+            mode=self._settings.delivery.flag,
         )
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.sink import Ledger, OutputRecord
+from onceflow.contracts.sink import Appender, Ledger, OutputRecord
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import (
     AbortableError,
@@ -44,12 +44,12 @@ from onceflow.runtime.lanes import Lane, LanePool
 _T = TypeVar("_T")
 
 MAX_STEPS = 200
-"""Actions for one proposal: MAX_ATTEMPTS transactions of 8 actions, with room; more is a bug."""
+"""Actions for one proposal: MAX_ATTEMPTS transactions of 9 actions, with room; more is a bug."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """What a transaction carries beside `head`.
+    """What is written beside `head`.
 
     Args:
         topic: output topic.
@@ -85,6 +85,7 @@ class CommitTools:
         pipeline: name of the pipeline.
         run_id: of this take-over.
         pool: the lanes.
+        appender: for the modes whose records are in no transaction.
         ledger: used by the thread that commits alone.
         clock: measures the budgets.
         timeouts: the budgets.
@@ -93,6 +94,7 @@ class CommitTools:
     pipeline: str
     run_id: str
     pool: LanePool
+    appender: Appender
     ledger: Ledger
     clock: Clock
     timeouts: CommitTimeouts
@@ -122,23 +124,20 @@ class Committer:
             RecordError: a record can never be written; nothing was committed.
             OutcomeUnknownError: sent, not answered, and the ledger could not be read in time.
             AbortableError, DeadlineError: every attempt was aborted; nothing was committed.
+            RecordError, AbortableError, DeadlineError of a batch of at_most_once: it may also be
+                committed, with its records refused; then the message says so.
         """
         attempt = _Attempt(self._tools, proposal.entry, payload)
         state, actions = start(proposal, head)
         for _ in range(MAX_STEPS):
+            if actions[:1] == (Action.RELEASE_LANE,):
+                self._tools.pool.release(attempt.require_lane())
+                actions = actions[1:]
             if not actions:
                 break
-            state, actions = self._advance(attempt, state, actions[0])
+            state, actions = step(state, attempt.execute(actions[0]))
         require(state.phase.is_final, "a proposal ends", found=state.phase.name)
         return self._conclude(state, attempt)
-
-    def _advance(
-        self, attempt: _Attempt, state: CommitState, action: Action
-    ) -> tuple[CommitState, tuple[Action, ...]]:
-        if action is Action.RELEASE_LANE:
-            self._tools.pool.release(attempt.require_lane())
-            return state, ()
-        return step(state, attempt.execute(action))
 
     def _conclude(self, state: CommitState, attempt: _Attempt) -> Phase:
         batch = attempt.entry.batch
@@ -153,9 +152,12 @@ class Committer:
                 found=state.judgement.found,
                 then="halting; nothing was written",
             )
-        if state.phase is Phase.FAILED:
+        if state.phase in {Phase.FAILED, Phase.LOST}:
             require(attempt.refusal is not None, "a failed proposal was refused")
-            raise attempt.refusal or AbortableError("refused")
+            refusal = attempt.refusal or AbortableError("refused")
+            if state.phase is Phase.LOST:
+                refusal.then = f"{subject} is committed and not written again: at_most_once"
+            raise refusal
         return state.phase
 
 
@@ -172,7 +174,8 @@ class _Attempt:
         self._actions: Mapping[Action, Callable[[], Event | HeadRead]] = {
             Action.ACQUIRE_LANE: self._acquire_lane,
             Action.BEGIN: self._begin,
-            Action.SEND_RECORDS: self._send_records,
+            Action.SEND_RECORDS: lambda: self._write_records(self._send),
+            Action.APPEND_RECORDS: self._append_records,
             Action.SEND_HEAD: self._send_head,
             Action.SEND_OFFSETS: self._send_offsets,
             Action.COMMIT: self._commit,
@@ -204,14 +207,19 @@ class _Attempt:
         reach(CrashPoint.BEFORE_BEGIN)
         return self._try(lambda: self.require_lane().require_incarnation().begin())
 
-    def _send_records(self) -> Event:
+    def _append_records(self) -> Event:
+        # A commit whose answer was lost has used up its own budget.
+        self._budget = self._deadline(self._tools.timeouts.transaction_s)
+        return self._write_records(self._append)
+
+    def _write_records(self, write: Callable[[str, Sequence[OutputRecord]], None]) -> Event:
         records = self._payload.records
         middle = len(records) // 2
         return self._try(
-            lambda: self._send(self._payload.topic, records[:middle]),
+            lambda: write(self._payload.topic, records[:middle]),
             lambda: reach(CrashPoint.MID_PRODUCE),
-            lambda: self._send(self._payload.topic, records[middle:]),
-            *(partial(self._send, *each) for each in self._payload.beside.items()),
+            lambda: write(self._payload.topic, records[middle:]),
+            *(partial(write, *each) for each in self._payload.beside.items()),
         )
 
     def _send_head(self) -> Event:
@@ -222,11 +230,10 @@ class _Attempt:
 
     def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
         sent = self.require_lane().require_incarnation().send(topic, records, self._budget)
-        require(
-            sent == len(records),
-            "every record is queued",
-            found=f"{sent} of {len(records)}",
-        )
+        _require_all(sent, records)
+
+    def _append(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        _require_all(self._tools.appender.append(topic, records, self._budget), records)
 
     def _send_offsets(self) -> Event:
         if not self._payload.offsets:
@@ -300,3 +307,7 @@ class _Attempt:
 
     def _deadline(self, seconds: float) -> Deadline:
         return Deadline.after(self._tools.clock, seconds)
+
+
+def _require_all(count: int, records: Sequence[OutputRecord]) -> None:
+    require(count == len(records), "every record is taken", found=f"{count} of {len(records)}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from onceflow.errors import InvariantError
 from onceflow.protocol.compare import Decision
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, Layout
 from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
@@ -41,6 +42,7 @@ class Registration:
         plan: of the query as it is now.
         reason: of an operator who asked for a remedy.
         is_change_accepted: whether that is to go on with another query than before.
+        delivery: mode from now on.
     """
 
     pipeline: str
@@ -52,6 +54,7 @@ class Registration:
     reason: str = ""
     topic_id: str = ""
     is_change_accepted: bool = False
+    delivery: Delivery = Delivery.EXACTLY_ONCE
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,14 @@ def _under_another_plan(takeover: Takeover, wanted: Registration, head: HeadEntr
         plan_hash=wanted.plan.hash,
         plan_parts=wanted.plan.parts,
         note=wanted.reason,
+        delivery=wanted.delivery,
     )
 
 
 def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEntry:
     """A head without a batch. Sequences go on where the output stands; they never start again."""
     before = takeover.head.sink.sequence if takeover.head else {}
+    at_risk = takeover.head.at_risk if takeover.head else {}
     sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before, wanted.topic_id)
     return HeadEntry(
         pipeline=wanted.pipeline,
@@ -128,6 +133,8 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         plan_hash=wanted.plan.hash,
         plan_parts=wanted.plan.parts,
         note=wanted.reason,
+        delivery=wanted.delivery,
+        at_risk=at_risk,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.sink import Incarnation, Ledger
+from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from tests.support import checkers
 from tests.support.clock import ManualClock
 from tests.support.driver import PARTITIONS, Driver
@@ -50,6 +50,9 @@ class FakeConnector:
 
     def incarnation(self, transactional_id: str, _: Connection) -> Incarnation:
         return self._kafka.incarnation(transactional_id)
+
+    def appender(self, _: Connection) -> Appender:
+        return self._kafka.appender()
 
     def ledger(self, pipeline: str, _: Connection) -> Ledger:
         return self._kafka.ledger(pipeline)

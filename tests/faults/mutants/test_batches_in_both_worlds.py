@@ -17,6 +17,7 @@ from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.protocol.commit import MAX_ATTEMPTS
 from onceflow.protocol.dead_letter import DeadLetter
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.plan_identity import PlanIdentity
@@ -92,6 +93,7 @@ class Batches:
             run_id=owner.run_id,
             plan=PlanIdentity({"query": "plan"}),
             waivers=(),
+            delivery=Delivery.EXACTLY_ONCE,
             output=OutputFormat("json", "k", None, lambda names: names),
             max_result_bytes=1_000_000,
             partition_of=_partitions,

@@ -7,11 +7,30 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.ledger import NOTHING_COMMITTED, OwnerEntry
 from tests.support.explorer.kafka import Write
+from tests.support.explorer.product import Head
 from tests.support.explorer.spark import Checkpoint, Plan
 
 PARTS = frozenset({"records", "head", "offsets"})
+
+
+class Append(NamedTuple):
+    """A record that was written outside a transaction: the only one of its batch.
+
+    Args:
+        run: who wrote it.
+        head: the entry that it belongs to.
+    """
+
+    run: int
+    head: Head
+
+    @property
+    def plan(self) -> tuple[object, ...]:
+        """What the record was made from, as its plan tag tells it."""
+        return self.head.batch, self.head.input, self.head.clock
 
 
 class Truth(NamedTuple):
@@ -20,10 +39,22 @@ class Truth(NamedTuple):
     Args:
         plans: what each committed batch was made from.
         newest_reader: highest token of a run that has read `head`.
+        appends: what was written outside transactions, each different one once.
+        writers: at most once, who committed each batch.
     """
 
     plans: tuple[Plan, ...] = ()
     newest_reader: int = 0
+    appends: frozenset[Append] = frozenset()
+    writers: tuple[int, ...] = ()
+
+    def appended(self, append: Append) -> Truth:
+        """The same with one more record."""
+        return self._replace(appends=self.appends | {append})
+
+    def is_appended(self, batch: int) -> bool:
+        """Whether a record of this batch is there."""
+        return any(append.head.batch == batch for append in self.appends)
 
     @property
     def committed(self) -> int:
@@ -35,11 +66,14 @@ class Truth(NamedTuple):
         return self.plans[batch].end if batch >= 0 else 0
 
 
-def on_commit(write: Write, truth: Truth) -> tuple[str | None, Truth]:
+def on_commit(
+    write: Write, truth: Truth, delivery: Delivery = Delivery.EXACTLY_ONCE
+) -> tuple[str | None, Truth]:
     """A coordinator decides to commit a lane transaction: the violation, and the new truth."""
     entry, who = write.head.entry, f"R{write.run}"
     batch = entry.batch.batch_id
-    missing = ", ".join(sorted(PARTS - write.parts))
+    is_whole = delivery is Delivery.EXACTLY_ONCE or batch == NOTHING_COMMITTED
+    missing = ", ".join(sorted(PARTS - write.parts - (frozenset() if is_whole else {"records"})))
     if missing:
         return f"INCOMPLETE: batch {batch} is committed by {who} without {missing}", truth
     if entry.token < truth.newest_reader:
@@ -50,7 +84,62 @@ def on_commit(write: Write, truth: Truth) -> tuple[str | None, Truth]:
         return (lost if truth.plans else None), truth
     assert write.rows_from is not None
     plan = Plan(write.rows_from[1], write.head.clock)
-    return _wrong_batch(write, truth), truth._replace(plans=(*truth.plans, plan))
+    violation = _wrong_batch(write, truth) or _wrong_for(delivery, write, truth)
+    decided = truth._replace(plans=(*truth.plans, plan))
+    if delivery is Delivery.AT_MOST_ONCE:
+        decided = decided._replace(writers=(*truth.writers, write.run))
+    return violation, decided
+
+
+def _wrong_for(delivery: Delivery, write: Write, truth: Truth) -> str | None:
+    """What a mode demands of the records at the moment at which `head` is decided."""
+    batch, entry = write.head.batch, write.head.entry
+    if delivery is Delivery.AT_LEAST_ONCE:
+        is_there = any(a.plan == Append(write.run, write.head).plan for a in truth.appends)
+        return None if is_there else f"LOST: head of batch {batch} is committed without its record"
+    if delivery is Delivery.AT_MOST_ONCE:
+        first, last = entry.at_risk.get(0, (1, 0))
+        if not first <= batch + 1 <= last:
+            return f"UNNAMED: head of batch {batch} does not name its own record"
+        is_named = first <= batch <= last
+        if batch and not truth.is_appended(batch - 1) and not is_named:
+            return f"UNNAMED: batch {batch - 1} is not written, and head of batch {batch} is silent"
+    return None
+
+
+def on_append(
+    append: Append, truth: Truth, delivery: Delivery, *, may_differ: bool
+) -> tuple[str | None, Truth]:
+    """A record is written outside a transaction: the violation, and the new truth.
+
+    Args:
+        append: the record.
+        truth: before.
+        delivery: mode.
+        may_differ: whether a driver may have overwritten the plan of another one.
+    """
+    batch, after = append.head.batch, truth.appended(append)
+    who = f"R{append.run}"
+    if dict(append.head.entry.sink.sequence) != {0: (batch + 1, batch + 1)}:
+        numbers = dict(append.head.entry.sink.sequence)
+        return f"SEQUENCE: the record of batch {batch} is numbered {numbers}", after
+    if truth.committed < batch - 1:
+        return f"DISORDER: {who} writes batch {batch} before batch {batch - 1} is decided", after
+    others = [a for a in truth.appends if a.head.batch == batch]
+    if delivery is Delivery.AT_MOST_ONCE:
+        if truth.committed < batch or truth.writers[_index(truth, batch)] != append.run:
+            return f"EARLY: {who} writes batch {batch}, of which it has not committed head", after
+        return (f"TWICE: {who} writes batch {batch} again" if others else None), after
+    is_own = any(a.run == append.run and a.plan != append.plan for a in others)
+    is_any = any(a.plan != append.plan for a in others)
+    if is_own or (is_any and not may_differ):
+        return f"DIVERGES: {who} writes batch {batch} again from other input", after
+    return None, after
+
+
+def _index(truth: Truth, batch: int) -> int:
+    """Batches that were there before the first run have no writer."""
+    return batch - (len(truth.plans) - len(truth.writers))
 
 
 def _wrong_batch(write: Write, truth: Truth) -> str | None:

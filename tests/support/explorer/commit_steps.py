@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from onceflow.protocol.commit import Action, Event
+from onceflow.protocol.commit import Action, Event, Phase
 from onceflow.protocol.lane import LaneEvent, LanePhase
 from onceflow.protocol.takeover import is_mine
-from tests.support.explorer.checks import Truth
+from tests.support.explorer.checks import Append, Truth, on_append
 from tests.support.explorer.kafka import (
     FOREGROUND,
     MAX_END_TXN,
@@ -19,8 +19,9 @@ from tests.support.explorer.kafka import (
 )
 from tests.support.explorer.lane_steps import LaneSteps
 from tests.support.explorer.product import Position
-from tests.support.explorer.run import Outcome, Outcomes, Scene, Stage
+from tests.support.explorer.run import Outcome, Outcomes, Run, Scene, Stage
 from tests.support.explorer.scope import Fault
+from tests.support.explorer.spark import LogWrites
 
 _SENDS = {
     Action.SEND_RECORDS: "records",
@@ -64,6 +65,43 @@ class CommitSteps(LaneSteps):
                 yield from self._send_records(begun, truth, number)
             else:
                 yield from self._rest(begun, truth, number)
+
+    def append_before(self, scene: Scene, lane: Lane, truth: Truth, number: int) -> Outcomes:
+        """Write the record outside the transaction that is begun on a lane."""
+        run = scene.run
+        is_here = lane.handles[run.number].is_held
+        if run.position.phase is not Phase.APPENDING_BEFORE or not is_here:
+            return
+        for text, at, after, violation in self._appends(run, truth):
+            label = f"{run} with lane {number} {text}"
+            scene_after, lane_after = self._step_on(at, scene, lane)
+            yield Outcome(label, (*scene_after, lane_after, after), violation)
+
+    def append_after(self, scene: Scene, truth: Truth) -> Outcomes:
+        """Write the record behind the commit; no lane is held any more."""
+        run = scene.run
+        if run.position.phase is not Phase.APPENDING_AFTER:
+            return
+        for text, at, after, violation in self._appends(run, truth):
+            yield Outcome(f"{run} {text}", (*self.go(at, scene), after), violation)
+
+    def _appends(self, run: Run, truth: Truth) -> Iterator[tuple[str, Position, Truth, str | None]]:
+        """Every outcome of an append; what is refused may have been written all the same."""
+        at = run.position
+        assert at.head is not None
+        violation, appended = on_append(
+            Append(run.number, at.head),
+            truth,
+            self.scope.delivery,
+            may_differ=self.scope.log_writes is not LogWrites.EXCLUSIVE,
+        )
+        text = f"appends the record of batch {at.head.batch}"
+        yield text, self.product.commit(at, Event.DONE), appended, violation
+        for fault, event in _REFUSALS.items():
+            if fault in self.scope.faults:
+                refused = self.product.commit(at, event)
+                yield f"{text}, which is refused", refused, truth, None
+                yield f"{text}, which is written and refused", refused, appended, violation
 
     def send_rest(self, scene: Scene, lane: Lane, truth: Truth, number: int) -> Outcomes:
         """Send `head` and the offsets, and hand EndTxn to the network."""
@@ -206,9 +244,13 @@ class CommitSteps(LaneSteps):
         elif at.action is Action.COMMIT:
             if lane.id.holder == run.number:
                 lane = lane._replace(id=lane.id.commit_sent())
-        elif at.action is Action.RELEASE_LANE:
+        elif at.is_lane_released:
             lane = self.released(run.number, lane, is_held=False)
         return self.go(at, scene), lane
 
 
+_REFUSALS = {
+    Fault.REFUSED: Event.REFUSED,
+    Fault.REFUSED_FOR_GOOD: Event.REFUSED_FOR_GOOD,
+}
 _SETTLED = {LanePhase.READY: Event.LANE_READY, LanePhase.FENCED: Event.LANE_FENCED}

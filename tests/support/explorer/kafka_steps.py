@@ -37,7 +37,7 @@ class KafkaSteps:
         if lane.id.commits:
             violation, decided = None, truth
             if lane.id.status is Status.ONGOING:
-                violation, decided = on_commit(lane.id.content, truth)
+                violation, decided = on_commit(lane.id.content, truth, self.scope.delivery)
             after = lane._replace(id=lane.id.commit_arrives())
             label = f"kafka: EndTxn(commit) {what} arrives"
             yield Outcome(label, (after, heads, decided), violation)

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Any
 
 from onceflow.protocol import commit, compare, lane, takeover
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, LaneId, Layout
 from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
@@ -81,14 +82,15 @@ class Position:
 
     Args:
         state: of the machine.
-        actions: that the machine asked for when it came here.
+        actions: that the machine asked for when it came here; of two, the first gives a lane back.
         head: what a commit machine's proposal would make of `head`.
     """
 
     def __init__(self, state: Any, actions: tuple[Any, ...], head: Head | None) -> None:
         self.state = state
         self.phase = state.phase
-        self.action: Any = actions[0] if actions else None
+        self.action: Any = actions[-1] if actions else None
+        self.is_lane_released = commit.Action.RELEASE_LANE in actions
         self.head = head
 
     def __repr__(self) -> str:
@@ -203,21 +205,34 @@ class Product:
         )
 
     def successor(
-        self, head: Head, run: int, token: FencingToken, batch: int, plan: BatchPlan
+        self,
+        head: Head,
+        delivery: Delivery,
+        token: FencingToken,
+        key: tuple[int, int],
+        plan: BatchPlan,
     ) -> Head:
-        """The entry of a batch with one record, as the runtime builds it from the known head."""
-        return self.head(
-            replace(
-                head.entry,
-                batch=BatchKey(QUERY, batch),
-                token=token,
-                run_id=f"R{run}",
-                plan=plan,
-                sink=head.entry.sink.advanced({0: 1}),
-                records=RecordCounts(written=1),
-                digest=f"rows of {range_text(input_of(plan.sources))}",
-            )
+        """The entry of a batch with one record, as the runtime builds it from the known head.
+
+        Args:
+            head: the known one.
+            delivery: mode.
+            token: of the run.
+            key: the run and the batch.
+            plan: of the batch.
+        """
+        run, batch = key
+        entry = replace(
+            head.entry,
+            batch=BatchKey(QUERY, batch),
+            token=token,
+            run_id=f"R{run}",
+            plan=plan,
+            sink=head.entry.sink.advanced({0: 1}),
+            records=RecordCounts(written=1),
+            digest=f"rows of {range_text(input_of(plan.sources))}",
         )
+        return self.head(entry.under(delivery))
 
     def swapped(self, at: Position) -> Position:
         """The same position with lane 0 and lane 1 renamed into each other."""

@@ -94,6 +94,7 @@ class QuerySteps(Executor):
     def _propose(self, scene: Scene, plan: BatchPlan) -> Scene:
         run = scene.run
         assert run.head is not None
-        entry = self.product.successor(run.head, run.number, run.token, run.batch, plan)
+        key = (run.number, run.batch)
+        entry = self.product.successor(run.head, self.scope.delivery, run.token, key, plan)
         at = self.product.propose_batch(entry, run.head)
         return self.go(at, scene._replace(run=run._replace(stage=Stage.COMMITTING)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from onceflow.protocol import commit, compare, lane, takeover
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.proposal import BatchProposal
@@ -173,6 +174,10 @@ class _RangelessProposal:
 
     entry: HeadEntry
 
+    @property
+    def delivery(self) -> Delivery:
+        return self.entry.delivery
+
     def judge(self, head: HeadEntry | None) -> commit.Judgement:
         if head is not None:
             known = replace(self.entry, batch=head.batch)
@@ -180,6 +185,32 @@ class _RangelessProposal:
             if head.batch.batch_id == self.entry.batch.batch_id - 1:
                 return commit.Judgement(commit.Verdict.WRITE)
         return BatchProposal(self.entry).judge(head)
+
+
+class _RecordsBehindHead(BatchProposal):
+    """At least once on the route of at most once."""
+
+    @property
+    def delivery(self) -> Delivery:
+        return Delivery.AT_MOST_ONCE
+
+
+class _RecordsBeforeHead(BatchProposal):
+    """At most once on the route of at least once."""
+
+    @property
+    def delivery(self) -> Delivery:
+        return Delivery.AT_LEAST_ONCE
+
+
+class _FinishedByAnybody(BatchProposal):
+    """What is found committed behind a lost answer counts as one's own."""
+
+    def judge(self, head: HeadEntry | None) -> commit.Judgement:
+        judgement = super().judge(head)
+        if judgement.verdict is commit.Verdict.SKIP:
+            return replace(judgement, verdict=commit.Verdict.FINISH)
+        return judgement
 
 
 # ---- comparison
@@ -309,6 +340,24 @@ REMOVALS = (
         "FALSE HALT",
         Rules(commit_start=_commit_halts_at_once),
         _quick(batches=2),
+    ),
+    Removal(
+        "at least once writes records before head",
+        "LOST",
+        Rules(batch_proposal=_RecordsBehindHead),
+        replace(_quick(), delivery=Delivery.AT_LEAST_ONCE),
+    ),
+    Removal(
+        "at most once writes records behind head",
+        "EARLY",
+        Rules(batch_proposal=_RecordsBeforeHead),
+        replace(_quick(), delivery=Delivery.AT_MOST_ONCE),
+    ),
+    Removal(
+        "at most once is finished by the run that committed it",
+        "EARLY",
+        Rules(batch_proposal=_FinishedByAnybody),
+        replace(_quick(Fault.LOST_ANSWER), delivery=Delivery.AT_MOST_ONCE),
     ),
     Removal(
         "a batch is proposed with the plan that Spark runs",

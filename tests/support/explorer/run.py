@@ -63,6 +63,7 @@ _ENDINGS = {
     commit.Phase.HALTED: Stage.HALTED,
     commit.Phase.STOPPED: Stage.ENDED,
     commit.Phase.FAILED: Stage.ENDED,
+    commit.Phase.LOST: Stage.ENDED,
 }
 
 
@@ -151,7 +152,11 @@ class Executor:
             return scene._replace(run=run._replace(at=None, token=at.state.claim.token))
         if at.phase in _WRITTEN:
             if at.phase is commit.Phase.COMMITTED:
-                run = run._replace(head=at.head)
+                assert at.head is not None
+                entry = at.head.entry
+                is_batch = run.stage is Stage.COMMITTING
+                known = entry.known_to_be_written() if is_batch else entry
+                run = run._replace(head=self.product.head(known))
             stage = Stage.LOGGING if run.stage is Stage.COMMITTING else Stage.STARTING
             return scene._replace(run=run._replace(stage=stage, at=None))
         if at.action in (takeover.Action.READ_OWNER, commit.Action.READ_OWNER):

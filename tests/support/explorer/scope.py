@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from onceflow.protocol.delivery import Delivery
 from tests.support.explorer.spark import LogWrites
 
 
@@ -60,6 +61,7 @@ class Scope:
         batches: to be written; after them the work is done.
         plan_variants: how many different ends a newly planned batch may have.
         begins: what exists before the first run.
+        delivery: mode of every run.
     """
 
     runs: int = 2
@@ -70,6 +72,7 @@ class Scope:
     plan_reads: PlanReads = PlanReads.FROM_SPARK
     faults: frozenset[Fault] = ALL_FAULTS
     begins: Beginning = Beginning.AFTER_ONE_BATCH
+    delivery: Delivery = Delivery.EXACTLY_ONCE
 
     def lanes_of(self, run: int) -> int:
         """Lanes of one run; whoever comes later has as many as run 0."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from onceflow.protocol import commit, takeover
+from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import FencingToken
-from tests.support.explorer.checks import Truth, on_halt
+from tests.support.explorer.checks import Append, Truth, on_halt
 from tests.support.explorer.commit_steps import CommitSteps
 from tests.support.explorer.kafka import Handle, HeadLog, Lane, Owner, TransactionalId
 from tests.support.explorer.kafka_steps import KafkaSteps
@@ -64,9 +65,13 @@ class Space:
             lanes = self.scope.lanes_of(0)
             head = self.product.registration(gone, FencingToken(0), lanes)
             plan = batch_plan(0, 1, clock=gone)
-            head = self.product.successor(head, gone, FencingToken(0), 0, plan)
+            delivery = self.scope.delivery
+            head = self.product.successor(head, delivery, FencingToken(0), (gone, 0), plan)
             done = Plan(1, gone)
-            parts = [Owner(), HeadLog(head), Truth((done,)), Checkpoint((done,), 0)]
+            truth = Truth((done,))
+            if delivery is not Delivery.EXACTLY_ONCE:
+                truth = truth.appended(Append(gone, head))
+            parts = [Owner(), HeadLog(head), truth, Checkpoint((done,), 0)]
         parts += [Lane(TransactionalId(), tuple(Handle() for _ in self.runs)) for _ in self.lanes]
         numbers = [kind.number(part) for kind, part in zip(self.kinds, parts, strict=False)]
         return sum(n << WIDTH * place for place, n in enumerate([*numbers, *self._fresh]))
@@ -207,6 +212,10 @@ class Space:
             Stage.EXECUTING: one(query.execute_batch, CHECKPOINT),
             Stage.LOGGING: one(query.log_batch, CHECKPOINT, TRUTH),
             commit.Action.ACQUIRE_LANE: per_lane(commits.acquire_and_send, TRUTH),
+            commit.Action.APPEND_RECORDS: (
+                *per_lane(commits.append_before, TRUTH),
+                *one(commits.append_after, TRUTH),
+            ),
             commit.Action.SEND_HEAD: per_lane(commits.send_rest, TRUTH),
             commit.Action.COMMIT: per_lane(commits.answer_commit),
             commit.Action.READ_OWNER: one(commits.read_owner),

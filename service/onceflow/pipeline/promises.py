@@ -1,0 +1,59 @@
+"""Whether the sources of a pipeline can keep what its `delivery` promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from onceflow.contracts.connector import Connection, Connector
+from onceflow.contracts.source import Capabilities, SourceSpec
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.explain import guarantee_of
+from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.rules import Rule
+from onceflow.protocol.guarantee import Level, Reading, Replay
+
+_NOBODY = Connection("")
+"""Capabilities are told without being connected."""
+_NO_COLUMNS = pa.schema([])
+
+
+def require_sources(file: PipelineFile, connector: Connector) -> None:
+    """Refuse sources that cannot keep what is promised.
+
+    Raises:
+        ConfigError: with a fault for each of them.
+    """
+    if faults := tuple(source_faults(file, connector)):
+        what = "a source cannot keep what `delivery` promises"
+        raise ConfigError(what, subject=str(file.path), faults=faults)
+
+
+def source_faults(file: PipelineFile, connector: Connector) -> Iterator[Fault]:
+    """One fault for each source that cannot keep what is promised. Connects to nothing."""
+    pipeline = file.pipeline
+    for view, source in pipeline.sources.items():
+        spec = SourceSpec(view, source.options(), source.format, _NO_COLUMNS)
+        replay = replay_of(connector.source(spec, _NOBODY).capabilities)
+        guarantee = guarantee_of(pipeline.mode, Reading.DEDUPLICATING, source=replay)
+        if guarantee.level is not Level.REFUSED:
+            continue
+        for reason in guarantee.reasons:
+            yield Fault(
+                f"{pipeline.delivery} is not possible: {reason.why}",
+                where=f"sources.{view}",
+                line=file.document.place(("sources", view)).line,
+                suggestion=reason.mend,
+                rule=Rule.IMPOSSIBLE_DELIVERY,
+            )
+
+
+def replay_of(capabilities: Capabilities) -> Replay:
+    """What the promises of a source amount to: a replay needs all of them."""
+    needed = (
+        capabilities.is_replayable,
+        capabilities.has_stable_ranges,
+        capabilities.is_ordered,
+    )
+    return Replay.REPLAYABLE if all(needed) else Replay.NONE
