@@ -17,6 +17,7 @@ from onceflow_connectors.consumer import confluent as confluent_flavour
 from onceflow_connectors.consumer import kafka_python as kafka_python_flavour
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES
+from onceflow_connectors.kafka.outbox import QUEUE
 from tests.support.consumer_steps import Written
 from tests.support.topics import create_topic, delete_before, ordered_producer, recreate_topic
 
@@ -89,7 +90,7 @@ class RealConsumerKafka:
         recreate_topic(self.bootstrap_servers, topic, partitions)
 
     def write(self, topic: str, records: Sequence[Written]) -> None:
-        producer = ordered_producer(self.bootstrap_servers)
+        producer = ordered_producer(self.bootstrap_servers, QUEUE["compression.type"])
         _produce(producer, topic, records)
 
     def write_aborted(self, topic: str, records: Sequence[Written]) -> None:

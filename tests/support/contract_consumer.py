@@ -64,6 +64,13 @@ class ConsumerContract:
             assert records.assignment() == [(topic, 0)]
             assert records.counters.delivered == 3
 
+    def test_many_records_are_read_as_the_sink_compresses_them(
+        self, kafka: ConsumerKafka, topic: str
+    ) -> None:
+        kafka.write(topic, sequenced(*range(1, 501)))
+        with kafka.consumer([topic], topic) as records:
+            assert values(take(records, 500)) == [f"0/{n}" for n in range(1, 501)]
+
     def test_iteration_yields_the_same_records_as_polling(
         self, kafka: ConsumerKafka, topic: str
     ) -> None:

@@ -53,12 +53,19 @@ def create_topic(
         eventually(lambda: topic in admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
 
 
-def ordered_producer(bootstrap_servers: str) -> Producer:
+def ordered_producer(
+    bootstrap_servers: str, compression: str | int | float | bool = "none"
+) -> Producer:
     """Keeps the order of each partition: without idempotence, a request that is retried goes behind
     its successors, and a test's records would truly be late."""
     # Quiet: a broker that is gone at the end of a test is no news.
     return Producer(
-        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 2}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "log_level": 2,
+            "compression.type": compression,
+        }
     )
 
 
