@@ -122,7 +122,9 @@ def test_what_is_sent_again_arrives_once_whatever_interrupts_it(
         for fault in (die, commit_and_die, die, commit_and_die):
             with patch.object(KafkaIncarnation, "commit", fault):
                 assert isinstance(cli("replay").exception, OutcomeUnknownError)
-        assert lines(cli("replay")) == [{"sent": COUNT + 1 - 8 - 1, "kept": 1}]
+        (rest,) = lines(cli("replay"))
+    # Which partition is read first hangs on the topic's name, and with it who keeps the last one.
+    assert rest["sent"] + rest["kept"] == COUNT + 1 - 8
     assert lines(cli("replay")) == [{"sent": 0, "kept": 0}]
     found = Counter(
         (each.partition, each.key, each.value, each.headers[:-1]) for each in arrived(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,12 @@ def _facts(head: HeadEntry, owner: OwnerEntry | None) -> dict[str, Any]:
     }
 
 
+def _account_text(counts: Mapping[str, int]) -> str:
+    """Whatever happened; `read` and `written` also where nothing did."""
+    told = {kind: count for kind, count in counts.items() if count or kind in {"read", "written"}}
+    return ", ".join(f"{kind} {count:,}" for kind, count in told.items())
+
+
 def _last_sequences(head: HeadEntry) -> dict[int, int]:
     return {p: head.sink.next_sequence(p) - 1 for p in range(head.sink.partitions)}
 
@@ -100,8 +106,7 @@ def _print_text(facts: dict[str, Any]) -> None:
     console.print(f"  event watermark: {facts['event_watermark']}")
     console.print(f"  owner: {owner['host']}, token {owner['token']}, since {owner['started_at']}")
     for name, counts in (("last batch", facts["records"]), ("in all", facts["totals"])):
-        account = ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
-        console.print(f"  {name}: {account}")
+        console.print(f"  {name}: {_account_text(counts)}")
     for waiver in facts["waivers"]:
         console.print(f"  waived: {waiver}", style="yellow")
     table = Table("source", "topic", "partition", "position", "lag", "undecided")
