@@ -39,6 +39,7 @@ from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import explained
 from onceflow.runtime.executed import ExecutionReader
 from onceflow.runtime.lanes import LanePool, LaneSettings
+from onceflow.runtime.late import RereadingLateDesk
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
 from onceflow.runtime.output import to_record_columns
 from onceflow.runtime.output_topic import OutputTopic
@@ -239,7 +240,7 @@ class Application:
             pipeline=pipeline.name,
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
             output=kafka.topic,
-            beside=[pipeline.dead_letter.topic] if pipeline.dead_letter else [],
+            beside=self._parts.beside,
             partitions=kafka.partitions,
             recorded=head.sink if head and not is_new else None,
             transaction_timeout_ms=self._writers.timeout_ms,
@@ -349,6 +350,7 @@ class Application:
         pipeline, options = self._pipeline, self._options
         handle = QueryHandle(ExecutionReader(session, [*pipeline.sources]))
         output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
+        rejects = self._reject_settings(analysis, tools.broker)
         settings = BatchSettings(
             pipeline=pipeline.name,
             query_id=head.batch.query_id,
@@ -363,7 +365,8 @@ class Application:
             sources=tools.sources,
             read_execution=handle.read_execution,
             check_output=output.check,
-            rejects=RejectDesk(session, self._reject_settings(analysis, tools.broker)),
+            rejects=RejectDesk(session, rejects),
+            late=RereadingLateDesk(session, rejects, handle.query),
             explain=lambda error, head, rows: explained(
                 error, head, rows, tools.broker, self._deadline()
             ),
@@ -430,7 +433,7 @@ class Application:
 
     def _reject_settings(self, analysis: Analysis, broker: Broker) -> RejectSettings:
         pipeline = self._pipeline
-        topic = pipeline.dead_letter and broker.topic(pipeline.dead_letter.topic, self._deadline())
+        topics = {name: broker.topic(name, self._deadline()) for name in self._parts.beside}
 
         def max_record_bytes() -> int:
             output = broker.topic(pipeline.sink.kafka.topic, self._deadline())
@@ -440,7 +443,7 @@ class Application:
         return RejectSettings(
             parts=self._parts,
             columns=analysis.columns,
-            partitions=topic.partitions if topic else 0,
+            partitions={name: topic.partitions for name, topic in topics.items() if topic},
             max_result_bytes=self._around.session.max_result_bytes,
             max_record_bytes=max_record_bytes,
         )

@@ -14,6 +14,14 @@ OnReject: TypeAlias = Literal["dead_letter", "drop", "fail"]
 before its batch is written."""
 
 
+class Late(Block):
+    """The topic of late records."""
+
+    topic: TopicName = Field(
+        description="Topic of late records, each as it came. Created if it does not exist."
+    )
+
+
 class DeadLetter(Block):
     """The topic of rejected records."""
 

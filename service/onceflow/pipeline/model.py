@@ -12,14 +12,13 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
 from onceflow.pipeline.block import Block, Combination
-from onceflow.pipeline.dead_letter import DeadLetter, OnReject
+from onceflow.pipeline.dead_letter import DeadLetter, Late, OnReject
 from onceflow.pipeline.determinism.code_files import code_of
 from onceflow.pipeline.sink import Sink
 from onceflow.pipeline.source import KafkaSource, Source
 from onceflow.pipeline.values import (
     DurationMs,
     Location,
-    NotYet,
     PipelineName,
     TransformName,
     ViewName,
@@ -92,7 +91,11 @@ class Pipeline(Block):
         default=None,
         description="Where rejected records go, in the transaction of their batch.",
     )
-    late: NotYet = None
+    late: Late | None = Field(
+        default=None,
+        description="Where late records go, in the transaction of their batch. Left out: they are"
+        " counted and dropped.",
+    )
 
     _folder: Path = PrivateAttr(default=Path())
 
@@ -147,8 +150,8 @@ class Pipeline(Block):
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, `starting`,
-        `max_records_per_batch`, and where rejected records go; the output's partitions, which the
-        ledger pins; and waivers, which change nothing.
+        `max_records_per_batch`, and where rejected and late records go; the output's partitions,
+        which the ledger pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -160,6 +163,7 @@ class Pipeline(Block):
                 "checkpoint": True,
                 "waivers": True,
                 "dead_letter": True,
+                "late": True,
                 "sources": {
                     "__all__": {
                         "kafka": {"starting", "max_records_per_batch"},
@@ -178,13 +182,19 @@ class Pipeline(Block):
 
 def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
     """Sources that would read what the pipeline writes; parts that are faulty themselves don't."""
-    output = _topic_at(given, "sink", "kafka")
-    written = [topic for topic in (output, _topic_at(given, "dead_letter")) if topic]
-    if len({*written}) < len(written):
-        yield (
-            ("dead_letter", "topic"),
-            fault("this is the output topic", suggestion="Name a topic of its own."),
-        )
+    written: list[str] = []
+    for path in (("sink", "kafka"), ("dead_letter",), ("late",)):
+        topic = _topic_at(given, *path)
+        if topic in written:
+            yield (
+                (*path, "topic"),
+                fault(
+                    "the pipeline writes something else to this topic",
+                    suggestion="Name a topic of its own.",
+                ),
+            )
+        if topic is not None:
+            written.append(topic)
     sources = given.get("sources")
     for name, source in sources.items() if isinstance(sources, Mapping) else ():
         try:

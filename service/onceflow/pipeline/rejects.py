@@ -27,6 +27,7 @@ class Reason(StrEnum):
     EVENT_TIME_AHEAD = "event_time_ahead"
     NULL_KEY = "null_key"
     TOO_LARGE = "too_large"
+    LATE = "late"
 
 
 def looked_at(source: Source) -> frozenset[str]:

@@ -41,6 +41,8 @@ class DeadLetter:
         partition: where from, or NOWHERE.
         offset: where from, or NOWHERE.
         timestamp_ms: of the record; the batch's clock for a row of the result.
+        event_time_ms: of a late record.
+        watermark_ms: event watermark that a late record came behind.
     """
 
     key: bytes | None
@@ -55,11 +57,21 @@ class DeadLetter:
     partition: int
     offset: int
     timestamp_ms: int
+    event_time_ms: int | None = None
+    watermark_ms: int | None = None
+
+    @property
+    def lateness_ms(self) -> int | None:
+        """How far a late record is behind the event watermark."""
+        if self.event_time_ms is None or self.watermark_ms is None:
+            return None
+        return self.watermark_ms - self.event_time_ms
 
     def to_headers(self) -> Headers:
         """Its own headers, and what is known about it."""
-        known = {name: str(getattr(self, name)).encode() for name in _KNOWN}
-        return (*self.headers, *((HEADER_PREFIX + name, value) for name, value in known.items()))
+        facts = {name: getattr(self, name) for name in (*_KNOWN, *_OF_LATE, _LATENESS)}
+        known = [(n, str(fact).encode()) for n, fact in facts.items() if fact is not None]
+        return (*self.headers, *((HEADER_PREFIX + name, value) for name, value in known))
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
@@ -75,8 +87,10 @@ class DeadLetter:
                 for name, found in headers
                 if name.startswith(HEADER_PREFIX)
             }
+            known.pop(_LATENESS, None)
             numbers = {name: int(known.pop(name)) for name in _NUMBERS}
-            return cls(key=key, value=value, headers=own, **known, **numbers)  # type: ignore[arg-type]
+            of_late = {name: int(known.pop(name)) for name in _OF_LATE if name in known}
+            return cls(key=key, value=value, headers=own, **known, **numbers, **of_late)  # type: ignore[arg-type]
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptionError(
                 "a record is no dead letter",
@@ -90,6 +104,8 @@ class DeadLetter:
 
 
 _NUMBERS = ("batch_id", "partition", "offset", "timestamp_ms")
+_OF_LATE = ("event_time_ms", "watermark_ms")
+_LATENESS = "lateness_ms"
 _KNOWN = ("reason", "text", "pipeline", "source", "topic", *_NUMBERS)
 
 

@@ -24,6 +24,7 @@ from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.collect import collect
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.executed import Execution
+from onceflow.runtime.late import LateDesk
 from onceflow.runtime.output import OutputFormat, encode_collected
 from onceflow.runtime.rejects import RejectDesk
 from onceflow.runtime.rows import SortedBatch, number_records, sort_batch
@@ -65,6 +66,7 @@ class BatchSettings:
         read_execution: tells what Spark ran for the batch that has just run.
         check_output: fails if the output topic is not the one that the ledger knows.
         rejects: knows what becomes of records and rows that are not used.
+        late: knows which records came too late.
         explain: adds to an error the rows in which a replay differs from the committed batch.
     """
 
@@ -82,6 +84,7 @@ class BatchSettings:
     read_execution: Callable[[], Execution]
     check_output: Callable[[SinkState], None]
     rejects: RejectDesk
+    late: LateDesk
     explain: Callable[[CorruptionError, HeadEntry, Sequence[Row]], CorruptionError]
 
 
@@ -160,8 +163,10 @@ class BatchRunner:
         plan = self._plan(execution, batch_id)
         key = BatchKey(settings.query_id, batch_id)
         is_skipped = self.head.batch == key
-        # A batch that is skipped has written its letters.
+        # A batch that is skipped has written its account and its letters.
         letters = [] if is_skipped else settings.rejects.of_input(execution, batch_id)
+        late, late_letters = (0, []) if is_skipped else settings.late.of_batch(execution, batch_id)
+        letters += late_letters
         table, keyless = settings.rejects.without_null_keys(table)
         batch = sort_batch(
             encode_collected(table, settings.output),
@@ -171,7 +176,7 @@ class BatchRunner:
         letters += settings.rejects.of_output(
             keyless, Reason.NULL_KEY, batch_id, plan.batch_timestamp_ms
         )
-        counts = RecordCounts(execution.read, execution.late, execution.rejected)
+        counts = RecordCounts(execution.read, late, execution.rejected)
         computed = _Computed(key, plan, replace(counts, refused=len(keyless)), batch, letters)
         settings.check_output(self.head.sink)
         try:

@@ -17,9 +17,9 @@ from onceflow.pipeline.analysis import to_arrow
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.rejects import accepted, with_reason
-from onceflow.runtime.executed import observed
+from onceflow.runtime.executed import Execution, observed
 from onceflow.runtime.output import OutputFormat
-from onceflow.runtime.source import SourceHandle, open_stream
+from onceflow.runtime.source import SourceHandle, open_range, open_stream
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,17 @@ class Parts:
         for column, kind in (*missing, (REJECT_COLUMN, pa.string())):
             schema = schema.append(pa.field(column, kind))
         return SourceHandle(self.connector_name, self.spec(name, schema), self.connection)
+
+    def reread(
+        self, spark: SparkSession, name: str, columns: StructType, at: Execution
+    ) -> DataFrame:
+        """What a source read in a batch, once more, with everything about each record."""
+        return open_range(spark, self.handle_of_originals(name, columns), *at.positions[name])
+
+    @property
+    def beside(self) -> list[str]:
+        """Topics that are written in the same transactions as the output."""
+        return [block.topic for block in (self.pipeline.dead_letter, self.pipeline.late) if block]
 
     def result(self, spark: SparkSession, columns: Mapping[str, StructType]) -> DataFrame:
         """The query's result over its streams, of which these columns are read."""

@@ -40,14 +40,18 @@ class QueryHandle:
         self._query = query
         self._is_set.set()
 
-    def read_execution(self) -> Execution:
-        """What the batch that has just run did; for use inside `foreachBatch`."""
+    def query(self) -> StreamingQuery:
+        """Spark's own object, when it has handed it out."""
         require(
             self._is_set.wait(START_TIMEOUT_S),
             "Spark hands out a query that it started",
         )
         assert self._query is not None  # noqa: S101  for the type checker only
-        return self._reader.read(self._query)
+        return self._query
+
+    def read_execution(self) -> Execution:
+        """What the batch that has just run did; for use inside `foreachBatch`."""
+        return self._reader.read(self.query())
 
 
 @dataclass(frozen=True)

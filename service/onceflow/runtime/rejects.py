@@ -25,7 +25,6 @@ from onceflow.runtime.collect import collect
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.parts import Parts
 from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
-from onceflow.runtime.source import open_range
 
 RECORD_OVERHEAD_BYTES = 150
 """What a record batch with a single record of ours adds to its key and value: 61 of the batch, the
@@ -39,14 +38,14 @@ class RejectSettings:
     Args:
         parts: of the pipeline.
         columns: source -> columns that the query reads.
-        partitions: of the topic of dead letters; 0 if there is none.
+        partitions: of each topic of letters.
         max_result_bytes: rejected records of one batch that the driver will hold.
         max_record_bytes: the output topic's limit, looked up when a record was refused.
     """
 
     parts: Parts
     columns: Mapping[str, StructType]
-    partitions: int
+    partitions: Mapping[str, int]
     max_result_bytes: int
     max_record_bytes: Callable[[], int]
 
@@ -149,32 +148,41 @@ class RejectDesk:
         ]
 
     def records(
-        self, letters: Iterable[DeadLetter], clock_ms: int
+        self, letters: Sequence[DeadLetter], clock_ms: int
     ) -> Mapping[str, Sequence[OutputRecord]]:
-        """What a transaction carries to the topic of dead letters.
+        """What a transaction carries to the topics of letters.
 
         With the batch's clock as timestamp: under its own, a broker may delete it at once.
         """
-        if self._pipeline.dead_letter is None:
-            return {}
-        partitions = self._settings.partitions
-        return {
-            self._pipeline.dead_letter.topic: [
-                OutputRecord(
-                    letter.partition_of(partitions),
-                    letter.key,
-                    letter.value,
-                    timestamp_ms=clock_ms,
-                    more_headers=letter.to_headers(),
-                )
-                for letter in in_order(letters)
-            ]
-        }
+        late = [letter for letter in letters if letter.reason == Reason.LATE]
+        rejected = [letter for letter in letters if letter.reason != Reason.LATE]
+        found = {}
+        for block, own in (
+            (self._pipeline.dead_letter, rejected),
+            (self._pipeline.late, late),
+        ):
+            if block is not None and own:
+                found[block.topic] = self._records(own, block.topic, clock_ms)
+        return found
+
+    def _records(
+        self, letters: Sequence[DeadLetter], topic: str, clock_ms: int
+    ) -> Sequence[OutputRecord]:
+        partitions = self._settings.partitions[topic]
+        return [
+            OutputRecord(
+                letter.partition_of(partitions),
+                letter.key,
+                letter.value,
+                timestamp_ms=clock_ms,
+                more_headers=letter.to_headers(),
+            )
+            for letter in in_order(letters)
+        ]
 
     def _read_again(self, source: str, execution: Execution, batch_id: int) -> list[DeadLetter]:
         columns = self._settings.columns[source]
-        handle = self._settings.parts.handle_of_originals(source, columns)
-        frame = open_range(self._spark, handle, *execution.positions[source])
+        frame = self._settings.parts.reread(self._spark, source, columns, execution)
         clock = F.timestamp_millis(F.lit(execution.batch_timestamp_ms))
         marked = with_reason(self._pipeline.sources[source], frame, clock)
         rejected = marked.filter(F.col(REASON_COLUMN).isNotNull()).select(
@@ -189,7 +197,7 @@ class RejectDesk:
             yield DeadLetter(
                 key=row["_key"],
                 value=row["_value"],
-                headers=_headers(row["_headers"]),
+                headers=plain_headers(row["_headers"]),
                 reason=code,
                 text=text,
                 pipeline=self._pipeline.name,
@@ -213,7 +221,8 @@ def _timestamp_ms() -> Column:
     return F.unix_millis(F.col("_timestamp")).alias("_timestamp_ms")
 
 
-def _headers(found: Sequence[Mapping[str, bytes]] | None) -> Headers:
+def plain_headers(found: Sequence[Mapping[str, bytes]] | None) -> Headers:
+    """Headers from the column `_headers`."""
     return tuple((str(each["key"]), each["value"]) for each in found or ())
 
 

@@ -69,6 +69,11 @@ class _NoRejects:
         return {}
 
 
+class _NothingLate:
+    def of_batch(self, *_: object) -> tuple[int, list[DeadLetter]]:
+        return 0, []
+
+
 _NOTHING_REJECTED = cast("RejectDesk", _NoRejects())
 
 
@@ -100,6 +105,7 @@ class Batches:
             sources={"s": SourceArithmetic(self._ranges, _position)},
             read_execution=self._execution,
             rejects=_NOTHING_REJECTED,
+            late=_NothingLate(),
             explain=lambda error, head, rows: error,
             check_output=self._check_output,
         )

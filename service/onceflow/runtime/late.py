@@ -1,0 +1,111 @@
+"""Which records of a batch came too late, to the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onceflow.contracts.source import META_COLUMNS
+from onceflow.pipeline.rejects import Reason
+from onceflow.protocol.dead_letter import DeadLetter
+from onceflow.runtime.collect import collect
+from onceflow.runtime.executed import Execution
+from onceflow.runtime.late_rows import LATE_COLUMN, ORIGIN_COLUMN, WATERMARK_COLUMN, LateRows
+from onceflow.runtime.rejects import RejectSettings, plain_headers
+
+_PLACE = ("source", "_topic", "_partition", "_offset")
+
+
+class LateDesk(Protocol):
+    """Counts them."""
+
+    def of_batch(self, execution: Execution, batch_id: int) -> tuple[int, list[DeadLetter]]:
+        """How many records, and each as a letter where they are to be kept."""
+
+
+class RereadingLateDesk:
+    """Reads a batch that has late records again; no other one.
+
+    A record is late if no window that it belongs to takes it. Those that a filter of the query has
+    taken out before are not. Behind a function over whole batches of rows (`mapInArrow`) there are
+    no records any more: rows are counted then, as Spark counts them, and no letters are made.
+
+    Args:
+        spark: session of the query.
+        settings: of the pipeline.
+        query: gives the query, from inside of `foreachBatch`.
+    """
+
+    def __init__(
+        self, spark: SparkSession, settings: RejectSettings, query: Callable[[], StreamingQuery]
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._query = query
+        self._rows = LateRows(spark)
+        self._pipeline = settings.parts.pipeline
+
+    def of_batch(self, execution: Execution, batch_id: int) -> tuple[int, list[DeadLetter]]:
+        """See `LateDesk`."""
+        if execution.late == 0:
+            return 0, []
+        ranges = {name: self._range(name, execution) for name in execution.positions}
+        rows = self._rows.of(self._query(), ranges)
+        if rows is None:
+            return execution.late, []
+        origin = F.first(ORIGIN_COLUMN).alias(ORIGIN_COLUMN)
+        watermark = F.min(WATERMARK_COLUMN).alias(WATERMARK_COLUMN)
+        late = (
+            rows.groupBy(*(f"{ORIGIN_COLUMN}.{name}" for name in _PLACE))
+            .agg(F.min(LATE_COLUMN).alias(LATE_COLUMN), watermark, origin)
+            .filter(LATE_COLUMN)
+        )
+        budget = self._settings.max_result_bytes
+        if self._pipeline.late is None:
+            count = collect(late.agg(F.count(F.lit(1)).alias("count")), budget)
+            return count.column("count")[0].as_py(), []
+        table = collect(late.select(ORIGIN_COLUMN, WATERMARK_COLUMN), budget)
+        letters = [*self._letters(table, batch_id)]
+        return len(letters), letters
+
+    def _range(self, name: str, execution: Execution) -> DataFrame:
+        """What a source read, each record with its origin; as little of it as is asked for."""
+        columns = self._settings.columns[name]
+        frame = self._settings.parts.reread(self._spark, name, columns, execution)
+        facts = [F.lit(name).alias("source"), *map(F.col, _PLACE[1:])]
+        if self._pipeline.late is not None:
+            facts += [
+                *(F.col(n) for n in META_COLUMNS if n not in {*_PLACE, "_timestamp"}),
+                F.unix_millis("_timestamp").alias("timestamp_ms"),
+                F.unix_millis(self._event_time(name)).alias("event_time_ms"),
+            ]
+        return frame.withColumn(ORIGIN_COLUMN, F.struct(*facts))
+
+    def _event_time(self, name: str) -> Column:
+        written = self._pipeline.sources[name].event_time
+        return F.lit(None).cast("timestamp") if written is None else F.expr(written)
+
+    def _letters(self, table: pa.Table, batch_id: int) -> Iterator[DeadLetter]:
+        for row in table.to_pylist():
+            origin, watermark_ms = row[ORIGIN_COLUMN], row[WATERMARK_COLUMN]
+            yield DeadLetter(
+                key=origin["_key"],
+                value=origin["_value"],
+                headers=plain_headers(origin["_headers"]),
+                reason=Reason.LATE.value,
+                text="every window that it belongs to is closed",
+                pipeline=self._pipeline.name,
+                batch_id=batch_id,
+                source=origin["source"],
+                topic=origin["_topic"],
+                partition=origin["_partition"],
+                offset=origin["_offset"],
+                timestamp_ms=-1 if origin["timestamp_ms"] is None else origin["timestamp_ms"],
+                event_time_ms=origin["event_time_ms"],
+                watermark_ms=watermark_ms,
+            )
