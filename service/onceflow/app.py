@@ -24,6 +24,7 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import FencedError, OnceflowError
+from onceflow.ops.retention import RetentionGuard
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import require_sources
@@ -386,12 +387,13 @@ class Application:
             start_query(plan, runner, handle), runner, tools.checkpoint, self._around.clock
         )
         self._around.report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
-        progress = ProgressReporter(
-            self._around.report, tools.broker, lambda: runner.head, self._around.clock
+        report, clock = self._around.report, self._around.clock
+        guard = RetentionGuard(
+            tools.broker, lambda: runner.head, clock, lambda text: report("warning", text=text)
         )
-        clock_watch = ClockWatch(self._around.clock)
+        progress = ProgressReporter(report, tools.broker, lambda: runner.head, guard.left_s, clock)
         try:
-            query.watch(self._drain_requested.is_set, progress, [clock_watch])
+            query.watch(self._drain_requested.is_set, progress, [ClockWatch(clock), guard])
         except SharedCheckpointError as error:
             raise self._cause(error, owned.takeover.owner, tools.ledger) from error
         if self._drain_requested.is_set():

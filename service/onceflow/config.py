@@ -120,6 +120,12 @@ class Spark(SettingsBlock):
     )
     conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
 
+    @property
+    def driver_memory_bytes(self) -> int:
+        """`driver_memory` as a number."""
+        size, unit = self.driver_memory[:-1], self.driver_memory[-1].lower()
+        return int(size) << 10 * ("kmg".index(unit) + 1)
+
 
 def _checked_servers(text: str) -> str:
     if not re.fullmatch(r"[^\s,/]+(,[^\s,/]+)*", text):

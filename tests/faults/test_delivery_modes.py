@@ -141,7 +141,7 @@ def zombie(trial: Trial, batch_id: int, point: CrashPoint, *, clock_ms: int = NO
         trial.commit(batch_id + 1)
 
     def go_on() -> None:
-        held.commit(batch_id, values(batch_id), clock_ms)
+        held.commit(batch_id, values(batch_id), clock_ms=clock_ms)
         held.commit(batch_id + 1, values(batch_id + 1))
 
     with trial.at(point, take_over), pytest.raises(FencedError):

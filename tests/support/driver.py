@@ -20,7 +20,7 @@ from onceflow.protocol.compare import CheckpointFacts, Comparison, compare
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, pipeline_tag
-from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SourceRanges
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
@@ -122,14 +122,21 @@ class Driver:
         self.head = settle(self.takeover, wanted, Repairs(_nothing, _same), self.committer)
         return self.takeover
 
-    def commit(self, batch_id: int, values: Sequence[bytes], clock_ms: int = NOW_MS) -> HeadEntry:
+    def commit(
+        self,
+        batch_id: int,
+        values: Sequence[bytes],
+        sources: SourceRanges | None = None,
+        event_watermark_ms: int = 0,
+        *,
+        clock_ms: int = NOW_MS,
+    ) -> HeadEntry:
         """Write a batch of `values`, spread over the partitions; another clock is another plan."""
         assert self.head is not None
         rows: list[Row] = sorted((i % PARTITIONS, b"k", v) for i, v in enumerate(values))
         counts = {p: sum(r[0] == p for r in rows) for p in {r[0] for r in rows}}
-        plan = BatchPlan(
-            {"s": {self.output_topic: {0: (batch_id * 10, batch_id * 10 + 10)}}}, 0, clock_ms
-        )
+        read = {"s": {self.output_topic: {0: (batch_id * 10, batch_id * 10 + 10)}}}
+        plan = BatchPlan(sources or read, event_watermark_ms, clock_ms)
         batch = SortedBatch(rows, counts, digest_of(rows))
         token = self.takeover.owner.token if self.takeover else FencingToken(0)
         entry = replace(

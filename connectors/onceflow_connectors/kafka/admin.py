@@ -164,6 +164,20 @@ class Administration:
             deadline.check("a partition has no leader", subject=topic)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
 
+    def newest_timestamps(
+        self, topic: str, partitions: Iterable[int], deadline: Deadline
+    ) -> Mapping[int, int]:
+        """Latest timestamp in each partition; those without a record are missing."""
+        newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, partition): newest for partition in partitions}
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[int, int]:
+            found = list_offsets(client, wanted, IsolationLevel.READ_UNCOMMITTED, timeout_s)
+            return {p.partition: at.timestamp for p, at in found.items() if at.timestamp >= 0}
+
+        answer = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
+        return self.ask("cannot look up timestamps", topic, answer, deadline) or {}
+
     def close(self) -> None:
         """Let go of the connection. Safe to call twice."""
         client, self._client = self._client, None

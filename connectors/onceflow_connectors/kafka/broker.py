@@ -15,7 +15,13 @@ from confluent_kafka.admin import (
 )
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Connection, ReadRecord, TopicInfo, TopicSpec
+from onceflow.contracts.connector import (
+    Connection,
+    OpenTransaction,
+    ReadRecord,
+    TopicInfo,
+    TopicSpec,
+)
 from onceflow.errors import ConfigError, DeadlineError
 from onceflow_connectors.kafka.admin import (
     RETRY_PAUSE_S,
@@ -32,7 +38,8 @@ from onceflow_connectors.kafka.failures import (
     kafka_error,
 )
 from onceflow_connectors.kafka.properties import producer_config
-from onceflow_connectors.kafka.reading import CommittedReader
+from onceflow_connectors.kafka.reading import CommittedReader, first_timestamps
+from onceflow_connectors.kafka.transactions import open_transactions
 
 NO_ANSWER_S = 5.0
 """After this long without an answer, nobody is there: what a person at a terminal will wait."""
@@ -73,6 +80,7 @@ class KafkaBroker:
             topic_id=str(found.topic_id),
             partitions=len(found.partitions),
             replication=min(len(partition.replicas) for partition in found.partitions),
+            in_sync=min(len(partition.isr) for partition in found.partitions),
             config=self._administration.config(resource, deadline),
         )
 
@@ -126,6 +134,24 @@ class KafkaBroker:
         answer = unless(request, "GROUP_ID_NOT_FOUND")
         what = "cannot look up the offsets of a group"
         return self._administration.ask(what, group, answer, deadline) or {}
+
+    def first_timestamps(
+        self, topic: str, offsets: Mapping[int, int], deadline: Deadline
+    ) -> Mapping[int, int]:
+        """See `Broker`."""
+        return first_timestamps(self._connection, topic, offsets, deadline) if offsets else {}
+
+    def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
+        """See `Broker`."""
+        found = self._administration.describe_topic(topic, deadline)
+        partitions = [partition.id for partition in found.partitions] if found else []
+        return self._administration.newest_timestamps(topic, partitions, deadline)
+
+    def open_transactions(
+        self, topic: str, partitions: Sequence[int], deadline: Deadline
+    ) -> Sequence[OpenTransaction]:
+        """See `Broker`."""
+        return open_transactions(self._connection, topic, partitions, deadline)
 
     def group_members(self, group: str, deadline: Deadline) -> int:
         """See `Broker`."""

@@ -12,6 +12,7 @@ from onceflow_connectors.kafka.failures import Operation, failure, kafka_error
 from onceflow_connectors.kafka.properties import Settings
 
 _Client = TypeVar("_Client")
+_NO_CALLBACKS: Mapping[str, Callable[..., None]] = {}
 
 
 def open_producer(settings: Settings, callbacks: Mapping[str, Callable[..., None]]) -> Producer:
@@ -23,9 +24,11 @@ def open_producer(settings: Settings, callbacks: Mapping[str, Callable[..., None
     return _open(Producer, {**settings, **callbacks})
 
 
-def open_consumer(settings: Settings) -> Consumer:
+def open_consumer(
+    settings: Settings, callbacks: Mapping[str, Callable[..., None]] = _NO_CALLBACKS
+) -> Consumer:
     """Make a consumer; as `open_producer`."""
-    return _open(Consumer, dict(settings))
+    return _open(Consumer, {**settings, **callbacks})
 
 
 def open_admin(settings: Settings, callbacks: Mapping[str, Callable[..., None]]) -> AdminClient:

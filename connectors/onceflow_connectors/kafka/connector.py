@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceflow.contracts.connector import Broker, Connection
+from onceflow.contracts.connector import Broker, BulletinBoard, Connection
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow_connectors.kafka.appender import KafkaAppender
 from onceflow_connectors.kafka.broker import KafkaBroker
+from onceflow_connectors.kafka.bulletins import KafkaBulletinBoard
 from onceflow_connectors.kafka.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.ledger import KafkaLedger
 from onceflow_connectors.kafka.partitioners import partitions_of
@@ -42,6 +43,10 @@ class KafkaConnector:
     def broker(self, connection: Connection) -> Broker:
         """See `Connector`."""
         return KafkaBroker(connection)
+
+    def bulletin_board(self, pipeline: str, connection: Connection) -> BulletinBoard:
+        """See `Connector`."""
+        return KafkaBulletinBoard(pipeline, connection)
 
     def partitions_of(
         self, partitioner: str, keys: Sequence[bytes | None], partitions: int

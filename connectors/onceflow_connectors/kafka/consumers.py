@@ -223,8 +223,10 @@ class SplitReader:
                 subject=f"offsets [{left.start}, {min(log_start, left.end)}) of {_name(left)}",
                 expected=f"a log that starts at or before {left.start}",
                 found=f"a log that starts at {log_start}",
-                then="halting; they are lost to this pipeline: keep records longer"
-                " (retention.ms, retention.bytes), and start a new generation",
+                then="halting rather than leave them out: restore the topic and start again, or"
+                " accept the loss by a new generation on a new checkpoint (--new-generation"
+                " --reason), which reads what is left; and let the topic keep records longer"
+                " (retention.ms, retention.bytes)",
             )
         if log_end < left.start:
             raise log_is_shorter(place, left.start, log_end)

@@ -28,6 +28,15 @@ SETTINGS: Mapping[str, Setting] = {
 }
 """What no property of the user may change."""
 
+LOOK_SETTINGS: Mapping[str, Setting] = {
+    **SETTINGS,
+    # What is not decided yet is as old as it is.
+    "isolation.level": "read_uncommitted",
+    # For one record of each partition.
+    "max.partition.fetch.bytes": 65_536,
+}
+"""To look at single records."""
+
 
 class CommittedReader:
     """One consumer that reads ranges, one after the other, from the leaders.
@@ -82,6 +91,31 @@ class CommittedReader:
         if self._consumer is None:
             self._consumer = open_consumer(consumer_config(self._connection, SETTINGS))
         return self._consumer
+
+
+def first_timestamps(
+    connection: Connection, topic: str, offsets: Mapping[int, int], deadline: Deadline
+) -> Mapping[int, int]:
+    """See `contracts.connector.Broker.first_timestamps`. All partitions at once."""
+    found: dict[int, int] = {}
+    waiting = {*offsets}
+    consumer = open_consumer(consumer_config(connection, LOOK_SETTINGS))
+    try:
+        consumer.assign([TopicPartition(topic, p, offset) for p, offset in offsets.items()])
+        while waiting and not deadline.is_over:
+            message = consumer.poll(deadline.at_most_s(POLL_S))
+            if message is None or message.partition() not in waiting:
+                continue
+            partition, error = int(message.partition() or 0), message.error()
+            if error is None:
+                found[partition] = message.timestamp()[1]
+            elif is_passing(error):
+                continue
+            waiting.discard(partition)
+            consumer.pause([TopicPartition(topic, partition)])
+    finally:
+        consumer.close()
+    return found
 
 
 def _next(consumer: Consumer, place: str, missing: tuple[int, int], deadline: Deadline) -> Message:

@@ -25,6 +25,7 @@ COMMANDS = (
     "produce",
     "consume",
     "status",
+    "why_stuck",
     "ledger",
     "dead_letter",
     "dev",

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onceflow.clock import Clock
+from onceflow.ops.retention import duration_text
 from onceflow.runtime.progress import Report, event_time_text
 
 REFRESH_PER_SECOND = 4
@@ -78,6 +79,8 @@ class LivePanel:
         yield "lag", f"{_number(facts.get('lag'))} records"
         yield "event watermark", event_time_text(facts.get("event_watermark_ms", 0))
         yield "last commit", self._age(facts.get("last_commit_ms"))
+        if (left_s := facts.get("retention_left_s")) is not None:
+            yield "retention", f"overtakes in {duration_text(left_s)}"
         yield "state rows", _number(facts.get("state_rows"))
         yield "replays skipped", _number(facts.get("replays_skipped", 0))
 

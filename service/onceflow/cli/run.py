@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -100,6 +101,7 @@ def open_application(
     from onceflow.clock import SystemClock
     from onceflow.contracts.connector import find_connector
     from onceflow.devkit.java import find_java
+    from onceflow.ops.bulletins import Bulletins
     from onceflow.ops.exit_watch import end_within
     from onceflow.pipeline.loader import load_pipeline
     from onceflow.runtime.session import SessionSettings
@@ -107,14 +109,23 @@ def open_application(
     settings = settings_of(bootstrap_servers, config)
     pipeline = load_pipeline(file)
     find_java()
+    connector, connection, clock = find_connector(CONNECTOR), settings.connection(), SystemClock()
+    board = connector.bulletin_board(pipeline.pipeline.name, connection)
+    budget_bytes = settings.spark.driver_memory_bytes
+    bulletins = Bulletins(board, socket.gethostname(), budget_bytes, clock, report)
+
+    def before_close(error: BaseException | None) -> None:
+        end_within(error)
+        bulletins.end(error)
+
     around = Surroundings(
         connector_name=CONNECTOR,
-        connector=find_connector(CONNECTOR),
-        connection=settings.connection(),
+        connector=connector,
+        connection=connection,
         session=SessionSettings(**settings.spark.model_dump()),
-        clock=SystemClock(),
-        report=report,
-        before_close=end_within,
+        clock=clock,
+        report=bulletins,
+        before_close=before_close,
     )
     return Application(pipeline, options, around)
 

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from onceflow.cli.ledger import PipelineName, opened, read_history, time_text
+from onceflow.cli.ledger import time_text
 from onceflow.cli.options import BootstrapServers, ConfigFile
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.target import PipelineTarget, opened_survey, target_of
 
 if TYPE_CHECKING:
-    from onceflow.clock import Deadline
-    from onceflow.contracts.connector import Broker
+    from onceflow.ops.facts import Facts
     from onceflow.protocol.ledger import HeadEntry, OwnerEntry
-
-LOOK_UP_TIMEOUT_S = 30.0
 
 
 def register(app: typer.Typer) -> None:
@@ -26,20 +24,15 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    name: PipelineName,
+    pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Show owner, position, lag, watermark, the last commit, and the account of all records."""
-    from onceflow.clock import Deadline, SystemClock
-
-    deadline = Deadline.after(SystemClock(), LOOK_UP_TIMEOUT_S)
-    with opened(name, bootstrap_servers, config) as (ledger, broker):
-        head = read_history(name, ledger)[-1]
-        owner = ledger.read_owner(deadline)
-        facts = _facts(head, owner)
-        facts["sources"] = [*_positions(head, broker, deadline)]
+    """Show owner, position, lag, watermark, retention, last commit and account of all records."""
+    with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
+        seen = survey.facts()
+    facts = {**_facts(seen.head, seen.owner), **_surroundings(seen)}
     if chosen(output) is OutputFormat.JSON:
         print_json(facts)
         return
@@ -69,6 +62,21 @@ def _facts(head: HeadEntry, owner: OwnerEntry | None) -> dict[str, Any]:
     }
 
 
+def _surroundings(seen: Facts) -> dict[str, Any]:
+    from onceflow.ops.facts import watermark_holder
+
+    holder = watermark_holder(seen)
+    return {
+        "sources": [*_positions(seen)],
+        "open_transactions": [asdict(transaction) for transaction in seen.transactions],
+        "watermark_holder": asdict(holder) if holder else None,
+        "retention": [{**asdict(one), "is_soon": one.is_soon} for one in seen.forecasts],
+        "last_bulletin": time_text(seen.bulletin.at_ms) if seen.bulletin else None,
+        "last_end": asdict(seen.ending) if seen.ending else None,
+        "not_seen": seen.blind,
+    }
+
+
 def _account_text(counts: Mapping[str, int]) -> str:
     """Whatever happened; `read` and `written` also where nothing did."""
     told = {kind: count for kind, count in counts.items() if count or kind in {"read", "written"}}
@@ -79,25 +87,23 @@ def _last_sequences(head: HeadEntry) -> dict[int, int]:
     return {p: head.sink.next_sequence(p) - 1 for p in range(head.sink.partitions)}
 
 
-def _positions(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[dict[str, Any]]:
-    for source, topics in head.plan.sources.items():
-        for topic, ranges in topics.items():
-            offsets = broker.offsets(topic, deadline)
-            for partition, (_, end) in sorted(ranges.items()):
-                _, last_stable_offset, high_watermark = offsets.get(partition, (0, end, end))
-                yield {
-                    "source": source,
-                    "topic": topic,
-                    "partition": partition,
-                    "position": end,
-                    "lag": last_stable_offset - end,
-                    "undecided": high_watermark - last_stable_offset,
-                }
+def _positions(seen: Facts) -> Iterator[dict[str, Any]]:
+    for one in seen.inputs:
+        yield {
+            "source": one.source,
+            "topic": one.topic,
+            "partition": one.partition,
+            "position": one.position,
+            "lag": one.lag,
+            "undecided": one.undecided,
+            "newest_record": time_text(one.newest_ms or 0),
+        }
 
 
 def _print_text(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     owner = facts["owner"] or {"host": "-", "token": "-", "started_at": "-"}
@@ -108,8 +114,34 @@ def _print_text(facts: dict[str, Any]) -> None:
     for name, counts in (("last batch", facts["records"]), ("in all", facts["totals"])):
         console.print(f"  {name}: {_account_text(counts)}")
     for waiver in facts["waivers"]:
-        console.print(f"  waived: {waiver}", style="yellow")
-    table = Table("source", "topic", "partition", "position", "lag", "undecided")
+        console.print(Text(f"  waived: {waiver}", style="yellow"))
+    for line in _notes(facts):
+        console.print(Text(f"  {line}"))
+    table = Table(*facts["sources"][0]) if facts["sources"] else Table("source")
     for row in facts["sources"]:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
+
+
+def _notes(facts: dict[str, Any]) -> Iterator[str]:
+    from onceflow.ops.retention import duration_text
+
+    if (holder := facts["watermark_holder"]) and len(
+        {row["source"] for row in facts["sources"]}
+    ) > 1:
+        newest = time_text(holder["newest_ms"] or 0)
+        place = holder["place"] or "no record"
+        yield f"watermark held by: {holder['source']} ({place}, newest record {newest})"
+    for transaction in facts["open_transactions"]:
+        yield (
+            f"open transaction: {transaction['transactional_id'] or '(no coordinator)'} in"
+            f" {transaction['topic']}-{transaction['partition']} since"
+            f" {time_text(transaction['started_ms'])}"
+        )
+    for one in facts["retention"]:
+        topic, partition = one["place"]
+        mark = " (soon)" if one["is_soon"] else ""
+        left = duration_text(one["left_s"])
+        yield f"standing still, {one['rule']} overtakes {topic}-{partition} in {left}{mark}"
+    for what, why in facts["not_seen"].items():
+        yield f"not seen: {what}: {why}"

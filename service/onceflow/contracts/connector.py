@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from onceflow.contracts.source import Source, SourceSpec
 
 ENTRY_POINT_GROUP = "onceflow.connectors"
+MAX_BULLETIN_BYTES = 4096
+"""What a broker keeps beside a consumer group's offset unless it is told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class TopicInfo:
         topic_id: changes when the topic is deleted and created again.
         partitions: how many.
         replication: smallest number of replicas of any partition.
+        in_sync: smallest number of replicas in sync of any partition.
         config: its effective settings.
     """
 
@@ -60,6 +63,7 @@ class TopicInfo:
     topic_id: str
     partitions: int
     replication: int
+    in_sync: int
     config: Mapping[str, str]
 
 
@@ -78,6 +82,33 @@ class ReadRecord:
     def header(self, name: str) -> bytes | None:
         """The last one of a name; None if there is none."""
         return dict(self.headers).get(name)
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that keeps the last stable offset of a partition where it is.
+
+    Args:
+        topic: that it has written to.
+        partition: of the topic.
+        start_offset: its first record in that partition.
+        transactional_id: of its producer; None if no coordinator knows of it any more.
+        producer_id: Kafka's number of that producer.
+        producer_epoch: of that producer.
+        started_ms: when it began; without a coordinator, when it last wrote.
+        timeout_ms: after which its coordinator ends it; None without a coordinator.
+        coordinator: the broker that decides it; None if there is none.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    timeout_ms: int | None
+    coordinator: int | None
 
 
 class Broker(Protocol):
@@ -114,6 +145,28 @@ class Broker(Protocol):
         Empty if there is no such group.
         """
 
+    def first_timestamps(
+        self, topic: str, offsets: Mapping[int, int], deadline: Deadline
+    ) -> Mapping[int, int]:
+        """Partition -> unix milliseconds of the first record at or after an offset.
+
+        Whether that record is decided does not matter. A partition is missing that has none, or
+        none in time, or no longer has that offset.
+        """
+
+    def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
+        """Partition -> the latest timestamp of its records. An empty partition is missing."""
+
+    def open_transactions(
+        self, topic: str, partitions: Sequence[int], deadline: Deadline
+    ) -> Sequence[OpenTransaction]:
+        """Transactions that have written to these partitions and are not decided, oldest first.
+
+        Raises:
+            ConfigError: this installation or these credentials cannot ask.
+            DeadlineError: no answer in time.
+        """
+
     def group_members(self, group: str, deadline: Deadline) -> int:
         """How many consumers have joined a group."""
 
@@ -141,6 +194,35 @@ class Broker(Protocol):
         """Let go of connections."""
 
 
+class BulletinBoard(Protocol):
+    """Keeps the newest small text of each kind for a pipeline, for other processes to read.
+
+    Not for several threads at once.
+    """
+
+    def post(self, kind: int, text: str) -> None:
+        """Replace the text of a kind. Returns at once; whether it arrives is not told.
+
+        Args:
+            kind: 0 or 1.
+            text: shorter than `MAX_BULLETIN_BYTES` of UTF-8.
+        """
+
+    def settle(self, deadline: Deadline) -> None:
+        """Wait until what was posted has arrived, or the time is up."""
+
+    def read(self, deadline: Deadline) -> Mapping[int, str]:
+        """The newest text of each kind that has one.
+
+        Raises:
+            DeadlineError: no answer in time.
+            ConfigError: refused for good.
+        """
+
+    def close(self) -> None:
+        """Let go of connections. Safe to call twice."""
+
+
 class Connector(Protocol):
     """One kind of system that pipelines read from and write to."""
 
@@ -158,6 +240,9 @@ class Connector(Protocol):
 
     def broker(self, connection: Connection) -> Broker:
         """Make a look-up client. Only stores."""
+
+    def bulletin_board(self, pipeline: str, connection: Connection) -> BulletinBoard:
+        """Make the pipeline's board. Only stores."""
 
     def partitions_of(
         self, partitioner: str, keys: Sequence[bytes | None], partitions: int

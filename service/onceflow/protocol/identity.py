@@ -108,6 +108,11 @@ def consumer_group(pipeline: str) -> str:
     return f"onceflow.{pipeline}"
 
 
+def bulletin_group(pipeline: str) -> str:
+    """Group whose offsets carry bulletins as their metadata. Nothing may join it."""
+    return f"onceflow.{pipeline}.bulletins"
+
+
 def pipeline_tag(pipeline: str) -> int:
     """32-bit mark of a pipeline in record headers: crc32 of its UTF-8 name."""
     return zlib.crc32(pipeline.encode())

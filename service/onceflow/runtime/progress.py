@@ -15,6 +15,8 @@ from onceflow.protocol.ledger import HeadEntry
 LAG_INTERVAL_S = 2.0
 """Between two looks at the brokers: a display need not be newer, and look-ups are not free."""
 LAG_TIMEOUT_S = 1.0
+UPLOAD_METRIC = "rocksdbCommitFileSyncLatencyMs"
+"""Spark's name for the part of a commit of state that writes files to the checkpoint."""
 
 
 class Report(Protocol):
@@ -32,12 +34,14 @@ class ProgressReporter:
         report: told whenever a batch has ended, and the lag every LAG_INTERVAL_S.
         broker: for the lag.
         position: the newest `head`.
+        retention_left_s: time until retention is predicted to overtake the pipeline, or None.
         clock: measures the interval.
     """
 
     report: Report
     broker: Broker
     position: Callable[[], HeadEntry]
+    retention_left_s: Callable[[], float | None]
     clock: Clock
     _seen_batch: int = -1
     _next_lag_s: float = 0.0
@@ -47,10 +51,10 @@ class ProgressReporter:
         facts: dict[str, object] = {}
         if progress is not None and progress.batchId != self._seen_batch:
             self._seen_batch = progress.batchId
-            facts |= _facts(progress)
+            facts |= figures(progress)
         if self.clock.monotonic_s() >= self._next_lag_s:
             self._next_lag_s = self.clock.monotonic_s() + LAG_INTERVAL_S
-            facts |= self._lag()
+            facts |= self._lag() | {"retention_left_s": self.retention_left_s()}
         if facts:
             self.report("progress", **facts)
 
@@ -89,9 +93,27 @@ def event_time_text(event_watermark_ms: int) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _facts(progress: Any) -> dict[str, object]:
+def figures(progress: Any) -> dict[str, object]:
+    """What is worth telling of Spark's progress of a batch.
+
+    Times of the state are per task: Spark adds those of all tasks, which work side by side.
+    """
+    operators = progress.stateOperators
     return {
+        "spark_batch_id": progress.batchId,
         "records_per_second": progress.processedRowsPerSecond,
-        "state_rows": sum(operator.numRowsTotal for operator in progress.stateOperators),
         "duration_ms": dict(progress.durationMs),
+        "state_rows": sum(one.numRowsTotal for one in operators),
+        "state_memory_bytes": sum(one.memoryUsedBytes for one in operators),
+        "state_commit_ms": sum(map(_commit_ms, operators)),
+        "state_upload_ms": sum(map(_upload_ms, operators)),
     }
+
+
+def _commit_ms(operator: Any) -> int:
+    total = operator.allUpdatesTimeMs + operator.allRemovalsTimeMs + operator.commitTimeMs
+    return int(total / max(1, operator.numShufflePartitions))
+
+
+def _upload_ms(operator: Any) -> int:
+    return int(operator.customMetrics.get(UPLOAD_METRIC, 0) / max(1, operator.numShufflePartitions))

@@ -1,0 +1,112 @@
+"""A pipeline's bulletins, as metadata of consumer group offsets: `contracts.BulletinBoard`.
+
+Kafka keeps the newest metadata of an offset and nothing else of it, for a week after the last
+commit. So a bulletin needs no topic of its own and no clean-up, and is no load on the
+ledger, whose reads look for the newest entry from its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, TopicPartition
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection
+from onceflow.errors import require
+from onceflow.protocol.identity import bulletin_group, ledger_topic
+from onceflow_connectors.kafka.clients import open_consumer
+from onceflow_connectors.kafka.failures import (
+    CLIENT_ERRORS,
+    Operation,
+    failure,
+    is_passing,
+    kafka_error,
+)
+from onceflow_connectors.kafka.properties import consumer_config
+
+KINDS = (0, 1)
+"""Partitions of the ledger whose offsets carry them: each ledger has these two."""
+END_BYTES = 1
+"""Of the zero byte that confluent-kafka writes behind metadata."""
+MAX_UNANSWERED = 8
+"""While so many wait for a coordinator, further ones are dropped: one of them will be enough."""
+POLL_S = 0.1
+TRY_S = 5.0
+"""For one question: a coordinator that is being elected is asked again."""
+
+
+class KafkaBulletinBoard:
+    """Implements `contracts.connector.BulletinBoard`. Not for several threads at once.
+
+    With a consumer, not an administrative client: librdkafka 2.16 crashes the process when that
+    asks a coordinator which has moved (issue 5040).
+
+    Args:
+        pipeline: whose bulletins they are.
+        connection: how to reach the brokers.
+    """
+
+    def __init__(self, pipeline: str, connection: Connection) -> None:
+        self._topic = ledger_topic(pipeline)
+        self._group = bulletin_group(pipeline)
+        self._connection = connection
+        self._consumer: Consumer | None = None
+        self._posted = 0
+        self._answered = 0
+
+    def post(self, kind: int, text: str) -> None:
+        """See `BulletinBoard`."""
+        size = len(text.encode()) + END_BYTES
+        require(kind in KINDS, "a bulletin is of a known kind", found=str(kind))
+        require(size <= MAX_BULLETIN_BYTES, "a bulletin is small", found=f"{size} bytes")
+        consumer = self._open()
+        consumer.poll(0)  # counts the answers to earlier ones
+        if self._posted - self._answered >= MAX_UNANSWERED:
+            return
+        try:
+            consumer.commit(offsets=[TopicPartition(self._topic, kind, 0, text)], asynchronous=True)
+        except CLIENT_ERRORS as raised:
+            error = kafka_error(raised)
+            raise failure(
+                error, Operation.ADMINISTER, "cannot post a bulletin", subject=self._group
+            ) from raised
+        self._posted += 1
+
+    def settle(self, deadline: Deadline) -> None:
+        """See `BulletinBoard`."""
+        while self._answered < self._posted and not deadline.is_over:
+            self._open().poll(deadline.at_most_s(POLL_S))
+
+    def read(self, deadline: Deadline) -> Mapping[int, str]:
+        """See `BulletinBoard`."""
+        wanted = [TopicPartition(self._topic, kind) for kind in KINDS]
+        while True:
+            try:
+                timeout_s = max(POLL_S, deadline.at_most_s(TRY_S))
+                found = self._open().committed(wanted, timeout=timeout_s)
+                return {
+                    at.partition: at.metadata for at in found if at.error is None and at.metadata
+                }
+            except CLIENT_ERRORS as raised:
+                error = kafka_error(raised)
+            what = "cannot read bulletins"
+            if not is_passing(error):
+                raise failure(error, Operation.ADMINISTER, what, subject=self._group)
+            deadline.check(what, subject=self._group)
+            deadline.clock.sleep(deadline.at_most_s(POLL_S))
+
+    def close(self) -> None:
+        """See `BulletinBoard`."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            settings = consumer_config(self._connection, {"group.id": self._group})
+            self._consumer = open_consumer(settings, {"on_commit": self._on_answer})
+        return self._consumer
+
+    def _on_answer(self, *_: object) -> None:
+        self._answered += 1

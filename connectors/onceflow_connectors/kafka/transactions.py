@@ -1,0 +1,124 @@
+"""Who keeps a last stable offset where it is. By kafka-python: librdkafka has no such request.
+
+KIP-664: the leader of a partition knows its open transactions by producer id, the coordinators know
+the transactional ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Connection, OpenTransaction
+from onceflow.errors import ConfigError, DeadlineError, Fault
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+_NAMES: Mapping[str, str] = {
+    "client.id": "client_id",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.password": "sasl_plain_password",
+    "sasl.username": "sasl_plain_username",
+    "security.protocol": "security_protocol",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+"""Settings by librdkafka's name -> by kafka-python's."""
+_FAMILIES = ("enable.ssl.", "sasl.", "ssl.")
+"""Beginnings of settings without which a secured broker may not be reached."""
+MIN_TIMEOUT_S = 1.0
+_WHAT = "cannot look up open transactions"
+
+
+def open_transactions(
+    connection: Connection, topic: str, partitions: Sequence[int], deadline: Deadline
+) -> Sequence[OpenTransaction]:
+    """See `contracts.connector.Broker.open_transactions`."""
+    with _administration(connection, deadline) as admin:
+        from kafka.structs import TopicPartition  # noqa: PLC0415  an extra
+
+        places = [TopicPartition(topic, partition) for partition in partitions]
+        producers = {
+            (place.partition, producer.producer_id): producer
+            for place, found in admin.describe_producers(places).items()
+            for producer in found.active_producers
+            if producer.current_transaction_start_offset >= 0
+        }
+        ids = [producer_id for _, producer_id in producers]
+        listed = admin.list_transactions(producer_id_filters=ids) if ids else {}
+        names = {
+            one.producer_id: one.transactional_id for every in listed.values() for one in every
+        }
+        described = admin.describe_transactions(names.values())
+    found = [
+        _transaction((topic, partition), producer, names.get(producer_id), described)
+        for (partition, producer_id), producer in producers.items()
+    ]
+    return sorted(found, key=lambda transaction: transaction.started_ms)
+
+
+def _transaction(
+    place: tuple[str, int], producer: Any, name: str | None, described: Mapping[str, Any]
+) -> OpenTransaction:
+    known = described.get(name) if name is not None else None
+    if known is not None and known.producer_epoch != producer.producer_epoch:
+        known = None  # it has gone on to others, and will not end this one
+    return OpenTransaction(
+        topic=place[0],
+        partition=place[1],
+        start_offset=producer.current_transaction_start_offset,
+        transactional_id=name,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        started_ms=known.transaction_start_time_ms if known else producer.last_timestamp,
+        timeout_ms=known.transaction_timeout_ms if known else None,
+        coordinator=known.coordinator_id if known else None,
+    )
+
+
+@contextmanager
+def _administration(connection: Connection, deadline: Deadline) -> Iterator[KafkaAdminClient]:
+    try:
+        import kafka  # noqa: PLC0415  an extra
+    except ImportError:
+        raise ConfigError(
+            _WHAT,
+            subject=connection.bootstrap_servers,
+            expected="the package kafka-python",
+            then="pip install 'onceflow[kafka-python]', or ask kafka-transactions.sh",
+        ) from None
+    timeout_ms = int(max(MIN_TIMEOUT_S, deadline.remaining_s()) * 1000)
+    try:
+        admin = kafka.KafkaAdminClient(
+            bootstrap_servers=connection.bootstrap_servers.split(","),
+            bootstrap_timeout_ms=timeout_ms,
+            request_timeout_ms=timeout_ms,
+            **_settings(connection),
+        )
+        try:
+            yield admin
+        finally:
+            admin.close()
+    except kafka.errors.KafkaError as error:
+        kind = DeadlineError if getattr(error, "retriable", False) else ConfigError
+        raise kind(_WHAT, subject=connection.bootstrap_servers, found=str(error)) from error
+
+
+def _settings(connection: Connection) -> Mapping[str, str]:
+    untold = [
+        name for name in connection.properties if name.startswith(_FAMILIES) and name not in _NAMES
+    ]
+    if untold:
+        raise ConfigError(
+            _WHAT,
+            subject=connection.bootstrap_servers,
+            faults=tuple(Fault("kafka-python has no such setting", where=name) for name in untold),
+            then="ask kafka-transactions.sh",
+        )
+    return {_NAMES[name]: value for name, value in connection.properties.items() if name in _NAMES}

@@ -1,0 +1,71 @@
+"""`onceflow why-stuck`: what keeps a pipeline from getting on, with evidence and cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from onceflow.cli.options import BootstrapServers, ConfigFile
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.target import PipelineTarget, opened_survey, target_of
+
+if TYPE_CHECKING:
+    from onceflow.ops.diagnosis import Finding
+    from onceflow.ops.facts import Facts
+
+WATCH_S = 2.0
+"""For which input is watched, to tell how much comes in."""
+FOUND = 1
+"""Exit code if something holds the pipeline up."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("why-stuck")(why_stuck)
+
+
+def why_stuck(
+    pipeline: PipelineTarget,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    output: OutputOption = None,
+) -> None:
+    """Name what holds a pipeline up, gravest first. Exit code 1 if something does, else 0."""
+    from onceflow.ops.diagnosis import diagnose
+
+    with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
+        facts = survey.watched(survey.facts(), WATCH_S)
+    findings = diagnose(facts)
+    if chosen(output) is OutputFormat.JSON:
+        print_json(
+            {
+                "pipeline": facts.head.pipeline,
+                "causes": [asdict(finding) for finding in findings],
+                "lag": facts.lag,
+                "not_seen": facts.blind,
+            }
+        )
+    else:
+        _print_text(facts, findings)
+    if findings:
+        raise typer.Exit(FOUND)
+
+
+def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    name = facts.head.pipeline
+    if not findings:
+        console.print(Text(f"{name}: nothing holds it up; {facts.lag:,} records wait"))
+    for finding in findings:
+        console.print(Text.assemble((f"{finding.cause}: ", "bold red"), finding.what))
+        for line in finding.evidence:
+            console.print(Text(f"  - {line}"))
+        console.print(Text.assemble(("  cure: ", "green"), finding.cure))
+    for what, why in facts.blind.items():
+        console.print(Text(f"  not seen: {what}: {why}", style="yellow"))

@@ -1,0 +1,129 @@
+"""Posts a run's bulletins. Listens to what the run reports anyway, and passes it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import BulletinBoard
+from onceflow.errors import InvariantError, OnceflowError
+from onceflow.protocol.bulletin import (
+    END_KIND,
+    MAX_TEXT,
+    MAX_WHAT,
+    RUNNING_KIND,
+    Bulletin,
+    Ending,
+    StateFigures,
+)
+
+POST_INTERVAL_S = 5.0
+"""Between two bulletins: whoever asks wants to know what is, and one costs little."""
+END_TIMEOUT_S = 3.0
+"""For the last one. Brokers that do not answer keep no process from ending."""
+
+
+class Listener(Protocol):
+    """Told what a run reports."""
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """One thing that happened."""
+
+
+@dataclass
+class Bulletins:
+    """A report that lets other processes see what it is told.
+
+    `progress` events drive it, all from one thread; they come every few seconds also while no batch
+    ends. A board that cannot be used is no reason to stop.
+
+    Args:
+        board: where to post.
+        host: of this process.
+        memory_budget_bytes: for the driver's heap.
+        clock: measures and dates.
+        passed_on: told everything, first.
+    """
+
+    board: BulletinBoard
+    host: str
+    memory_budget_bytes: int
+    clock: Clock
+    passed_on: Listener
+    _facts: dict[str, Any] = field(default_factory=dict)
+    _next_s: float = 0.0
+    _batch_at_ms: int = 0
+    _first_state_rows: int | None = None
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """See `Listener`."""
+        self.passed_on(event, **facts)
+        if event == "owner":
+            self._facts["run_id"] = facts["run_id"]
+        if event == "progress":
+            self._take_in(facts)
+            self._post()
+
+    def end(self, error: BaseException | None) -> None:
+        """Post how the run ends; None is a good end. Takes at most `END_TIMEOUT_S`."""
+        ending = Ending(
+            run_id=self._facts.get("run_id", ""),
+            host=self.host,
+            at_ms=self.clock.unix_ms(),
+            exit_code=_exit_code(error),
+            error=type(error).__name__ if error is not None else "",
+            what=error.what[:MAX_WHAT] if isinstance(error, OnceflowError) else "",
+            message=str(error)[:MAX_TEXT] if error is not None else "",
+        )
+        self._quietly(lambda: self.board.post(END_KIND, ending.to_json()))
+        self._quietly(lambda: self.board.settle(Deadline.after(self.clock, END_TIMEOUT_S)))
+        self._quietly(self.board.close)
+
+    def _take_in(self, facts: dict[str, Any]) -> None:
+        if "spark_batch_id" in facts:
+            self._batch_at_ms = self.clock.unix_ms()
+        self._facts |= facts
+        if self._first_state_rows is None:
+            self._first_state_rows = facts.get("state_rows")
+
+    def _post(self) -> None:
+        if self.clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = self.clock.monotonic_s() + POST_INTERVAL_S
+        self._quietly(lambda: self.board.post(RUNNING_KIND, self._bulletin().to_json()))
+
+    def _bulletin(self) -> Bulletin:
+        facts = self._facts
+        return Bulletin(
+            run_id=facts.get("run_id", ""),
+            host=self.host,
+            at_ms=self.clock.unix_ms(),
+            batch_id=facts.get("spark_batch_id", -1),
+            batch_at_ms=self._batch_at_ms,
+            records_per_second=facts.get("records_per_second"),
+            duration_ms=facts.get("duration_ms", {}),
+            state=StateFigures(
+                rows=facts.get("state_rows", 0),
+                memory_bytes=facts.get("state_memory_bytes", 0),
+                commit_ms=facts.get("state_commit_ms", 0),
+                upload_ms=facts.get("state_upload_ms", 0),
+            ),
+            first_state_rows=self._first_state_rows or 0,
+            memory_budget_bytes=self.memory_budget_bytes,
+            retention_left_s=facts.get("retention_left_s"),
+        )
+
+    def _quietly(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except OnceflowError:
+            # Nobody can read it; the pipeline is as well as it was.
+            return
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    return error.exit_code if isinstance(error, OnceflowError) else InvariantError.exit_code

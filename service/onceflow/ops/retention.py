@@ -1,0 +1,267 @@
+"""When a topic's retention overtakes a pipeline, predicted; and a watch that warns of it in time.
+
+Kafka deletes by the timestamps of records (`retention.ms`) and by the size of a partition
+(`retention.bytes`). What is deleted before it was read is lost to the pipeline, which then halts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker
+from onceflow.errors import Fault, OnceflowError
+from onceflow.protocol.ledger import HeadEntry
+
+EARLY_S = 24 * 3600.0
+"""Nobody is warned of what is further away than this,"""
+EARLY_SHARE = 0.5
+"""nor of a record that is younger than this share of the time for which it is kept."""
+LOOK_INTERVAL_S = 30.0
+"""Between two looks: prediction needs their distance, and look-ups are not free."""
+LOOK_TIMEOUT_S = 3.0
+"""For one look; a drain may have to wait for it."""
+SPEED_LOOKS = 10
+"""How far back speed is measured: over many batches, during each of which a position is still."""
+MAX_LOOKS = 120
+"""That are remembered, an hour. The start of a log moves by whole segments, some minutes apart."""
+REPEAT_SHARE = 0.5
+"""A warning is repeated when only this share of the time is left that the last one told of."""
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how much a topic keeps; None for ever."""
+
+    retention_ms: int | None
+    retention_bytes: int | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> Limits:
+        """From the effective settings of a topic."""
+        if "delete" not in config.get("cleanup.policy", "delete"):
+            return cls(None, None)
+        return cls(_limit(config, "retention.ms"), _limit(config, "retention.bytes"))
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a pipeline stood in a partition, and what the partition held.
+
+    Args:
+        at_ms: when.
+        position: next offset to read.
+        log_start: first offset that still exists.
+        end: next offset to be written.
+        record_ms: timestamp of the record at the position; None if there is none yet.
+    """
+
+    at_ms: int
+    position: int
+    log_start: int
+    end: int
+    record_ms: int | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Retention will overtake the pipeline here, if everything goes on as it does.
+
+    Args:
+        place: where.
+        left_s: until then; 0 if it has.
+        rule: the setting that deletes.
+        share_left: how much of what the setting keeps still lies behind the position, from 1 to 0.
+    """
+
+    place: Place
+    left_s: float
+    rule: str
+    share_left: float
+
+    @property
+    def is_soon(self) -> bool:
+        """Whether somebody should know."""
+        return self.left_s < EARLY_S and self.share_left < EARLY_SHARE
+
+    def __str__(self) -> str:
+        name = f"{self.place[0]}-{self.place[1]}"
+        if self.left_s <= 0:
+            return f"retention has overtaken {name}"
+        return f"{self.rule} overtakes {name} in {duration_text(self.left_s)}"
+
+    def warning(self) -> Fault:
+        """What is said to people."""
+        return Fault(
+            f"retention will overtake the pipeline in {duration_text(self.left_s)}"
+            if self.left_s > 0
+            else "retention has overtaken the pipeline",
+            where=f"{self.place[0]}-{self.place[1]}",
+            expected=f"records to be read before {self.rule} deletes them",
+            suggestion=f"Keep them longer ({self.rule}) or read faster; once they are gone, the"
+            " pipeline halts rather than leave them out.",
+        )
+
+
+def forecast(place: Place, limits: Limits, spots: Sequence[Spot]) -> Forecast | None:
+    """When retention overtakes a position; None if it does not.
+
+    Args:
+        place: the partition.
+        limits: of its topic.
+        spots: at least one look, oldest first. A single one does not tell how fast things move: the
+            pipeline is then taken to stand still, and so is the log's start.
+    """
+    now = spots[-1]
+    if now.position < now.log_start:
+        return Forecast(place, 0.0, "retention", 0.0)
+    before = spots[max(0, len(spots) - 1 - SPEED_LOOKS)]
+    found = [*_by_time(place, limits, now, before), *_by_size(place, limits, now, spots[0])]
+    return min(found, key=lambda one: one.left_s, default=None)
+
+
+def look(
+    broker: Broker, head: HeadEntry, clock: Clock, deadline: Deadline
+) -> Mapping[Place, tuple[Limits, Spot]]:
+    """Look at every partition that has something unread and does not keep it for ever.
+
+    Raises:
+        OnceflowError: the brokers did not tell.
+    """
+    found: dict[Place, tuple[Limits, Spot]] = {}
+    for topic, positions in positions_of(head).items():
+        info = broker.topic(topic, deadline)
+        limits = Limits.of(info.config) if info else Limits(None, None)
+        if limits != Limits(None, None):
+            spots = _spots(broker, topic, positions, clock, deadline)
+            found |= {(topic, p): (limits, spot) for p, spot in spots.items()}
+    return found
+
+
+def positions_of(head: HeadEntry) -> Mapping[str, Mapping[int, int]]:
+    """Topic -> partition -> next offset to read; of two sources of a topic, the one behind."""
+    found: dict[str, dict[int, int]] = {}
+    for topics in head.plan.sources.values():
+        for topic, ranges in topics.items():
+            at = found.setdefault(topic, {})
+            for partition, (_, end) in ranges.items():
+                at[partition] = min(end, at.get(partition, end))
+    return found
+
+
+@dataclass
+class RetentionGuard:
+    """Looks now and then while a query runs, and warns. Never ends the run.
+
+    Args:
+        broker: asked.
+        position: the newest `head`.
+        clock: dates and measures.
+        warn: told early, and again whenever half of the time told last is over.
+    """
+
+    broker: Broker
+    position: Callable[[], HeadEntry]
+    clock: Clock
+    warn: Callable[[str], None]
+    nearest: Forecast | None = field(default=None, init=False)
+    """Where retention overtakes the pipeline first; None if nowhere."""
+    _spots: dict[Place, deque[Spot]] = field(default_factory=dict, init=False)
+    _told_s: dict[Place, float] = field(default_factory=dict, init=False)
+    _next_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._next_s = self.clock.monotonic_s() + LOOK_INTERVAL_S
+
+    def __call__(self) -> None:
+        """Look, if it is time for it. The first look warns of nothing: it knows no speed yet."""
+        if self.clock.monotonic_s() < self._next_s:
+            return
+        try:
+            deadline = Deadline.after(self.clock, LOOK_TIMEOUT_S)
+            seen = look(self.broker, self.position(), self.clock, deadline)
+        except OnceflowError:
+            # Nothing is known, which is no reason to end a query that may be well.
+            return
+        finally:
+            self._next_s = self.clock.monotonic_s() + LOOK_INTERVAL_S
+        # A partition that is read to its end is forgotten: nothing of it can be lost.
+        known = {place: self._spots.get(place, deque(maxlen=MAX_LOOKS)) for place in seen}
+        for place, (_, spot) in seen.items():
+            known[place].append(spot)
+        self._spots = known
+        found = [
+            forecast(place, limits, self._spots[place])
+            for place, (limits, _) in seen.items()
+            if len(self._spots[place]) > 1
+        ]
+        self._judge([one for one in found if one is not None])
+
+    def left_s(self) -> float | None:
+        """Time until retention overtakes the pipeline somewhere; None if it does not."""
+        return None if self.nearest is None else self.nearest.left_s
+
+    def _judge(self, found: Sequence[Forecast]) -> None:
+        self.nearest = min(found, key=lambda one: one.left_s, default=None)
+        soon = {one.place: one for one in found if one.is_soon}
+        self._told_s = {place: told for place, told in self._told_s.items() if place in soon}
+        for place, one in soon.items():
+            told_s = self._told_s.get(place)
+            if told_s is None or one.left_s < told_s * REPEAT_SHARE:
+                self._told_s[place] = one.left_s
+                self.warn(str(one.warning()))
+
+
+def duration_text(seconds: float) -> str:
+    """A length of time for people, in the largest unit of which there are two."""
+    for unit, size_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _by_time(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[Forecast]:
+    if limits.retention_ms is None or now.record_ms is None:
+        return
+    left_ms = max(0, now.record_ms + limits.retention_ms - now.at_ms)
+    # How much younger the record at the position gets with each second.
+    speed = 0.0
+    if before.record_ms is not None and now.at_ms > before.at_ms:
+        speed = max(0.0, (now.record_ms - before.record_ms) / (now.at_ms - before.at_ms))
+    if speed < 1:
+        share = left_ms / max(1, limits.retention_ms)
+        yield Forecast(place, left_ms / (1 - speed) / 1000, "retention.ms", share)
+
+
+def _by_size(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[Forecast]:
+    gained = (now.log_start - before.log_start) - (now.position - before.position)
+    if limits.retention_bytes is None or gained <= 0:
+        return
+    left = now.position - now.log_start
+    left_ms = left * (now.at_ms - before.at_ms) / gained
+    share = left / max(1, now.end - now.log_start)
+    yield Forecast(place, left_ms / 1000, "retention.bytes", share)
+
+
+def _spots(
+    broker: Broker, topic: str, positions: Mapping[int, int], clock: Clock, deadline: Deadline
+) -> Mapping[int, Spot]:
+    offsets = broker.offsets(topic, deadline)
+    unread = {p: at for p, at in positions.items() if p in offsets and at < offsets[p][2]}
+    existing = {p: at for p, at in unread.items() if at >= offsets[p][0]}
+    record_ms = broker.first_timestamps(topic, existing, deadline)
+    now_ms = clock.unix_ms()
+    return {
+        p: Spot(now_ms, at, offsets[p][0], offsets[p][2], record_ms.get(p))
+        for p, at in unread.items()
+    }
+
+
+def _limit(config: Mapping[str, str], name: str) -> int | None:
+    value = int(config.get(name, "-1"))
+    return value if value >= 0 else None

@@ -1,0 +1,180 @@
+"""Looks at a pipeline from outside: its ledger, its brokers and the bulletins of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker, BulletinBoard, OpenTransaction
+from onceflow.contracts.sink import Ledger
+from onceflow.errors import ConfigError, OnceflowError
+from onceflow.ops.facts import Facts, InputFacts, OutputFacts
+from onceflow.ops.retention import Forecast, forecast, look
+from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
+from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
+from onceflow.protocol.ledger import HEAD_KEY, HeadEntry, SinkState
+
+TAIL_OFFSETS = 400
+"""Of the ledger, for its newest batches: each takes two."""
+LOOK_TIMEOUT_S = 10.0
+"""For each kind of question. Those that nobody answers leave a blind spot."""
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Survey:
+    """One look at a pipeline. What cannot be seen is named; only its ledger must be readable.
+
+    Args:
+        pipeline: name.
+        ledger: of the pipeline.
+        broker: asked.
+        board: of the pipeline.
+        clock: dates and measures.
+        event_time_sources: sources with an event time; None if nobody knows which.
+    """
+
+    pipeline: str
+    ledger: Ledger
+    broker: Broker
+    board: BulletinBoard
+    clock: Clock
+    event_time_sources: frozenset[str] | None = None
+    _blind: dict[str, str] = field(default_factory=dict)
+
+    def facts(self) -> Facts:
+        """Look.
+
+        Raises:
+            ConfigError: no such pipeline.
+            OnceflowError: its ledger cannot be read.
+        """
+        recent = self._recent()
+        head = recent[-1]
+        unseen: Sequence[InputFacts] = ()
+        inputs = self._try("input", lambda: [*self._inputs(head)], unseen)
+        nothing: Mapping[int, str] = {}
+        posted = self._try("bulletins", lambda: self.board.read(self._deadline()), nothing)
+        return Facts(
+            at_ms=self.clock.unix_ms(),
+            head=head,
+            owner=self._try("owner", lambda: self.ledger.read_owner(self._deadline()), None),
+            recent=recent,
+            inputs=inputs,
+            output=self._try("output", lambda: self._output(head.sink), None),
+            transactions=self._try("transactions", lambda: self._transactions(inputs), ()),
+            forecasts=self._try("retention", lambda: self._forecasts(head), ()),
+            bulletin=self._decoded(posted, RUNNING_KIND, Bulletin.from_json),
+            ending=self._decoded(posted, END_KIND, Ending.from_json),
+            event_time_sources=self.event_time_sources,
+            blind=self._blind,
+        )
+
+    def watched(self, facts: Facts, seconds: float) -> Facts:
+        """The same, and how much comes in within some seconds from now."""
+        before, from_s = self._written(facts), self.clock.monotonic_s()
+        self.clock.sleep(seconds)
+        after = self._written(facts)
+        passed_s = self.clock.monotonic_s() - from_s
+        if before is None or after is None or passed_s <= 0:
+            return facts
+        return replace(facts, arrivals_per_s=max(0, after - before) / passed_s)
+
+    def _recent(self) -> Sequence[HeadEntry]:
+        """Up to the last stable offset: whoever holds a lane open does not hold up the look."""
+        topic, partition = ledger_topic(self.pipeline), head_partition(DRIVER_SLOT)
+        offsets = self.broker.offsets(topic, self._deadline())
+        if partition in offsets:
+            log_start, end, _ = offsets[partition]
+            tail = {partition: (max(log_start, end - TAIL_OFFSETS), end)}
+            found = [
+                HeadEntry.from_json(record.value)
+                for record in self.broker.read(topic, tail, self._deadline())
+                if record.key == HEAD_KEY and record.value is not None
+            ]
+            head = None if found else self.ledger.read_head(DRIVER_SLOT, self._deadline())
+            if recent := found or ([head] if head else []):
+                return recent
+        raise ConfigError(
+            "no such pipeline",
+            subject=self.pipeline,
+            expected="the name of a pipeline that was started at these brokers",
+            then="check the name and the address",
+        )
+
+    def _inputs(self, head: HeadEntry) -> Iterator[InputFacts]:
+        deadline = self._deadline()
+        for source, topics in sorted(head.plan.sources.items()):
+            for topic, ranges in sorted(topics.items()):
+                offsets = self.broker.offsets(topic, deadline)
+                newest = self.broker.newest_timestamps(topic, deadline)
+                open_ends = {p: lso for p, (_, lso, end) in offsets.items() if lso < end}
+                undecided = self.broker.first_timestamps(topic, open_ends, deadline)
+                for partition in sorted({*ranges, *offsets}):
+                    _, position = ranges.get(partition, (0, 0))
+                    _, stable, end = offsets.get(partition, (0, position, position))
+                    yield InputFacts(
+                        source=source,
+                        topic=topic,
+                        partition=partition,
+                        position=position,
+                        last_stable_offset=stable,
+                        high_watermark=end,
+                        newest_ms=newest.get(partition),
+                        undecided_ms=undecided.get(partition),
+                    )
+
+    def _output(self, sink: SinkState) -> OutputFacts:
+        found = self.broker.topic(sink.topic, self._deadline())
+        if found is None:
+            return OutputFacts(None)
+        at_least = int(found.config.get("min.insync.replicas", "1"))
+        return OutputFacts(found.topic_id, found.in_sync, at_least)
+
+    def _transactions(self, inputs: Sequence[InputFacts]) -> Sequence[OpenTransaction]:
+        held: dict[str, set[int]] = {}
+        for one in inputs:
+            if one.undecided:
+                held.setdefault(one.topic, set()).add(one.partition)
+        deadline = self._deadline()
+        return [
+            transaction
+            for topic, partitions in held.items()
+            for transaction in self.broker.open_transactions(topic, sorted(partitions), deadline)
+        ]
+
+    def _forecasts(self, head: HeadEntry) -> Sequence[Forecast]:
+        seen = look(self.broker, head, self.clock, self._deadline())
+        found = [forecast(place, limits, [spot]) for place, (limits, spot) in seen.items()]
+        return [one for one in found if one is not None]
+
+    def _written(self, facts: Facts) -> int | None:
+        """Offsets in all its input topics together."""
+        topics = {one.topic for one in facts.inputs}
+
+        def ends() -> int:
+            deadline = self._deadline()
+            found = [self.broker.offsets(topic, deadline).values() for topic in topics]
+            return sum(stable for offsets in found for _, stable, _ in offsets)
+
+        return self._try("arrivals", ends, None)
+
+    def _decoded(
+        self, posted: Mapping[int, str], kind: int, decode: Callable[[str], _T]
+    ) -> _T | None:
+        if kind not in posted:
+            return None
+        return self._try("bulletins", lambda: decode(posted[kind]), None)
+
+    def _try(self, what: str, call: Callable[[], _T], otherwise: _T) -> _T:
+        try:
+            return call()
+        except OnceflowError as error:
+            self._blind[what] = str(error)
+            return otherwise
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.clock, LOOK_TIMEOUT_S)

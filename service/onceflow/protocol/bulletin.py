@@ -1,0 +1,145 @@
+"""What a run leaves for whoever asks about it: figures while it runs, and how it ended.
+
+Nothing is decided by a bulletin. It may be old, or missing, or of a driver that no longer owns the
+pipeline; the ledger stays the only truth about what was committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from onceflow.errors import CorruptionError
+from onceflow.protocol.ledger import canonical_json
+
+RUNNING_KIND, END_KIND = 0, 1
+"""Of the newest figures, and of the newest end."""
+VERSION = 1
+MAX_TEXT, MAX_WHAT = 450, 100
+"""Characters of an error: a bulletin is small, whatever they are."""
+
+
+@dataclass(frozen=True)
+class StateFigures:
+    """The state of a query after its newest batch.
+
+    Args:
+        rows: in all state stores.
+        memory_bytes: that they use.
+        commit_ms: time that the batch took to change and commit them, per task.
+        upload_ms: the part of it that was spent writing files to the checkpoint.
+    """
+
+    rows: int = 0
+    memory_bytes: int = 0
+    commit_ms: int = 0
+    upload_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Bulletin:
+    """Figures of a run.
+
+    Args:
+        run_id: of its claim; empty before that.
+        host: where it runs.
+        at_ms: when this was written, by its clock.
+        batch_id: newest batch that Spark has logged as done; -1 before the first.
+        batch_at_ms: when that was first seen; 0 before the first.
+        records_per_second: that batch's, while it ran; None if it read none.
+        duration_ms: where that batch's time went, by Spark's names.
+        state: after that batch.
+        first_state_rows: in the state after the run's first batch.
+        memory_budget_bytes: for the driver's heap.
+        retention_left_s: until retention is predicted to overtake it; None if it is not.
+    """
+
+    run_id: str
+    host: str
+    at_ms: int
+    batch_id: int = -1
+    batch_at_ms: int = 0
+    records_per_second: float | None = None
+    duration_ms: Mapping[str, int] = field(default_factory=dict)
+    state: StateFigures = StateFigures()
+    first_state_rows: int = 0
+    memory_budget_bytes: int = 0
+    retention_left_s: float | None = None
+
+    def to_json(self) -> str:
+        """Encode as canonical JSON."""
+        return canonical_json({"v": VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Bulletin:
+        """Decode.
+
+        Raises:
+            CorruptionError: it is none, or of another version.
+        """
+        fields = _fields(text)
+        fields["state"] = _made(StateFigures, fields.get("state", {}), text)
+        return _made(cls, fields, text)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    Args:
+        run_id: of its claim; empty if it had made none.
+        host: where it ran.
+        at_ms: when, by its clock.
+        exit_code: of the process.
+        error: name of the class; empty for a good end.
+        what: what failed, in one clause of at most `MAX_WHAT`.
+        message: the whole of it, cut to `MAX_TEXT`.
+    """
+
+    run_id: str
+    host: str
+    at_ms: int
+    exit_code: int = 0
+    error: str = ""
+    what: str = ""
+    message: str = ""
+
+    def to_json(self) -> str:
+        """Encode as canonical JSON."""
+        return canonical_json({"v": VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Ending:
+        """Decode; as `Bulletin.from_json`."""
+        return _made(cls, _fields(text), text)
+
+
+_T = TypeVar("_T", StateFigures, Bulletin, Ending)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+        if fields.pop("v") == VERSION:
+            return dict(fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(text) from error
+    raise _unreadable(text)
+
+
+def _made(kind: type[_T], fields: Mapping[str, Any], text: str) -> _T:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise _unreadable(text) from error
+
+
+def _unreadable(text: str) -> CorruptionError:
+    return CorruptionError(
+        "unreadable bulletin",
+        expected=f"one of version {VERSION}",
+        found=repr(text[:120]),
+        then="the next one of a run of this version replaces it",
+    )

@@ -1,0 +1,359 @@
+"""From facts to causes. How the facts come about is tested with a real Kafka and a real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onceflow
+from onceflow.contracts.connector import OpenTransaction
+from onceflow.ops.diagnosis import (
+    FENCED_NEWS_MS,
+    HUNG_AFTER_MS,
+    QUIET_AFTER_MS,
+    SILENT_AFTER_MS,
+    SINK_FAILURES,
+    SLOW_MS,
+    Cause,
+    Finding,
+    diagnose,
+)
+from onceflow.ops.facts import Facts, InputFacts, OutputFacts, watermark_holder
+from onceflow.ops.retention import Forecast
+from onceflow.protocol.bulletin import Bulletin, Ending, StateFigures
+from onceflow.protocol.identity import BatchKey, FencingToken, Layout
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState
+
+NOW_MS = 1_700_000_000_000
+OWNER = OwnerEntry(FencingToken(3), "run-3", "here", NOW_MS - 3_600_000, Layout(1, 3))
+MB = 1 << 20
+
+
+def head(batch_id: int = 9, at_ms: int = NOW_MS - 1_000, **changes: Any) -> HeadEntry:
+    entry = HeadEntry(
+        pipeline="p",
+        generation=1,
+        batch=BatchKey("q", batch_id),
+        token=OWNER.token,
+        run_id=OWNER.run_id,
+        plan=BatchPlan({}, 5, at_ms),
+        sink=SinkState("out", 1, Layout(1, 3), topic_id="id-1"),
+        records=RecordCounts(read=100),
+        digest="",
+        plan_hash="",
+    )
+    return replace(entry, **changes)
+
+
+def partition(source: str = "a", at: int = 100, **changes: Any) -> InputFacts:
+    facts = InputFacts(source, f"topic-{source}", 0, at, 100, 100, newest_ms=NOW_MS - 1_000)
+    return replace(facts, **changes)
+
+
+def bulletin(age_ms: int = 1_000, **changes: Any) -> Bulletin:
+    made = Bulletin("run-3", "here", NOW_MS - age_ms, batch_id=9, records_per_second=1_000.0)
+    return replace(made, duration_ms={"triggerExecution": 200}, **changes)
+
+
+def facts(**changes: Any) -> Facts:
+    """Of a pipeline that is well, but for the changes."""
+    well = Facts(
+        NOW_MS,
+        head(),
+        owner=OWNER,
+        recent=[head(n, NOW_MS - (10 - n) * 1_000) for n in range(10)],
+        inputs=[partition()],
+        output=OutputFacts("id-1", 1, 1),
+        bulletin=bulletin(),
+    )
+    return replace(well, **changes)
+
+
+def causes(seen: Facts) -> list[Cause]:
+    return [finding.cause for finding in diagnose(seen)]
+
+
+def found(seen: Facts, cause: Cause) -> Finding:
+    (finding,) = [one for one in diagnose(seen) if one.cause is cause]
+    return finding
+
+
+def test_a_pipeline_that_is_well_has_no_cause() -> None:
+    assert causes(facts()) == []
+
+
+def test_what_could_not_be_seen_is_no_cause() -> None:
+    blind = Facts(NOW_MS, head(), blind={"input": "no answer"})
+    assert set(causes(blind)) <= {Cause.NO_INPUT}
+
+
+# Who runs it
+
+
+def ended(exit_code: int, age_ms: int = 100, **changes: Any) -> Ending:
+    made = Ending("run-3", "here", NOW_MS - age_ms, exit_code, "SomeError", "a thing failed", "why")
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize("exit_code", [0, 3, 6, 7, 70])
+def test_who_ended_is_not_running(exit_code: int) -> None:
+    finding = found(facts(ending=ended(exit_code)), Cause.STOPPED)
+    assert f"with exit code {exit_code}: why" in finding.evidence[0]
+
+
+def test_an_end_before_the_newest_bulletin_is_history() -> None:
+    assert causes(facts(ending=ended(6, age_ms=10_000))) == []
+
+
+def test_a_refused_start_beside_a_run_that_is_well_is_no_cause() -> None:
+    assert causes(facts(ending=ended(2, run_id=""))) == []
+
+
+@pytest.mark.parametrize(("age_ms", "is_gone"), [(SILENT_AFTER_MS, True), (59_000, False)])
+def test_silence_is_an_end(age_ms: int, is_gone: bool) -> None:
+    assert (Cause.STOPPED in causes(facts(bulletin=bulletin(age_ms)))) is is_gone
+
+
+def test_lag_and_quiet_of_a_pipeline_that_nobody_runs_are_no_causes_of_their_own() -> None:
+    waiting = facts(inputs=[partition(at=0)], ending=ended(6))
+    assert causes(waiting) == [Cause.STOPPED]
+    assert "100 records wait" in found(waiting, Cause.STOPPED).evidence
+
+
+def test_two_runs_that_tell_their_figures() -> None:
+    seen = facts(bulletin=bulletin(run_id="run-2"))
+    assert "run_id run-2" in found(seen, Cause.FENCED).evidence[1]
+
+
+def test_a_run_before_its_claim_is_not_fenced() -> None:
+    assert causes(facts(bulletin=bulletin(run_id=""))) == []
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "is_news"), [(FENCED_NEWS_MS, True), (FENCED_NEWS_MS + 1, False)]
+)
+def test_a_fenced_run_is_news_for_a_while_if_its_successor_is_well(
+    age_ms: int, is_news: bool
+) -> None:
+    seen = facts(ending=ended(4, age_ms, run_id="run-2"))
+    assert causes(seen) == ([Cause.FENCED] if is_news else [])
+
+
+def test_a_fenced_run_stays_news_if_its_successor_is_silent() -> None:
+    ending = ended(4, age_ms=FENCED_NEWS_MS * 9, run_id="run-2")
+    seen = facts(ending=ending, bulletin=None)
+    assert causes(seen) == [Cause.FENCED]
+
+
+# The sink
+
+
+@pytest.mark.parametrize(
+    "output", [OutputFacts(None), OutputFacts("id-2", 1, 1), OutputFacts("id-1", 1, 2)]
+)
+def test_an_output_topic_that_takes_nothing(output: OutputFacts) -> None:
+    assert causes(facts(output=output)) == [Cause.SINK_REFUSES]
+
+
+@pytest.mark.parametrize("what", SINK_FAILURES)
+def test_a_run_that_the_sink_ended(what: str) -> None:
+    seen = facts(ending=ended(3, what=f"{what} of it"))
+    assert causes(seen) == [Cause.SINK_REFUSES, Cause.STOPPED]
+
+
+@pytest.mark.parametrize("what", SINK_FAILURES)
+def test_these_are_the_words_that_the_code_says(what: str) -> None:
+    assert any(what in text for text in _code())
+
+
+def _code() -> Iterator[str]:
+    service = Path(onceflow.__file__).parent
+    connectors = service.parents[1] / "connectors" / "onceflow_connectors"
+    for folder in (service / "runtime", connectors / "kafka"):
+        yield from (file.read_text() for file in folder.rglob("*.py"))
+
+
+# The input
+
+
+def transaction(**changes: Any) -> OpenTransaction:
+    made = OpenTransaction("topic-a", 0, 100, "tx", 7, 2, NOW_MS - HUNG_AFTER_MS, 60_000, 1)
+    return replace(made, **changes)
+
+
+HELD = partition(high_watermark=105, undecided_ms=NOW_MS - HUNG_AFTER_MS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cure"),
+    [
+        ({}, "does so in 50 s"),
+        ({"timeout_ms": 5_000}, "its time is up"),
+        ({"timeout_ms": None, "transactional_id": None, "coordinator": None}, "no coordinator"),
+    ],
+)
+def test_a_hung_transaction(changes: dict[str, Any], cure: str) -> None:
+    seen = facts(inputs=[HELD], transactions=[transaction(**changes)])
+    finding = found(seen, Cause.HUNG_TRANSACTION)
+    assert cure in finding.cure
+    assert "producer id 7, producer epoch 2" in finding.evidence[1]
+
+
+def test_a_hung_transaction_whose_producer_cannot_be_asked_for() -> None:
+    seen = facts(inputs=[HELD], blind={"transactions": "no kafka-python"})
+    assert "no kafka-python" in found(seen, Cause.HUNG_TRANSACTION).evidence[1]
+
+
+def test_the_oldest_of_several_transactions_is_the_one_that_holds() -> None:
+    others = [transaction(start_offset=103, transactional_id="b"), transaction()]
+    seen = facts(inputs=[HELD], transactions=others)
+    assert "transactional id tx," in found(seen, Cause.HUNG_TRANSACTION).evidence[1]
+
+
+def test_a_young_transaction_and_one_ahead_of_the_pipeline_hold_nothing() -> None:
+    young = transaction(started_ms=NOW_MS - HUNG_AFTER_MS + 1)
+    assert causes(facts(inputs=[HELD], transactions=[young])) == []
+    ahead = replace(HELD, position=90)
+    assert causes(facts(inputs=[ahead], transactions=[transaction()])) == []
+
+
+def idle(**changes: Any) -> Facts:
+    quiet = partition("b", newest_ms=NOW_MS - 1_000 - QUIET_AFTER_MS)
+    return facts(inputs=[partition(), quiet], **changes)
+
+
+def test_an_idle_input_holds_the_watermark() -> None:
+    finding = found(idle(), Cause.IDLE_INPUT)
+    assert "topic-b-0, 10 s older" in finding.evidence[0]
+    holder = watermark_holder(idle())
+    assert holder is not None
+    assert (holder.source, holder.behind_ms) == ("b", QUIET_AFTER_MS)
+
+
+def test_an_input_that_never_had_a_record_holds_it_at_nothing() -> None:
+    empty = partition("b", at=0, last_stable_offset=0, high_watermark=0, newest_ms=None)
+    seen = facts(
+        inputs=[partition(), empty],
+        recent=[head(plan=BatchPlan({}, 0, NOW_MS))] * 3,
+        event_time_sources=frozenset({"a", "b"}),
+    )
+    assert "no record at all" in found(seen, Cause.IDLE_INPUT).evidence[0]
+    # Without the file nobody knows whether the query has a watermark at all.
+    assert causes(replace(seen, event_time_sources=None)) == []
+
+
+def test_a_watermark_that_moves_is_held_by_nobody() -> None:
+    moving = [head(n, plan=BatchPlan({}, n, NOW_MS)) for n in range(10)]
+    assert causes(idle(recent=moving)) == []
+
+
+def test_a_partition_that_is_silent_beside_a_busy_one_of_its_source_holds_nothing() -> None:
+    silent = partition(newest_ms=NOW_MS - 10 * QUIET_AFTER_MS)
+    busy = replace(partition(), partition=1)
+    other = partition("b")
+    assert causes(facts(inputs=[silent, busy, other])) == []
+
+
+def test_a_source_that_has_something_unread_is_not_idle() -> None:
+    behind = partition("b", at=90, newest_ms=NOW_MS - 2 * QUIET_AFTER_MS)
+    assert causes(facts(inputs=[partition(), behind])) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "arrivals", "text"),
+    [(10.0, 0.0, "in 1000 s"), (10.0, 5.0, "in 2000 s"), (10.0, 10.0, "never catches up")],
+)
+def test_lag(rate: float, arrivals: float, text: str) -> None:
+    far = partition(last_stable_offset=10_100, high_watermark=10_100)
+    seen = facts(inputs=[far], bulletin=bulletin(records_per_second=rate), arrivals_per_s=arrivals)
+    assert (
+        text.replace("1000 s", "17 min").replace("2000 s", "33 min") in found(seen, Cause.LAG).what
+    )
+
+
+def test_a_few_batches_that_wait_are_no_lag() -> None:
+    near = partition(last_stable_offset=10_000, high_watermark=10_000)
+    assert causes(facts(inputs=[near])) == []
+    assert causes(facts(inputs=[replace(near, last_stable_offset=400)], bulletin=None)) == []
+    assert causes(facts(inputs=[near], bulletin=None)) == [Cause.LAG]
+
+
+def test_anything_that_waits_is_lag_if_no_batch_is_committed() -> None:
+    near = partition(last_stable_offset=101, high_watermark=101)
+    old = head(at_ms=NOW_MS - SILENT_AFTER_MS)
+    assert causes(facts(inputs=[near], recent=[old])) == [Cause.LAG]
+    registered = head(batch_id=-1, plan=BatchPlan({}, 0, 0))
+    finding = found(facts(inputs=[near], recent=[registered]), Cause.LAG)
+    assert "no batch was committed" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("newest_ms", "arrivals", "is_quiet"),
+    [
+        (NOW_MS - QUIET_AFTER_MS, 0.0, True),
+        (None, 0.0, True),
+        (NOW_MS - QUIET_AFTER_MS + 1, 0.0, False),
+        (NOW_MS - QUIET_AFTER_MS, 1.0, False),
+    ],
+)
+def test_no_input(newest_ms: int | None, arrivals: float, is_quiet: bool) -> None:
+    seen = facts(inputs=[partition(newest_ms=newest_ms)], arrivals_per_s=arrivals)
+    assert (Cause.NO_INPUT in causes(seen)) is is_quiet
+
+
+def test_retention() -> None:
+    soon = Forecast(("topic-a", 0), 3_600.0, "retention.ms", 0.1)
+    stopped = facts(forecasts=[soon], bulletin=None, inputs=[partition(at=90)])
+    assert causes(stopped) == [Cause.RETENTION]
+    # One that runs may read quickly enough; it has said that it does.
+    assert causes(replace(stopped, bulletin=bulletin())) == []
+    assert causes(replace(stopped, bulletin=bulletin(retention_left_s=9.0))) == [Cause.RETENTION]
+    gone = replace(soon, left_s=0.0)
+    assert causes(replace(stopped, bulletin=bulletin(), forecasts=[gone])) == [Cause.RETENTION]
+
+
+# The batch
+
+
+@pytest.mark.parametrize("part", ["walCommit", "commitOffsets", "upload"])
+@pytest.mark.parametrize(("spent_ms", "is_slow"), [(SLOW_MS, True), (SLOW_MS - 1, False)])
+def test_slow_checkpoint_storage(part: str, spent_ms: int, is_slow: bool) -> None:
+    times = {"triggerExecution": 2 * SLOW_MS, part: spent_ms}
+    upload_ms = spent_ms if part == "upload" else 0
+    state = StateFigures(rows=1, commit_ms=upload_ms, upload_ms=upload_ms)
+    seen = facts(bulletin=replace(bulletin(), duration_ms=times, state=state))
+    assert causes(seen) == ([Cause.CHECKPOINT_SLOW] if is_slow else [])
+
+
+def test_a_long_batch_that_spends_little_on_its_checkpoint_is_not_slowed_by_it() -> None:
+    times = {"triggerExecution": 20 * SLOW_MS, "walCommit": 9 * SLOW_MS}
+    assert causes(facts(bulletin=replace(bulletin(), duration_ms=times))) == []
+
+
+def test_state_that_takes_most_of_a_batch() -> None:
+    state = StateFigures(rows=5_000, commit_ms=1_500, upload_ms=100)
+    told = bulletin(state=state, first_state_rows=1_000)
+    seen = facts(bulletin=replace(told, duration_ms={"triggerExecution": 2_000}))
+    finding = found(seen, Cause.STATE_TOO_LARGE)
+    assert "5,000 rows of state, +4,000 since the run's first batch" in finding.evidence
+    assert "of which the state took 1,400 ms" in finding.evidence[2]
+
+
+def test_state_beyond_the_memory_budget() -> None:
+    state = StateFigures(rows=1, memory_bytes=101 * MB)
+    told = bulletin(state=state, memory_budget_bytes=100 * MB)
+    assert (
+        "spark.driver_memory is 100 MiB"
+        in found(facts(bulletin=told), Cause.STATE_TOO_LARGE).evidence
+    )
+    assert causes(facts(bulletin=replace(told, memory_budget_bytes=101 * MB))) == []
+
+
+def test_the_gravest_comes_first() -> None:
+    gone = OutputFacts(None)
+    seen = facts(inputs=[HELD], transactions=[transaction()], output=gone)
+    assert causes(seen) == [Cause.SINK_REFUSES, Cause.HUNG_TRANSACTION]
