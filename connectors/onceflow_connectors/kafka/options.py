@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
 from onceflow.errors import ConfigError
 from onceflow_connectors.kafka.origin import Selection
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Edge(Enum):
@@ -66,4 +68,6 @@ def _starting(source: str, value: object) -> Edge | int:
             expected="earliest, latest, or a timestamp in ISO 8601",
             found=repr(value),
         ) from error
-    return int(instant.replace(tzinfo=instant.tzinfo or UTC).timestamp() * 1000)
+    since = instant.replace(tzinfo=instant.tzinfo or UTC) - _EPOCH
+    # Rounded up: a record of the millisecond that the instant lies in is older than it.
+    return -(-since // timedelta(milliseconds=1))
