@@ -66,6 +66,7 @@ from onceflow.runtime.session import (
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class Application:
         self._layout = Layout(SLOTS, options.lanes)
         self._replays_skipped = 0
         self._writers = Writers(around.connector, around.connection, options.transaction_timeout_s)
+        self._event_time = EventTimeTeller(around.clock)
 
     def request_drain(self) -> None:
         """End after the running batch. Safe in a signal handler; a second call changes nothing."""
@@ -155,6 +157,7 @@ class Application:
             OnceflowError: as its class says.
         """
         with ExitStack() as stack, self._told_of_the_end():
+            stack.callback(self._event_time.close)
             self._run(stack)
 
     def repair(self) -> HeadEntry:
@@ -349,6 +352,7 @@ class Application:
         owned: _Owned,
     ) -> None:
         pipeline, options = self._pipeline, self._options
+        self._event_time.resume(head.newest_event_ms)
         handle = QueryHandle(ExecutionReader(session, [*pipeline.sources]))
         output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
         rejects = self._reject_settings(analysis, tools.broker)
@@ -364,7 +368,7 @@ class Application:
             max_result_bytes=self._around.session.max_result_bytes,
             partition_of=self._parts.partition_of(head.sink.partitions),
             sources=tools.sources,
-            read_execution=handle.read_execution,
+            read_execution=lambda: self._event_time.note(handle.read_execution()),
             check_output=output.check,
             rejects=RejectDesk(session, rejects),
             late=RereadingLateDesk(session, rejects, handle.query),
@@ -376,7 +380,8 @@ class Application:
         plan = QueryPlan(
             name=pipeline.name,
             frame=to_record_columns(
-                self._parts.result(session, analysis.columns), self._parts.output()
+                self._parts.result(session, analysis.columns, self._event_time.plan),
+                self._parts.output(),
             ),
             output_mode=pipeline.sink.output_mode,
             checkpoint=pipeline.checkpoint_location,

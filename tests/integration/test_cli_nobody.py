@@ -12,7 +12,13 @@ import pytest
 
 ADDRESS = "127.0.0.1:1"
 TIMEOUT_S = 60
-COMMANDS = ("status views", "ledger show views", "consume views", "produce views")
+COMMANDS = (
+    "status views",
+    "why-stuck views",
+    "ledger show views",
+    "consume views",
+    "produce views",
+)
 CLIENT_LOG = '{"log_level": "7", "debug": "broker"}'
 
 

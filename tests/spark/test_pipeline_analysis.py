@@ -329,6 +329,7 @@ def test_names_in_the_result_must_differ(faults: Callable[..., tuple[Fault, ...]
         ("user STRING, User INT, at TIMESTAMP", "at", "the column `User` is declared twice"),
         ("user STRING NOT NULL, at TIMESTAMP", "at", "the column `user` is NOT NULL"),
         ("_event_time TIMESTAMP, x INT", "_event_time", "the name `_event_time` is kept"),
+        ("at TIMESTAMP, _Tick_at INT", "at", "the name `_Tick_at` is kept"),
         ("at TIMESTAMP, _key STRING", "at", "`_key` is declared as STRING"),
         ("_timestamp TIMESTAMP", "_timestamp", "no column comes from the payload"),
         ("user STRING, at BIGINT", "at", "the column is BIGINT"),

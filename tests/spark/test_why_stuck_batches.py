@@ -31,9 +31,13 @@ def rows(spark: SparkSession, per_batch: int) -> DataFrame:
     return source.option("numPartitions", 2).load()
 
 
+def _work(batch: DataFrame, _: int) -> None:
+    batch.count()
+
+
 def told_of(frame: DataFrame, checkpoint: str) -> Facts:
     """A pipeline that is well but for what its run tells after some batches of this query."""
-    writer = frame.writeStream.foreachBatch(lambda batch, _: batch.count()).outputMode("update")
+    writer = frame.writeStream.foreachBatch(_work).outputMode("update")
     query = writer.option("checkpointLocation", checkpoint).start()
     try:
         progress: Any = eventually(

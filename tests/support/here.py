@@ -6,7 +6,7 @@ For everything that does not have to be killed. What has to be is run by `tests/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
-from onceflow.runtime import committer
+from onceflow.runtime import batch, committer
 from onceflow.runtime.session import SessionSettings
 from tests.support.eventually import eventually
 from tests.support.service import END_TIMEOUT_S, QUICK_JVM
@@ -93,14 +93,25 @@ def run_until_it_fails(
     """Run until the committer arrives at `point` for that time, and end the driver there."""
     left = [None] * arrivals
 
-    def reach(reached: CrashPoint) -> None:
+    def is_last(reached: CrashPoint) -> bool:
         if reached is point:
             left.pop()
-            if not left:
-                raise _DiedError("died on purpose")
+        return not left
 
-    with patch.object(committer, "reach", reach), pytest.raises(_DiedError):
+    with dying(is_last), pytest.raises(_DiedError):
         run_here(file, bootstrap_servers)
+
+
+@contextmanager
+def dying(is_here: Callable[[CrashPoint], bool]) -> Iterator[None]:
+    """A driver that runs inside ends where `is_here` says so of a batch's crash point."""
+
+    def reach(reached: CrashPoint) -> None:
+        if is_here(reached):
+            raise _DiedError("died on purpose")
+
+    with patch.object(committer, "reach", reach), patch.object(batch, "reach", reach):
+        yield
 
 
 @dataclass

@@ -132,7 +132,9 @@ class LogSource:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
+        return Capabilities(
+            is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
+        )
 
     def initial_position(self) -> Position:
         return {"ends": {}, "id": self.file.load()["id"], "starts": {}}
@@ -147,6 +149,12 @@ class LogSource:
             ends[number] += step
             room -= step
         return start if ends == start["ends"] else {"ends": ends, "id": start["id"], "starts": {}}
+
+    def is_silent(self, position: Position) -> bool:
+        written = self.file.load()["partitions"]
+        return {str(n): len(p["entries"]) for n, p in enumerate(written) if p["entries"]} == {
+            n: end for n, end in position["ends"].items() if end
+        }
 
     def freeze_latest(self) -> None:
         self.frozen = self.stable_ends(self.file.load())

@@ -52,6 +52,7 @@ heads = st.builds(
     plan_hash=names,
     note=names,
     plan_parts=st.dictionaries(names, names, max_size=3),
+    newest_event_ms=st.none() | st.integers(),
 )
 
 OWNER = OwnerEntry(FencingToken(3), "run-3", "host", 1_700_000_000_000, Layout(1, 3))

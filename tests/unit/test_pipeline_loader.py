@@ -115,9 +115,7 @@ def test_an_unknown_key_like_no_other_is_answered_with_those_there_are(tmp_path:
 @pytest.mark.parametrize(
     ("old", "new", "where"),
     [
-        ("name: views", "name: views\nlate: {topic: x}", "late"),
         ("lateness: 10", "format: protobuf\n    lateness: 10", "sources.clicks.format"),
-        ("lateness: 10", "idle_after: 3 s\n    lateness: 10", "sources.clicks.idle_after"),
     ],
 )
 def test_what_is_designed_and_not_built_is_refused_by_name(
@@ -142,6 +140,8 @@ def test_what_is_designed_and_not_built_is_refused_by_name(
         ("topics: [clicks]", "pattern: 'v.*'", "a pipeline cannot read the topic that it writes"),
         ("    event_time: at\n", "", "`lateness` without `event_time`"),
         ("    lateness: 10 seconds\n", "", "`event_time` without `lateness`"),
+        ("10 seconds", "10 seconds\n    idle_after: 999 ms", "too short"),
+        ("event_time: at", "idle_after: 3 s", "`idle_after` without `event_time`"),
         ("10 seconds", "10", "not a duration"),
         ("10 seconds", "ten seconds", "not a duration"),
         ("10 seconds", "10 fortnights", "not a duration"),
@@ -279,6 +279,7 @@ def test_an_avro_schema_reaches_the_decoder_as_canonical_json(tmp_path: Path) ->
         ("name: views", "name: views\ncheckpoint: elsewhere", False),
         ("[clicks]", "[clicks], starting: latest", False),
         ("[clicks]", "[clicks], max_records_per_batch: 5", False),
+        ("10 seconds", "10 seconds\n    idle_after: 3 s", False),
         ("10 seconds", "11 seconds", True),
         ("count(*)", "count(1)", True),
         ("BIGINT", "INT", True),

@@ -40,6 +40,18 @@ class Restless(LogSource):
         return {**end, "polls": start.get("polls", 0) + 1}
 
 
+class Deaf(LogSource):
+    def is_silent(self, position: Position) -> bool:
+        return True
+
+
+class Unaware(LogSource):
+    """Takes what it cannot read yet for nothing."""
+
+    def is_silent(self, position: Position) -> bool:
+        return self.latest_position(position, None) == position
+
+
 class Greedy(LogSource):
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         return super().latest_position(start, None)
@@ -168,6 +180,8 @@ class ShortSighted(LogSource):
     [
         (Unsorted, "positions_are_canonical"),
         (Restless, "rest_is_rest"),
+        (Deaf, "silence_is_told"),
+        (Unaware, "undecided_is_no_silence"),
         (Greedy, "limit_holds"),
         (Stuck, "limit_holds"),
         (Thawed, "frozen_end"),

@@ -225,8 +225,8 @@ class SplitReader:
                 found=f"a log that starts at {log_start}",
                 then="halting rather than leave them out: restore the topic and start again, or"
                 " accept the loss by a new generation on a new checkpoint (--new-generation"
-                " --reason), which reads what is left; and let the topic keep records longer"
-                " (retention.ms, retention.bytes)",
+                " --reason), which reads what is left; and keep records longer (retention.ms,"
+                " retention.bytes)",
             )
         if log_end < left.start:
             raise log_is_shorter(place, left.start, log_end)

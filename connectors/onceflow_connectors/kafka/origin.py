@@ -122,6 +122,11 @@ class Origin:
         found = self._look_up(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
         return {place: answer.offset for place, answer in found.items()}
 
+    def high_watermarks(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        """The next offset to be written: beyond the last stable offset, records are undecided."""
+        found = self._look_up(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {place: answer.offset for place, answer in found.items()}
+
     def at_time(self, places: Iterable[Place], timestamp_ms: int) -> Mapping[Place, Spot | None]:
         """The first record that is not older, decided or not; None where there is none."""
         return _spots(self._look_up(places, OffsetSpec.for_timestamp(timestamp_ms)))

@@ -78,6 +78,12 @@ class Planner:
         self._check_identities(before)
         return encode(_moved(before, self._cut(backlog, max_records)))
 
+    def is_silent(self, position: Position) -> bool:
+        """See `Source.is_silent`."""
+        reached = decode(position)
+        standing = _next_offsets(reached)
+        return not self._newcomers(reached) and self._origin.high_watermarks(standing) == standing
+
     def freeze(self) -> None:
         """See `Source.freeze_latest`."""
         self._frozen = self._origin.ends(_places(self._origin.topics(self._options.selection)))

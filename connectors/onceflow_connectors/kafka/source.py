@@ -40,7 +40,9 @@ class KafkaSource:
     @property
     def capabilities(self) -> Capabilities:
         """A log of which every offset is decided once."""
-        return Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
+        return Capabilities(
+            is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
+        )
 
     def initial_position(self) -> Position:
         """See `Source`."""
@@ -49,6 +51,10 @@ class KafkaSource:
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         """See `Source`. Costs one request if nothing is new, and two if all of it fits."""
         return self._planning().latest_position(start, max_records)
+
+    def is_silent(self, position: Position) -> bool:
+        """See `Source`. Costs one request."""
+        return self._planning().is_silent(position)
 
     def freeze_latest(self) -> None:
         """See `Source`."""

@@ -34,6 +34,9 @@ REJECT_COLUMN = "_reject"
 """Asked for, a payload that cannot be decoded is a row: this column tells why, those of the payload
 are null. It is null for every other row. Not asked for, such a payload is a `RecordError`."""
 
+TICK_COLUMN = "_tick_at"
+"""Kept for ticks, which are no records of a source: no column of a source has this name."""
+
 MAX_RECORDS_OPTION = "max_records_per_batch"
 """Option that every source offers: bound on the records of one batch."""
 
@@ -46,11 +49,13 @@ class Capabilities:
         is_replayable: a split can be read again later, within the retention of the origin.
         has_stable_ranges: the same split always holds the same records.
         is_ordered: a split yields its records in the same order every time.
+        tells_silence: `is_silent` can be asked; `idle_after` needs it, exactly once does not.
     """
 
     is_replayable: bool
     has_stable_ranges: bool
     is_ordered: bool
+    tells_silence: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,13 @@ class Source(Protocol):
 
         Raises:
             CorruptionError: the origin was deleted and created again, or is shorter than `start`.
+        """
+
+    def is_silent(self, position: Position) -> bool:
+        """Whether nothing lies beyond `position`, not even what is not decided yet.
+
+        Asked from time to time while `latest_position` finds nothing new, and only if
+        `Capabilities.tells_silence`.
         """
 
     def freeze_latest(self) -> None:

@@ -149,6 +149,32 @@ def _rest_is_rest(origin: Origin) -> None:
         require_equal("position of an idle source", json.dumps(settled), json.dumps(found))
 
 
+def _silence_is_told(origin: Origin) -> None:
+    first, second = records("a", 3), records("b", 1)
+    reading = _start(origin)
+    if not reading.source.capabilities.tells_silence:
+        return
+    origin.append(1, first)
+    reading.until({1: _values(first)})
+    require_equal("silence at the end", True, reading.source.is_silent(reading.position))
+    origin.append(0, second)
+    require_equal("silence before records", False, reading.source.is_silent(reading.position))
+
+
+def _undecided_is_no_silence(origin: Origin) -> None:
+    reading = _start(origin)
+    if not reading.source.capabilities.tells_silence:
+        return
+    first = records("a", 2)
+    origin.append(0, first)
+    reading.until({0: _values(first)})
+    transaction = origin.begin(0, records("b", 1))
+    reading.until_idle()
+    found = reading.source.is_silent(reading.position)
+    transaction.abort()
+    require_equal("silence before an open transaction", False, found)
+
+
 def _everything_once_in_order(origin: Origin) -> None:
     first, second, third = records("a", 7), records("b", 5), records("c", 4)
     reading = _start(origin)
@@ -382,6 +408,7 @@ def _new_partition(origin: Origin) -> None:
 CASES: Sequence[Case] = (
     Case("positions are canonical JSON", _positions_are_canonical),
     Case("an idle source returns the very position it was given", _rest_is_rest),
+    Case("a source that tells silence is silent where nothing follows", _silence_is_told),
     Case("every record is read once and in order, in contiguous ranges", _everything_once_in_order),
     Case("no batch is larger than its limit, and each makes progress", _limit_holds),
     Case("a frozen source reads nothing that came later", _frozen_end),
@@ -396,6 +423,11 @@ CASES: Sequence[Case] = (
     Case(
         "nothing undecided is read, nor skipped",
         _undecided_is_unread,
+        frozenset({Feature.TRANSACTIONS}),
+    ),
+    Case(
+        "a source that tells silence is not silent before what is undecided",
+        _undecided_is_no_silence,
         frozenset({Feature.TRANSACTIONS}),
     ),
     Case(

@@ -129,6 +129,8 @@ def _source(view: str, source: Source) -> Node:
     if source.event_time is not None:
         lateness = duration_text(source.lateness_ms or 0)
         facts.append(f"event time {source.event_time}, {lateness} lateness")
+    if source.idle_after_ms is not None:
+        facts.append(f"event time goes on after {duration_text(source.idle_after_ms)} of silence")
     return Node(view, tuple(facts))
 
 

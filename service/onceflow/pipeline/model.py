@@ -150,8 +150,8 @@ class Pipeline(Block):
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, `starting`,
-        `max_records_per_batch`, and where rejected and late records go; the output's partitions,
-        which the ledger pins; and waivers, which change nothing.
+        `max_records_per_batch`, `idle_after`, and where rejected and late records go; the output's
+        partitions, which the ledger pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -167,6 +167,7 @@ class Pipeline(Block):
                 "sources": {
                     "__all__": {
                         "kafka": {"starting", "max_records_per_batch"},
+                        "idle_after_ms": True,
                         "on_reject": True,
                     }
                 },

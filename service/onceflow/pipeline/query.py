@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onceflow.contracts.source import TICK_COLUMN
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.source import Source
@@ -48,6 +49,7 @@ def assemble(
     pipeline: Pipeline,
     columns: Mapping[str, StructType],
     load_source: SourceLoader,
+    watch: Callable[[str, DataFrame], DataFrame] = lambda _, view: view,
 ) -> DataFrame:
     """Build the result of the pipeline's query or function over its sources.
 
@@ -58,14 +60,15 @@ def assemble(
         spark: the session to build in.
         pipeline: analysed without a fault.
         columns: of each source, those to read (`Analysis.columns`).
-        load_source: makes the DataFrame of a source.
+        load_source: makes the DataFrame of a source; with `TICK_COLUMN` if it has ticks.
+        watch: told of each finished view; what it returns takes the view's place.
 
     Raises:
         ConfigError: the Python function cannot be imported or fails.
         PySparkException: Spark refuses the query.
     """
     frames = {
-        name: _view(source, load_source(name, source, columns[name]))
+        name: watch(name, _view(source, load_source(name, source, columns[name])))
         for name, source in pipeline.sources.items()
     }
     if pipeline.transform is not None:
@@ -77,13 +80,15 @@ def assemble(
 def _view(source: Source, loaded: DataFrame) -> DataFrame:
     declared = declared_columns(source)
     read = set(loaded.columns)
+    has_ticks = TICK_COLUMN in read
     frame = loaded.select(
         *(
             F.col(_quoted(field.name))
             if field.name in read
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in declared
-        )
+        ),
+        *([TICK_COLUMN] if has_ticks else []),
     )
     if source.event_time is None:
         return frame
@@ -91,7 +96,21 @@ def _view(source: Source, loaded: DataFrame) -> DataFrame:
     if not is_column(source, declared):
         time_column = EVENT_TIME_COLUMN
         frame = frame.withColumn(time_column, F.expr(source.event_time))
-    return frame.withWatermark(time_column, f"{source.lateness_ms} milliseconds")
+    if has_ticks:
+        happened = F.coalesce(F.col(TICK_COLUMN), F.col(_quoted(time_column)))
+        frame = frame.withColumn(time_column, happened)
+    frame = frame.withWatermark(time_column, f"{source.lateness_ms} milliseconds")
+    return _without_ticks(frame, time_column) if has_ticks else frame
+
+
+def _without_ticks(frame: DataFrame, time_column: str) -> DataFrame:
+    """Drop the rows of ticks, now that they have moved the event watermark.
+
+    The filter must name the event time. Spark lets others through to below the watermark, where
+    they would drop ticks before these have an effect.
+    """
+    is_record = F.col(_quoted(time_column)) != F.col(TICK_COLUMN)
+    return frame.where(F.coalesce(is_record, F.lit(True))).drop(TICK_COLUMN)
 
 
 def _run_query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onceflow.contracts.source import REJECT_COLUMN
+from onceflow.contracts.source import REJECT_COLUMN, TICK_COLUMN
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.values import duration_text
 
@@ -37,15 +37,17 @@ def looked_at(source: Source) -> frozenset[str]:
 
 
 def with_reason(source: Source, loaded: DataFrame, clock: Column) -> DataFrame:
-    """Add `REASON_COLUMN`.
+    """Add `REASON_COLUMN`. A tick is no record and has none.
 
     Args:
         source: whose bounds hold.
         loaded: the columns that were read.
         clock: of the batch. Spark pins it in the offset log, so that a replay decides the same.
     """
-    reasons = [*_reasons(source, loaded, clock), F.lit(None).cast("string")]
-    return loaded.withColumn(REASON_COLUMN, F.coalesce(*reasons))
+    reason = F.coalesce(*_reasons(source, loaded, clock), F.lit(None).cast("string"))
+    if TICK_COLUMN in loaded.columns:
+        reason = F.when(F.col(TICK_COLUMN).isNull(), reason)
+    return loaded.withColumn(REASON_COLUMN, reason)
 
 
 def accepted(marked: DataFrame) -> DataFrame:

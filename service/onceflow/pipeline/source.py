@@ -15,8 +15,8 @@ from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 from onceflow.pipeline.values import (
     DurationMs,
+    IdleMs,
     Instant,
-    NotYet,
     StartingPoint,
     TopicName,
     TopicPattern,
@@ -95,7 +95,13 @@ class Source(Block):
         description="How far behind the newest event time a record may be. Later ones are counted"
         " and dropped.",
     )
-    idle_after: NotYet = None
+    idle_after_ms: IdleMs | None = Field(
+        default=None,
+        alias="idle_after",
+        description="After so long without a record, event time goes on by itself, so that windows"
+        " close although the source is silent. At least 1 second. Left out: windows stay open"
+        " until a record comes.",
+    )
     min_event_time: Instant | None = Field(
         default=None,
         description="Records that claim to be older are rejected.",
@@ -138,12 +144,12 @@ class Source(Block):
                     suggestion="Name the column that says when a record happened.",
                 ),
             )
-        for bound in ("min_event_time", "max_ahead"):
-            if bound in given and "event_time" not in given:
+        for dependent in ("min_event_time", "max_ahead", "idle_after"):
+            if dependent in given and "event_time" not in given:
                 yield (
-                    (bound,),
+                    (dependent,),
                     fault(
-                        f"`{bound}` without `event_time`",
+                        f"`{dependent}` without `event_time`",
                         suggestion="Name the column that says when a record happened.",
                     ),
                 )

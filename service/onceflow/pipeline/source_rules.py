@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructType, TimestampType
 
-from onceflow.contracts.source import META_COLUMNS
+from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
 from onceflow.errors import Fault
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
@@ -69,6 +69,8 @@ def _name_faults(columns: StructType) -> Iterator[Fault]:
         seen.add(field.name.casefold())
         if field.name == EVENT_TIME_COLUMN:
             yield Fault(f"the name `{field.name}` is kept for event_time expressions")
+        if field.name.casefold() == TICK_COLUMN:
+            yield Fault(f"the name `{field.name}` is kept for sources with `idle_after`")
         if not field.nullable:
             yield Fault(
                 f"the column `{field.name}` is NOT NULL",

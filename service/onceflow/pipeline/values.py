@@ -31,6 +31,9 @@ _MS_PER_UNIT: Mapping[str, int] = {
 }
 _DURATION_PATTERN = r"^\d+\s*(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|d|days?)$"
 
+MIN_IDLE_MS = 1_000
+"""A silence that is shorter cannot be told from the time between two batches."""
+
 _SIZE = re.compile(r"(\d+)\s*([KMG]i?B|B)")
 _BYTES_PER_UNIT: Mapping[str, int] = {
     "B": 1,
@@ -70,6 +73,12 @@ def duration_text(duration_ms: int) -> str:
         if count and not rest_ms:
             return f"{count} {unit}"
     return f"{duration_ms} ms"
+
+
+def _checked_idle(duration_ms: int) -> int:
+    if duration_ms < MIN_IDLE_MS:
+        raise fault("too short", expected=f"at least {duration_text(MIN_IDLE_MS)}")
+    return duration_ms
 
 
 def parse_size_bytes(value: object) -> int:
@@ -184,6 +193,7 @@ DurationMs = Annotated[
     BeforeValidator(parse_duration_ms),
     WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN}),
 ]
+IdleMs = Annotated[DurationMs, AfterValidator(_checked_idle)]
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 PipelineName = Annotated[
     str,

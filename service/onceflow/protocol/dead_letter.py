@@ -42,7 +42,7 @@ class DeadLetter:
         offset: where from, or NOWHERE.
         timestamp_ms: of the record; the batch's clock for a row of the result.
         event_time_ms: of a late record.
-        watermark_ms: event watermark that a late record came behind.
+        event_watermark_ms: event watermark that a late record came behind.
     """
 
     key: bytes | None
@@ -58,14 +58,14 @@ class DeadLetter:
     offset: int
     timestamp_ms: int
     event_time_ms: int | None = None
-    watermark_ms: int | None = None
+    event_watermark_ms: int | None = None
 
     @property
     def lateness_ms(self) -> int | None:
         """How far a late record is behind the event watermark."""
-        if self.event_time_ms is None or self.watermark_ms is None:
+        if self.event_time_ms is None or self.event_watermark_ms is None:
             return None
-        return self.watermark_ms - self.event_time_ms
+        return self.event_watermark_ms - self.event_time_ms
 
     def to_headers(self) -> Headers:
         """Its own headers, and what is known about it."""
@@ -104,7 +104,7 @@ class DeadLetter:
 
 
 _NUMBERS = ("batch_id", "partition", "offset", "timestamp_ms")
-_OF_LATE = ("event_time_ms", "watermark_ms")
+_OF_LATE = ("event_time_ms", "event_watermark_ms")
 _LATENESS = "lateness_ms"
 _KNOWN = ("reason", "text", "pipeline", "source", "topic", *_NUMBERS)
 

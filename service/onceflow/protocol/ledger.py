@@ -185,6 +185,8 @@ class HeadEntry:
             batch under at_most_once, where records come behind `head`, and of the batches before
             it back to the last one that its writer knew to be written. So a batch that the entry
             behind it does not name was written.
+        newest_event_ms: newest event time of this and all earlier batches, ticks included. None if
+            there was none, and in entries of versions that did not record it.
     """
 
     pipeline: str
@@ -203,6 +205,7 @@ class HeadEntry:
     waivers: tuple[str, ...] = ()
     delivery: Delivery = Delivery.EXACTLY_ONCE
     at_risk: Mapping[int, Range] = field(default_factory=dict)
+    newest_event_ms: int | None = None
 
     def under(self, delivery: Delivery) -> HeadEntry:
         """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""
@@ -220,6 +223,7 @@ class HeadEntry:
 
     def to_json(self) -> bytes:
         """Encode as canonical JSON."""
+        newest_ms = self.newest_event_ms
         sink = {
             "topic": self.sink.topic,
             "topic_id": self.sink.topic_id,
@@ -247,6 +251,7 @@ class HeadEntry:
                 **({"plan_parts": dict(self.plan_parts)} if self.plan_parts else {}),
                 **({"waivers": list(self.waivers)} if self.waivers else {}),
                 **self._mode_json(),
+                **({} if newest_ms is None else {"newest_event_ms": newest_ms}),
             }
         ).encode()
 
@@ -263,6 +268,7 @@ class HeadEntry:
     def from_json(cls, data: bytes) -> HeadEntry:
         """Decode. Raises CorruptionError if a field is missing or of another type."""
         fields = _fields(HEAD_KEY, data)
+        newest_ms = fields.get("newest_event_ms")
         try:
             sink = fields["sink"]
             return cls(
@@ -292,6 +298,7 @@ class HeadEntry:
                 waivers=tuple(_str(each) for each in fields.get("waivers", ())),
                 delivery=Delivery(fields.get("delivery", Delivery.EXACTLY_ONCE)),
                 at_risk=_partitions(fields.get("at_risk", {})),
+                newest_event_ms=_int(newest_ms) if newest_ms is not None else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error

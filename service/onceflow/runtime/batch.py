@@ -177,7 +177,9 @@ class BatchRunner:
             keyless, Reason.NULL_KEY, batch_id, plan.batch_timestamp_ms
         )
         counts = RecordCounts(execution.read, late, execution.rejected)
-        computed = _Computed(key, plan, replace(counts, refused=len(keyless)), batch, letters)
+        newest_event_ms = execution.newest_since(self.head.newest_event_ms)
+        counts = replace(counts, refused=len(keyless))
+        computed = _Computed(key, plan, counts, batch, letters, newest_event_ms)
         settings.check_output(self.head.sink)
         try:
             entry = self._commit(computed)
@@ -226,6 +228,7 @@ class BatchRunner:
             plan_parts=self._settings.plan.parts,
             waivers=self._settings.waivers,
             note="",
+            newest_event_ms=computed.newest_event_ms,
         ).under(self._settings.delivery)
 
     def _payload(self, computed: _Computed, entry: HeadEntry) -> Payload:
@@ -265,6 +268,7 @@ class _Computed:
     counts: RecordCounts
     batch: SortedBatch
     letters: Sequence[DeadLetter]
+    newest_event_ms: int | None
 
     def without(self, refused: Sequence[Row], letters: Sequence[DeadLetter]) -> _Computed:
         """The same, of which the output topic does not take some rows."""

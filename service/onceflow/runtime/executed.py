@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onceflow.contracts.source import Position
+from onceflow.contracts.source import TICK_COLUMN, Position
 from onceflow.errors import require
 from onceflow.pipeline.java_code import load_classes, new_instance
 from onceflow.pipeline.plan import jvm_of
@@ -22,6 +22,8 @@ from onceflow.pipeline.rejects import REASON_COLUMN
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""
+_SHIELD = "onceflow-view."
+"""Before the name of a source: an observation of its view that nobody reads."""
 _SOURCE = r"""
 package onceflow;
 
@@ -30,6 +32,8 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeStats;
+import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
@@ -43,7 +47,9 @@ public class ExecutionReader {
         + ",\"batch_timestamp_ms\":" + execution.offsetSeqMetadata().batchTimestampMs()
         + ",\"offsets\":[" + offsets(execution.logical())
         + "],\"counts\":{" + counts(execution, observed)
-        + "},\"late\":" + late(execution.executedPlan()) + "}";
+        + "},\"late\":" + sum(execution.executedPlan(), "numRowsDroppedByWatermark")
+        + ",\"state_rows\":" + sum(execution.executedPlan(), "numTotalStateRows")
+        + ",\"newest_event_ms\":" + newestEventTime(execution.executedPlan()) + "}";
   }
 
   private String offsets(LogicalPlan plan) {
@@ -77,13 +83,26 @@ public class ExecutionReader {
     return found.toString();
   }
 
-  private long late(SparkPlan plan) {
-    Option dropped = plan.metrics().get("numRowsDroppedByWatermark");
-    long sum = dropped.isDefined() ? (Long) ((AccumulatorV2) dropped.get()).value() : 0L;
+  private long sum(SparkPlan plan, String metric) {
+    Option own = plan.metrics().get(metric);
+    long sum = own.isDefined() ? (Long) ((AccumulatorV2) own.get()).value() : 0L;
     for (Iterator children = plan.children().iterator(); children.hasNext();) {
-      sum += late((SparkPlan) children.next());
+      sum += sum((SparkPlan) children.next(), metric);
     }
     return sum;
+  }
+
+  private Long newestEventTime(SparkPlan plan) {
+    Long newest = null;
+    if (plan instanceof EventTimeWatermarkExec) {
+      EventTimeStats seen = ((EventTimeWatermarkExec) plan).eventTimeStats().value();
+      newest = seen.count() > 0 ? seen.max() : null;
+    }
+    for (Iterator children = plan.children().iterator(); children.hasNext();) {
+      Long below = newestEventTime((SparkPlan) children.next());
+      newest = newest == null || (below != null && below > newest) ? below : newest;
+    }
+    return newest;
   }
 }
 """
@@ -101,6 +120,8 @@ class Execution:
         counts: source -> records that it delivered, and how many of them were rejected.
         late: rows that stateful operators dropped behind the event watermark. Aggregations count
             them after having put those of one key and task together.
+        state_rows: that stateful operators hold after it.
+        newest_event_ms: newest event time of all rows, ticks among them; None if none had any.
     """
 
     event_watermark_ms: int
@@ -108,6 +129,13 @@ class Execution:
     positions: Mapping[str, tuple[Position, Position]]
     counts: Mapping[str, tuple[int, int]]
     late: int
+    state_rows: int = 0
+    newest_event_ms: int | None = None
+
+    def newest_since(self, before_ms: int | None) -> int | None:
+        """The newest event time of this batch and what was before it."""
+        known = [at for at in (before_ms, self.newest_event_ms) if at is not None]
+        return max(known, default=None)
 
     @property
     def read(self) -> int:
@@ -125,8 +153,21 @@ def observed(marked: DataFrame, source: str) -> DataFrame:
 
     Spark moves no filter below an observation, so that all of them are counted.
     """
-    columns = F.count(F.lit(1)).alias("read"), F.count(F.col(REASON_COLUMN)).alias("rejected")
+    is_record = F.col(TICK_COLUMN).isNull() if TICK_COLUMN in marked.columns else F.lit(True)
+    columns = (
+        F.count(F.when(is_record, 1)).alias("read"),
+        F.count(F.col(REASON_COLUMN)).alias("rejected"),
+    )
     return marked.observe(_OBSERVED + source, *columns)
+
+
+def shielded(source: str, view: DataFrame) -> DataFrame:
+    """Keep filters of the query above the event watermark of a view.
+
+    Spark would let them through, and records that the query does not want would no longer move
+    event time, nor would ticks. It lets none through an observation.
+    """
+    return view.observe(_SHIELD + source, F.count(F.lit(1)))
 
 
 class ExecutionReader:
@@ -168,4 +209,6 @@ class ExecutionReader:
             },
             counts=counts,
             late=found["late"],
+            state_rows=found["state_rows"],
+            newest_event_ms=found["newest_event_ms"],
         )

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onceflow.contracts.source import META_COLUMNS
+from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
 from onceflow.pipeline.rejects import Reason
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.runtime.collect import collect
@@ -59,10 +59,10 @@ class RereadingLateDesk:
         if rows is None:
             return execution.late, []
         origin = F.first(ORIGIN_COLUMN).alias(ORIGIN_COLUMN)
-        watermark = F.min(WATERMARK_COLUMN).alias(WATERMARK_COLUMN)
+        event_watermark = F.min(WATERMARK_COLUMN).alias(WATERMARK_COLUMN)
         late = (
             rows.groupBy(*(f"{ORIGIN_COLUMN}.{name}" for name in _PLACE))
-            .agg(F.min(LATE_COLUMN).alias(LATE_COLUMN), watermark, origin)
+            .agg(F.min(LATE_COLUMN).alias(LATE_COLUMN), event_watermark, origin)
             .filter(LATE_COLUMN)
         )
         budget = self._settings.max_result_bytes
@@ -84,6 +84,8 @@ class RereadingLateDesk:
                 F.unix_millis("_timestamp").alias("timestamp_ms"),
                 F.unix_millis(self._event_time(name)).alias("event_time_ms"),
             ]
+        if self._pipeline.sources[name].idle_after_ms is not None:
+            frame = frame.withColumn(TICK_COLUMN, F.lit(None).cast("timestamp"))
         return frame.withColumn(ORIGIN_COLUMN, F.struct(*facts))
 
     def _event_time(self, name: str) -> Column:
@@ -92,7 +94,7 @@ class RereadingLateDesk:
 
     def _letters(self, table: pa.Table, batch_id: int) -> Iterator[DeadLetter]:
         for row in table.to_pylist():
-            origin, watermark_ms = row[ORIGIN_COLUMN], row[WATERMARK_COLUMN]
+            origin, event_watermark_ms = row[ORIGIN_COLUMN], row[WATERMARK_COLUMN]
             yield DeadLetter(
                 key=origin["_key"],
                 value=origin["_value"],
@@ -107,5 +109,5 @@ class RereadingLateDesk:
                 offset=origin["_offset"],
                 timestamp_ms=-1 if origin["timestamp_ms"] is None else origin["timestamp_ms"],
                 event_time_ms=origin["event_time_ms"],
-                watermark_ms=watermark_ms,
+                event_watermark_ms=event_watermark_ms,
             )

@@ -20,7 +20,7 @@ from onceflow.pipeline.plan import jvm_of
 ORIGIN_COLUMN = "__origin"
 """Tells of a row which record it was made of."""
 LATE_COLUMN = "__is_late"
-WATERMARK_COLUMN = "__watermark_ms"
+WATERMARK_COLUMN = "__event_watermark_ms"
 
 _SOURCE = r"""
 package onceflow;
@@ -67,7 +67,7 @@ import scala.runtime.AbstractPartialFunction;
 public class LateRows {
   private static final String DELAY = "spark.watermarkDelayMs";
   private static final String LATE = "__is_late";
-  private static final String WATERMARK = "__watermark_ms";
+  private static final String WATERMARK = "__event_watermark_ms";
 
   /** Frames of an origin, of whether it is late, and of the watermark that tells so; one for each
    * input of a lowest operator. */
@@ -261,7 +261,7 @@ public class LateRows {
       return new LocalRelation(seq(columns), seq(new ArrayList()), false, Option.empty());
     }
 
-    private Seq eachWith(Seq rows, Attribute passed) {
+    private scala.collection.immutable.Seq eachWith(Seq rows, Attribute passed) {
       List all = new ArrayList();
       for (Iterator each = rows.iterator(); each.hasNext();) {
         all.add(with((Seq) each.next(), passed));

@@ -17,9 +17,11 @@ from onceflow.pipeline.analysis import to_arrow
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.rejects import accepted, with_reason
-from onceflow.runtime.executed import Execution, observed
+from onceflow.pipeline.source import Source
+from onceflow.runtime.executed import Execution, observed, shielded
 from onceflow.runtime.output import OutputFormat
 from onceflow.runtime.source import SourceHandle, open_range, open_stream
+from onceflow.runtime.ticks import TickPlan
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,12 @@ class Parts:
             lateness_ms=source.lateness_ms,
         )
 
-    def handle(self, name: str, columns: StructType) -> SourceHandle:
+    def handle(self, name: str, columns: StructType, ticks: TickPlan | None = None) -> SourceHandle:
         """The same for Spark's readers; where nothing fails by it, bad payloads become rows."""
         schema = to_arrow(columns)
         if self.pipeline.on_reject(name) != "fail":
             schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
-        return SourceHandle(self.connector_name, self.spec(name, schema), self.connection)
+        return SourceHandle(self.connector_name, self.spec(name, schema), self.connection, ticks)
 
     def handle_of_originals(self, name: str, columns: StructType) -> SourceHandle:
         """The same, and everything about the record as it came."""
@@ -76,15 +78,27 @@ class Parts:
         """Topics that are written in the same transactions as the output."""
         return [block.topic for block in (self.pipeline.dead_letter, self.pipeline.late) if block]
 
-    def result(self, spark: SparkSession, columns: Mapping[str, StructType]) -> DataFrame:
-        """The query's result over its streams, of which these columns are read."""
+    def result(
+        self,
+        spark: SparkSession,
+        columns: Mapping[str, StructType],
+        tick_plan: Callable[[int | None], TickPlan | None],
+    ) -> DataFrame:
+        """The query's result over its streams.
 
-        def load(name: str, source: object, read: StructType) -> DataFrame:
-            stream = open_stream(spark, self.handle(name, read))
-            marked = with_reason(self.pipeline.sources[name], stream, F.current_timestamp())
+        Args:
+            spark: session of the query.
+            columns: source -> columns that are read.
+            tick_plan: of an `idle_after` in milliseconds; None for a source that has none.
+        """
+
+        def load(name: str, source: Source, read: StructType) -> DataFrame:
+            ticks = tick_plan(source.idle_after_ms)
+            stream = open_stream(spark, self.handle(name, read, ticks))
+            marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 
-        return assemble(spark, self.pipeline, columns, load)
+        return assemble(spark, self.pipeline, columns, load, shielded)
 
     def output(self) -> OutputFormat:
         """How rows become records."""

@@ -3,7 +3,9 @@
 Spark runs the planning half in one Python process on the driver and the reading half in workers.
 Nothing is shared between them but options, offsets and splits, so everything travels as text.
 
-An offset of ours in Spark's log is `{"position": <the source's own>, "source": <its name>}`.
+An offset of ours in Spark's log is `{"position": <the source's own>, "source": <its name>}`, with
+`"tick_ms": <event time>` from the source's first tick on. An offset with another tick than the one
+before it makes the batch yield one row that is no record: all null, but for `TICK_COLUMN`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import base64
 import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,15 +36,26 @@ from pyspark.sql.types import StructType
 
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
-from onceflow.contracts.source import MAX_RECORDS_OPTION, Position, Source, SourceSpec, Split
-from onceflow.errors import InvariantError, LineageError
+from onceflow.contracts.source import (
+    MAX_RECORDS_OPTION,
+    TICK_COLUMN,
+    Position,
+    Source,
+    SourceSpec,
+    Split,
+)
+from onceflow.errors import ConfigError, InvariantError, LineageError
 from onceflow.protocol.ledger import canonical_json
+from onceflow.runtime.ticks import Ticker, TickPlan
 
 FORMAT = "onceflow"
 """Name under which Spark knows the data source."""
 
 _START, _END = "start", "end"
 """Options that hold the positions of a range."""
+_TICK = "tick_ms"
+"""In an offset: event time of the newest tick of the source."""
+_TICK_FIELD = pa.field(TICK_COLUMN, pa.timestamp("us", tz="UTC"))
 
 IDLE_WAIT_S = 0.05
 """How long planning waits for something new. Longer would delay a join's other source; shorter
@@ -64,11 +77,13 @@ class SourceHandle:
         connector: name of its entry point.
         spec: what to read.
         connection: how to reach it; may hold secrets.
+        ticks: for a source with `idle_after`.
     """
 
     connector: str
     spec: SourceSpec
     connection: Connection
+    ticks: TickPlan | None = None
 
     def to_options(self) -> Mapping[str, str]:
         """Encode. Spark redacts options with `secret` in their name wherever it shows them."""
@@ -81,6 +96,7 @@ class SourceHandle:
         return {
             "connector": self.connector,
             "spec": canonical_json(spec),
+            "ticks": canonical_json(asdict(self.ticks) if self.ticks else None),
             "connection_secret": canonical_json(connection),
         }
 
@@ -90,7 +106,18 @@ class SourceHandle:
         spec = json.loads(options["spec"])
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(spec["schema"])))
         connection = Connection(**json.loads(options["connection_secret"]))
-        return cls(options["connector"], SourceSpec(**{**spec, "schema": schema}), connection)
+        ticks = json.loads(options["ticks"])
+        return cls(
+            options["connector"],
+            SourceSpec(**{**spec, "schema": schema}),
+            connection,
+            TickPlan(**ticks) if ticks else None,
+        )
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of the spec, and that of ticks if there are any."""
+        return self.spec.schema.append(_TICK_FIELD) if self.ticks else self.spec.schema
 
 
 class OnceflowSource(DataSource):
@@ -102,13 +129,14 @@ class OnceflowSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Columns of the spec."""
-        return from_arrow_schema(SourceHandle.from_options(self.options).spec.schema)
+        """Columns of the handle."""
+        return from_arrow_schema(SourceHandle.from_options(self.options).columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of both halves; nothing is connected yet."""
         spec, source = self._source(schema)
-        return SourceReader(spec, source, SystemClock())
+        ticks = SourceHandle.from_options(self.options).ticks
+        return SourceReader(spec, source, SystemClock(), ticks)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of what lies between two positions, which are options, too."""
@@ -119,7 +147,10 @@ class OnceflowSource(DataSource):
     def _source(self, schema: StructType) -> tuple[SourceSpec, Source]:
         handle = SourceHandle.from_options(self.options)
         # Spark checks batches against its own idea of the schema, to the names inside of lists.
-        spec = replace(handle.spec, schema=to_arrow_schema(schema, timezone="UTC"))
+        columns = to_arrow_schema(schema, timezone="UTC")
+        spec = replace(
+            handle.spec, schema=pa.schema(columns.field(name) for name in handle.spec.schema.names)
+        )
         return spec, find_connector(handle.connector).source(spec, handle.connection)
 
 
@@ -131,7 +162,7 @@ class TaskInput(InputPartition):
 
 
 class RangeReader(DataSourceReader):
-    """Reads a range that a stream has read, once more.
+    """Reads a range that a stream has read, once more. There are no ticks in it.
 
     Args:
         source: does the work.
@@ -154,20 +185,41 @@ class RangeReader(DataSourceReader):
         return self._source.read(partition.value)
 
 
+class TickInput(InputPartition):
+    """A task that yields one tick."""
+
+    def __init__(self, tick_ms: int) -> None:
+        super().__init__(tick_ms)
+
+
 class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Both halves of the adapter.
 
     Args:
         spec: of the source.
         source: does the work.
-        clock: measures the waiting for something new.
+        clock: measures the waiting for something new, and silence.
+        ticks: for a source with `idle_after`.
+
+    Raises:
+        ConfigError: ticks are asked for of a source that cannot tell whether it is silent.
     """
 
-    def __init__(self, spec: SourceSpec, source: Source, clock: Clock) -> None:
+    def __init__(
+        self, spec: SourceSpec, source: Source, clock: Clock, ticks: TickPlan | None = None
+    ) -> None:
+        if ticks is not None and not source.capabilities.tells_silence:
+            raise ConfigError(
+                "this kind of source cannot tell whether it is silent",
+                subject=f"source {spec.name}",
+                then="remove `idle_after`",
+            )
         self._spec = spec
         self._source = source
         self._clock = clock
         self._is_frozen = False
+        self._has_ticks = ticks is not None
+        self._ticker = Ticker(ticks, clock) if ticks is not None else None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts. Spark asks again when batch 0 replays."""
@@ -179,29 +231,37 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if max_records is None else ReadMaxRows(max_records)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch reads. Waits a little for something new."""
-        begin = self._position(start)
+        """How far the next batch reads. Waits a little for something new, or else for a tick."""
+        begin, tick_ms = self._position(start), start.get(_TICK)
         max_records = _max_records(limit)
         patience = Deadline.after(self._clock, 0.0 if self._is_frozen else IDLE_WAIT_S)
         while True:
             end = self._source.latest_position(begin, max_records)
             if end != begin or patience.is_over:
-                return self._offset(end)
+                break
             self._clock.sleep(patience.at_most_s(IDLE_POLL_S))
+        return self._offset(end, self._next_tick(end, tick_ms, is_new=end != begin))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read nothing that is not there yet."""
+        """Read nothing that is not there yet. There would be no end of ticks, so there are none."""
         self._source.freeze_latest()
         self._is_frozen = True
+        self._ticker = None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks of a batch: the same for a replay."""
-        return _tasks(self._source.splits(self._position(start), self._position(end)))
+        tick_ms = end.get(_TICK) if self._has_ticks else None
+        ticks = [TickInput(tick_ms)] if tick_ms not in (None, start.get(_TICK)) else []
+        splits = self._source.splits(self._position(start), self._position(end))
+        return [*_tasks(splits), *ticks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task has to, in a worker."""
+        if isinstance(partition, TickInput):
+            return iter([_tick_row(self._spec.schema, partition.value)])
         _let_the_collector_rest()
-        return self._source.read(partition.value)
+        records = self._source.read(partition.value)
+        return map(_without_ticks, records) if self._has_ticks else records
 
     def commit(self, end: dict[str, Any]) -> None:
         """Batches up to `end` are done."""
@@ -211,8 +271,19 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query has ended."""
         self._source.close()
 
-    def _offset(self, position: Position) -> dict[str, Any]:
-        return {"position": position, "source": self._spec.name}
+    def _next_tick(self, end: Position, last_ms: int | None, *, is_new: bool) -> int | None:
+        """The tick of this offset: a new one only if it has nothing else new."""
+        if self._ticker is None:
+            return last_ms
+        if is_new:
+            self._ticker.note_records()
+            return last_ms
+        due_ms = self._ticker.due_ms(last_ms)
+        return due_ms if due_ms is not None and self._source.is_silent(end) else last_ms
+
+    def _offset(self, position: Position, tick_ms: int | None = None) -> dict[str, Any]:
+        tick = {} if tick_ms is None else {_TICK: tick_ms}
+        return {"position": position, "source": self._spec.name, **tick}
 
     def _position(self, offset: Mapping[str, Any]) -> Position:
         """The source's own part. Spark knows sources by their order in the query only."""
@@ -251,6 +322,16 @@ def _tasks(splits: Sequence[Split]) -> Sequence[InputPartition]:
     if 0 < sum(split.end - split.start for split in splits) <= SMALL_BATCH_OFFSETS:
         return [TaskInput(splits)]
     return [TaskInput([split]) for split in splits]
+
+
+def _tick_row(schema: pa.Schema, tick_ms: int) -> pa.RecordBatch:
+    at = pa.array([tick_ms * 1000], pa.int64()).cast(_TICK_FIELD.type)
+    nulls = [pa.nulls(1, kind) for kind in schema.types]
+    return pa.RecordBatch.from_arrays([*nulls, at], schema=schema.append(_TICK_FIELD))
+
+
+def _without_ticks(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records.append_column(_TICK_FIELD, pa.nulls(records.num_rows, _TICK_FIELD.type))
 
 
 def _let_the_collector_rest() -> None:

@@ -1,0 +1,176 @@
+"""Windows close although nothing arrives, the same ones whatever becomes of the driver meanwhile.
+
+One pipeline has all kinds of silence: a partition of the left topic never has a record, the right
+topic never has one either, and then nobody writes any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from onceflow.clock import Deadline, SystemClock
+from onceflow.crashpoints import CrashPoint
+from tests.support import checkers
+from tests.support.brokers import RunningBroker
+from tests.support.eventually import eventually
+from tests.support.here import Running, dying, run_here, running_here
+from tests.support.history import read_ledger, read_topic
+from tests.support.service import END_TIMEOUT_S
+from tests.support.topics import create_topic
+from tests.support.views_job import FIRST, View, ViewsJob
+
+HOUR = timedelta(hours=1)
+WINDOW = timedelta(seconds=2)
+IDLE_S = 1.0
+"""Of the pipeline."""
+
+
+@dataclass
+class IdleJob(ViewsJob):
+    """Views per page and window, of two topics of which one stays empty."""
+
+    @property
+    def silent_topic(self) -> str:
+        return f"{self.name}-silent"
+
+    def create_input(self) -> None:
+        super().create_input()
+        create_topic(self.bootstrap_servers, self.silent_topic, 2)
+
+    def write_file(self, batch: int = 40, extra: str = "") -> Path:
+        path = self.folder / "pipeline.yaml"
+        source = """
+    kafka: {{topics: [{topic}], max_records_per_batch: {batch}}}
+    schema: "page STRING, at TIMESTAMP"
+    event_time: at
+    lateness: 1 second
+    idle_after: 1 second"""
+        path.write_text(
+            f"""\
+apiVersion: onceflow/v1
+name: {self.name}
+sources:
+  clicks:{source.format(topic=self.input_topic, batch=batch)}
+  silent:{source.format(topic=self.silent_topic, batch=batch)}
+query: |
+  SELECT page, window.start AS start, count(*) AS views
+  FROM (SELECT * FROM clicks UNION ALL SELECT * FROM silent)
+  WHERE page <> '/never' GROUP BY page, window(at, '2 seconds')
+sink:
+  kafka: {{topic: {self.output_topic}, partitions: 3, key: page}}
+checkpoint: {self.checkpoint}
+{extra}"""
+        )
+        return path
+
+    def send_to_first(self, *views: View) -> None:
+        """All to one partition."""
+        partitions, self.partitions = self.partitions, 1
+        self.send(views)
+        self.partitions = partitions
+
+    def windows(self) -> Counter[tuple[str, str, int]]:
+        """Page, start and count of every window, however late it is."""
+        counted = Counter(
+            (view.page, FIRST + (view.at - FIRST) // WINDOW * WINDOW) for view in self.produced
+        )
+        return Counter(
+            (page, start.strftime("%Y-%m-%dT%H:%M:%S.000Z"), count)
+            for (page, start), count in counted.items()
+        )
+
+    def written(self) -> Counter[tuple[str, str, int]]:
+        rows = [w.row for w in read_topic(self.bootstrap_servers, self.output_topic)]
+        return Counter((row["page"], row["start"], row["views"]) for row in rows)
+
+    def heads(self) -> list[dict[str, Any]]:
+        return read_ledger(self.bootstrap_servers, self.name)
+
+
+class Planned:
+    """What Spark has planned last, by the checkpoint's offset log."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._log = checkpoint / "offsets"
+
+    def kind(self) -> str:
+        newest = max((int(path.name) for path in self._log.glob("[0-9]*")), default=0)
+        if newest == 0:
+            return "records"
+        before, now = self._offsets(newest - 1), self._offsets(newest)
+        if [o["position"] for o in before] != [o["position"] for o in now]:
+            return "records"
+        return "close" if before == now else "tick"
+
+    def _offsets(self, batch_id: int) -> list[dict[str, Any]]:
+        _, _, *offsets = (self._log / str(batch_id)).read_text().splitlines()
+        return [json.loads(offset) for offset in offsets]
+
+
+BOUNDARIES = [
+    (kind, point)
+    for kind in ("tick", "close")
+    for point in (CrashPoint.AFTER_OFFSET_LOG, CrashPoint.BEFORE_COMMIT, CrashPoint.AFTER_COMMIT)
+]
+"""Batch, and where a driver dies in it. Each driver finds the batch that killed the one before."""
+
+
+def test_silence_closes_the_same_windows_wherever_a_driver_dies(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    job = IdleJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    file = job.write_file()
+    planned = Planned(job.checkpoint)
+    views = [View(f"/{n % 3}", 0, FIRST + n * timedelta(milliseconds=100)) for n in range(100)]
+    # The last view is ahead of the others, which the silent topic holds up until it has ticks.
+    job.send_to_first(*views, View("/end", 0, FIRST + HOUR))
+    for boundary in BOUNDARIES:
+        with (
+            dying(lambda point, at=boundary: (planned.kind(), point) == at),  # type: ignore[misc]
+            running_here(file, job.bootstrap_servers) as running,
+        ):
+            running.error()
+    with running_here(file, job.bootstrap_servers) as running:
+        eventually(lambda: job.windows() == job.written(), timeout_s=END_TIMEOUT_S)
+        eventually(lambda: is_at_rest(running))
+    check_ledger(job)
+
+
+def is_at_rest(running: Running) -> bool:
+    """Whether no batch follows for so long that several ticks would have been due."""
+    before, pause = len(running.events.of_kind("batch")), Deadline.after(SystemClock(), 2 * IDLE_S)
+    eventually(lambda: pause.is_over)
+    return len(running.events.of_kind("batch")) == before
+
+
+def check_ledger(job: IdleJob) -> None:
+    heads = job.heads()
+    written = read_topic(job.bootstrap_servers, job.output_topic)
+    assert checkers.sequence_faults(written) == []
+    assert checkers.ledger_faults(heads, written) == []
+    assert checkers.torn_batches(heads, written) == []
+    counts = [head["records"] for head in heads]
+    assert sum(count["read"] for count in counts) == len(job.produced)
+    assert sum(count["late"] for count in counts) == 0
+    assert [count for count in counts if count["written"] and not count["read"]]
+    watermarks = [head["event_watermark_ms"] for head in heads]
+    assert watermarks == sorted(watermarks)
+    # A tick moves event time and no position: its batch is told from others by its clock.
+    plans = [(head["event_watermark_ms"], head["batch_timestamp_ms"]) for head in heads]
+    assert len(set(plans)) == len(plans)
+
+
+def test_to_catch_up_ends_though_windows_stay_open(broker: RunningBroker, tmp_path: Path) -> None:
+    job = IdleJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    file = job.write_file()
+    job.send_to_first(View("/", 0, FIRST))
+    run_here(file, job.bootstrap_servers)
+    assert job.written() == Counter()
+    assert [head["records"]["read"] for head in job.heads()] == [0, 1]
