@@ -37,7 +37,7 @@ from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
-from onceflow.runtime.divergence import explained
+from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.executed import ExecutionReader
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.late import RereadingLateDesk
@@ -372,8 +372,8 @@ class Application:
             check_output=output.check,
             rejects=RejectDesk(session, rejects),
             late=RereadingLateDesk(session, rejects, handle.query),
-            explain=lambda error, head, rows: explained(
-                error, head, rows, tools.broker, self._deadline()
+            divergence=DivergenceDesk(
+                pipeline.on_divergence == "quarantine", tools.broker, self._deadline
             ),
         )
         runner = BatchRunner(settings, tools.checkpoint, owned.committer, head, self._on_batch)

@@ -72,12 +72,12 @@ def test_open_transactions_are_told_with_their_producers(
     )
 
 
-def test_open_transactions_cannot_be_asked_for_in_every_way() -> None:
-    unknown = RealSink(NOBODY, {"ssl.engine.location": "/nowhere"})
+def test_open_transactions_cannot_be_asked_for_in_every_way(broker: RunningBroker) -> None:
+    unknown = RealSink(broker.bootstrap_servers, {"ssl.engine.location": "/nowhere"})
     with pytest.raises(ConfigError, match=r"ssl\.engine\.location"):
         unknown.broker.open_transactions("t", [0], unknown.within())
     nobody = RealSink(NOBODY)
-    with pytest.raises((ConfigError, DeadlineError), match="cannot look up open transactions"):
+    with pytest.raises((ConfigError, DeadlineError), match=NOBODY):
         nobody.broker.open_transactions("t", [0], nobody.within(1.0))
 
 

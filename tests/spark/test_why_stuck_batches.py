@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onceflow.clock import SystemClock
-from onceflow.ops import diagnosis
 from onceflow.ops.bulletins import Bulletins
 from onceflow.ops.diagnosis import Cause, diagnose
 from onceflow.ops.facts import Facts
@@ -35,7 +34,7 @@ def _work(batch: DataFrame, _: int) -> None:
     batch.count()
 
 
-def told_of(frame: DataFrame, checkpoint: str) -> Facts:
+def told_of(frame: DataFrame, checkpoint: str, memory_budget_bytes: int = 1 << 30) -> Facts:
     """A pipeline that is well but for what its run tells after some batches of this query."""
     writer = frame.writeStream.foreachBatch(_work).outputMode("update")
     query = writer.option("checkpointLocation", checkpoint).start()
@@ -48,7 +47,7 @@ def told_of(frame: DataFrame, checkpoint: str) -> Facts:
     finally:
         query.stop()
     board, clock = Board(), SystemClock()
-    run = Bulletins(board, "here", 1 << 30, clock, lambda event, /, **_: None)
+    run = Bulletins(board, "here", memory_budget_bytes, clock, lambda event, /, **_: None)
     run("owner", run_id="run-3")
     run("progress", **figures(progress))
     bulletin = Bulletin.from_json(dict(board.posted)[RUNNING_KIND])
@@ -73,13 +72,12 @@ def test_slow_checkpoint_storage(spark: SparkSession, tmp_path: Path, quick: str
     assert Cause.CHECKPOINT_SLOW not in {found.cause for found in diagnose(told_of(few, quick))}
 
 
-def test_state_that_takes_most_of_a_batch(
-    spark: SparkSession, quick: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every batch changes every key; a quick machine does so within a second."""
-    monkeypatch.setattr(diagnosis, "SLOW_MS", 100)
+def test_state_that_outgrows_the_memory(spark: SparkSession, quick: str) -> None:
     grouped = rows(spark, KEYS).groupBy(F.pmod("value", F.lit(KEYS))).count()
     (finding,) = [
-        found for found in diagnose(told_of(grouped, quick)) if found.cause is Cause.STATE_TOO_LARGE
+        found
+        for found in diagnose(told_of(grouped, quick, memory_budget_bytes=1 << 20))
+        if found.cause is Cause.STATE_TOO_LARGE
     ]
     assert f"{KEYS:,} rows of state" in finding.evidence[0]
+    assert "spark.driver_memory is 1 MiB" in finding.evidence[-1]

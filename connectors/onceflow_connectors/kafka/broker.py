@@ -151,6 +151,8 @@ class KafkaBroker:
         self, topic: str, partitions: Sequence[int], deadline: Deadline
     ) -> Sequence[OpenTransaction]:
         """See `Broker`."""
+        # kafka-python leaves sockets open where nobody answers, and takes longer to notice.
+        self.brokers(deadline)
         return open_transactions(self._connection, topic, partitions, deadline)
 
     def group_members(self, group: str, deadline: Deadline) -> int:

@@ -31,6 +31,9 @@ END_BYTES = 1
 """Of the zero byte that confluent-kafka writes behind metadata."""
 MAX_UNANSWERED = 8
 """While so many wait for a coordinator, further ones are dropped: one of them will be enough."""
+_WAITS = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 1_000}
+"""Nobody joins the group: librdkafka gives up an offset commit without a coordinator after this
+time, and closing a consumer waits for that."""
 POLL_S = 0.1
 TRY_S = 5.0
 """For one question: a coordinator that is being elected is asked again."""
@@ -104,7 +107,7 @@ class KafkaBulletinBoard:
 
     def _open(self) -> Consumer:
         if self._consumer is None:
-            settings = consumer_config(self._connection, {"group.id": self._group})
+            settings = consumer_config(self._connection, {"group.id": self._group, **_WAITS})
             self._consumer = open_consumer(settings, {"on_commit": self._on_answer})
         return self._consumer
 

@@ -14,6 +14,10 @@ OnReject: TypeAlias = Literal["dead_letter", "drop", "fail"]
 before its batch is written."""
 
 
+OnDivergence: TypeAlias = Literal["halt", "quarantine"]
+"""What becomes of a replay that computes other rows than were committed."""
+
+
 class Late(Block):
     """The topic of late records."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
 from onceflow.pipeline.block import Block, Combination
-from onceflow.pipeline.dead_letter import DeadLetter, Late, OnReject
+from onceflow.pipeline.dead_letter import DeadLetter, Late, OnDivergence, OnReject
 from onceflow.pipeline.determinism.code_files import code_of
 from onceflow.pipeline.sink import Sink
 from onceflow.pipeline.source import KafkaSource, Source
@@ -91,6 +91,12 @@ class Pipeline(Block):
         default=None,
         description="Where rejected records go, in the transaction of their batch.",
     )
+    on_divergence: OnDivergence = Field(
+        default="halt",
+        description="What becomes of a replay that computes other rows than were committed: the"
+        " pipeline halts, or the committed rows stay and those that differ are written to the topic"
+        " of `dead_letter`.",
+    )
     late: Late | None = Field(
         default=None,
         description="Where late records go, in the transaction of their batch. Left out: they are"
@@ -150,8 +156,8 @@ class Pipeline(Block):
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, `starting`,
-        `max_records_per_batch`, `idle_after`, and where rejected and late records go; the output's
-        partitions, which the ledger pins; and waivers, which change nothing.
+        `max_records_per_batch`, `idle_after`, and where rejected, late and divergent records go;
+        the output's partitions, which the ledger pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -164,6 +170,7 @@ class Pipeline(Block):
                 "waivers": True,
                 "dead_letter": True,
                 "late": True,
+                "on_divergence": True,
                 "sources": {
                     "__all__": {
                         "kafka": {"starting", "max_records_per_batch"},
@@ -214,22 +221,24 @@ def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
 
 
 def _missing_topic(given: Mapping[str, Any]) -> Iterator[Combination]:
-    """`on_reject: dead_letter` where no topic is named."""
+    """Dead letters where no topic is named."""
     if given.get("dead_letter") is not None:
         return
+    if given.get("on_divergence") == "quarantine":
+        yield ("on_divergence",), _NO_TOPIC
     sources = given.get("sources")
     blocks: dict[tuple[str, ...], object] = {("sink",): given.get("sink")}
     if isinstance(sources, Mapping):
         blocks |= {("sources", str(name)): source for name, source in sources.items()}
     for path, block in blocks.items():
         if isinstance(block, Mapping) and block.get("on_reject") == "dead_letter":
-            yield (
-                (*path, "on_reject"),
-                fault(
-                    "no topic is named for dead letters",
-                    suggestion="Add `dead_letter: {topic: ...}` to the pipeline.",
-                ),
-            )
+            yield (*path, "on_reject"), _NO_TOPIC
+
+
+_NO_TOPIC = fault(
+    "no topic is named for dead letters",
+    suggestion="Add `dead_letter: {topic: ...}` to the pipeline.",
+)
 
 
 def _topic_at(given: Mapping[str, Any], *path: str) -> str | None:

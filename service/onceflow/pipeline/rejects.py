@@ -28,6 +28,7 @@ class Reason(StrEnum):
     NULL_KEY = "null_key"
     TOO_LARGE = "too_large"
     LATE = "late"
+    DIVERGED = "diverged"
 
 
 def looked_at(source: Source) -> frozenset[str]:

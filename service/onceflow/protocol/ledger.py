@@ -93,6 +93,7 @@ class RecordCounts:
         rejected: of these, records that no query saw.
         written: output records.
         refused: rows of the result that the output topic did not take.
+        diverged: rows that a replay computed otherwise than they were committed.
     """
 
     read: int = 0
@@ -100,6 +101,7 @@ class RecordCounts:
     rejected: int = 0
     written: int = 0
     refused: int = 0
+    diverged: int = 0
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
         """Both accounts in one."""
@@ -220,6 +222,19 @@ class HeadEntry:
     def known_to_be_written(self) -> HeadEntry:
         """The same for whoever saw its records acknowledged: the next need not name them."""
         return replace(self, at_risk={})
+
+    def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
+        """The same position, for a run whose replay has computed so many rows otherwise."""
+        more = RecordCounts(diverged=rows)
+        return replace(
+            self,
+            token=token,
+            run_id=run_id,
+            sink=self.sink.advanced({}),
+            records=more,
+            totals=self.totals + more,
+            note=f"a replay computed {rows} rows otherwise; what was committed stays",
+        )
 
     def to_json(self) -> bytes:
         """Encode as canonical JSON."""

@@ -18,11 +18,12 @@ from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity
-from onceflow.protocol.proposal import BatchProposal
+from onceflow.protocol.proposal import BatchProposal, HeadProposal, plan_difference
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.collect import collect
 from onceflow.runtime.committer import Committer, Payload
+from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.late import LateDesk
 from onceflow.runtime.output import OutputFormat, encode_collected
@@ -67,7 +68,7 @@ class BatchSettings:
         check_output: fails if the output topic is not the one that the ledger knows.
         rejects: knows what becomes of records and rows that are not used.
         late: knows which records came too late.
-        explain: adds to an error the rows in which a replay differs from the committed batch.
+        divergence: knows in which rows a replay differs from the committed batch.
     """
 
     pipeline: str
@@ -85,7 +86,7 @@ class BatchSettings:
     check_output: Callable[[SinkState], None]
     rejects: RejectDesk
     late: LateDesk
-    explain: Callable[[CorruptionError, HeadEntry, Sequence[Row]], CorruptionError]
+    divergence: DivergenceDesk
 
 
 @dataclass
@@ -184,9 +185,9 @@ class BatchRunner:
         try:
             entry = self._commit(computed)
         except CorruptionError as error:
-            if is_skipped and batch.digest != self.head.digest:
-                raise settings.explain(error, self.head, batch.rows) from error
-            raise
+            if not is_skipped or batch.digest == self.head.digest:
+                raise
+            entry = self._keep_committed(computed, error)
         if not is_skipped:
             # Also where the committer found, behind a lost answer, that the entry was written.
             self.head = entry.known_to_be_written()
@@ -209,6 +210,28 @@ class BatchRunner:
             fitting = computed.without(refused, more)
             entry = self._entry(fitting)
             self._committer.commit(BatchProposal(entry), self.head, self._payload(fitting, entry))
+        return entry
+
+    def _keep_committed(self, computed: _Computed, error: CorruptionError) -> HeadEntry:
+        """Keep what is committed and put aside what the replay has otherwise, if that is wanted.
+
+        What a further replay of the batch computes is not put aside once more.
+
+        Raises:
+            CorruptionError: it is not wanted, or not only rows differ.
+            DeadlineError: the committed rows cannot be read; nothing was written.
+        """
+        desk, head = self._settings.divergence, self.head
+        if not desk.is_quarantined or plan_difference(head.plan, computed.plan):
+            raise desk.explained(error, head, computed.batch.rows) from error
+        if head.records.diverged:
+            return head
+        clock_ms = computed.plan.batch_timestamp_ms
+        count, letters = desk.letters(head, computed.batch.rows, clock_ms)
+        entry = head.diverged(self._settings.token, self._settings.run_id, count)
+        beside = self._settings.rejects.records(letters, clock_ms)
+        self._committer.commit(HeadProposal(head, entry), head, Payload(beside=beside))
+        self.head = entry
         return entry
 
     def _entry(self, computed: _Computed) -> HeadEntry:

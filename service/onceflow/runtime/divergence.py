@@ -1,21 +1,23 @@
-"""What differs when a replay computes other rows than were committed, for people to read."""
+"""What differs when a replay computes other rows than were committed, and what becomes of it."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.errors import CorruptionError, DeadlineError
+from onceflow.pipeline.rejects import Reason
+from onceflow.protocol.dead_letter import NOWHERE, DeadLetter
 from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.runtime.output_tail import Tail, read_tails
 
 MAX_SHOWN = 3
-"""Rows in a message; all of them go to quarantine."""
+"""Rows in a message."""
 MAX_CHARACTERS = 200
 """Of a value in a message."""
 
@@ -59,6 +61,61 @@ def differences(committed: Iterable[Row], computed: Iterable[Row]) -> list[Diffe
     ]
 
 
+@dataclass(frozen=True)
+class DivergenceDesk:
+    """Tells the difference to whoever has to know.
+
+    Args:
+        is_quarantined: the committed rows stay, and the rows that differ are letters.
+        broker: to read the output with.
+        deadline: makes one for reading it.
+    """
+
+    is_quarantined: bool
+    broker: Broker
+    deadline: Callable[[], Deadline]
+
+    def letters(
+        self, head: HeadEntry, rows: Sequence[Row], clock_ms: int
+    ) -> tuple[int, list[DeadLetter]]:
+        """How many rows differ, and each that the replay computed, as a letter.
+
+        Raises:
+            DeadlineError: the committed rows cannot be read.
+        """
+        found = differences(committed_rows(head, self.broker, self.deadline()), rows)
+        letters = [
+            DeadLetter(
+                key=each.key,
+                value=each.computed,
+                headers=(),
+                reason=Reason.DIVERGED.value,
+                text=f"a replay computed this; committed is {_shown(each.committed)}",
+                pipeline=head.pipeline,
+                batch_id=head.batch.batch_id,
+                source="",
+                topic=head.sink.topic,
+                partition=NOWHERE,
+                offset=NOWHERE,
+                timestamp_ms=clock_ms,
+            )
+            for each in found
+        ]
+        return len(found), letters
+
+    def explained(
+        self, error: CorruptionError, head: HeadEntry, rows: Sequence[Row]
+    ) -> CorruptionError:
+        """The same error with the first rows that differ, as far as the output can be read."""
+        try:
+            found = differences(committed_rows(head, self.broker, self.deadline()), rows)
+        except DeadlineError as unread:
+            text = f"{error.found}; the committed rows could not be read: {unread.what}"
+            return _with(error, text)
+        shown = "; ".join(str(each) for each in found[:MAX_SHOWN])
+        return _with(error, f"{error.found}; {len(found)} rows differ, the first: {shown}")
+
+
 def committed_rows(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[Row]:
     """The rows of `head`'s batch, read from the end of the output; it must be the newest there.
 
@@ -68,26 +125,6 @@ def committed_rows(head: HeadEntry, broker: Broker, deadline: Deadline) -> Itera
     for partition, tail in read_tails(head, broker, deadline).items():
         if _is_of(tail, head):
             yield from ((partition, key, value) for key, value in tail.rows)
-
-
-def explained(
-    error: CorruptionError, head: HeadEntry, rows: Sequence[Row], broker: Broker, deadline: Deadline
-) -> CorruptionError:
-    """The same error with the first rows that differ, as far as the output can be read.
-
-    Args:
-        error: a replay whose digest differs.
-        head: of the batch.
-        rows: as the replay computed them.
-        broker: to read the output with.
-        deadline: for reading it.
-    """
-    try:
-        found = differences(committed_rows(head, broker, deadline), rows)
-    except DeadlineError as unread:
-        return _with(error, f"{error.found}; the committed rows could not be read: {unread.what}")
-    shown = "; ".join(str(each) for each in found[:MAX_SHOWN])
-    return _with(error, f"{error.found}; {len(found)} rows differ, the first: {shown}")
 
 
 def _with(error: CorruptionError, found: str) -> CorruptionError:

@@ -23,6 +23,7 @@ from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, DrainRequestedError
 from onceflow.runtime.checkpoint import SourceArithmetic
+from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.output import OutputFormat
 from onceflow.runtime.rejects import RejectDesk
@@ -74,7 +75,15 @@ class _NothingLate:
         return 0, []
 
 
+class _Unexplained:
+    is_quarantined = False
+
+    def explained(self, error: CorruptionError, *_: object) -> CorruptionError:
+        return error
+
+
 _NOTHING_REJECTED = cast("RejectDesk", _NoRejects())
+_UNEXPLAINED = cast("DivergenceDesk", _Unexplained())
 
 
 @dataclass
@@ -106,7 +115,7 @@ class Batches:
             read_execution=self._execution,
             rejects=_NOTHING_REJECTED,
             late=_NothingLate(),
-            explain=lambda error, head, rows: error,
+            divergence=_UNEXPLAINED,
             check_output=self._check_output,
         )
         checkpoint: Any = None  # is asked only for sources that a batch did not read
