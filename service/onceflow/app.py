@@ -7,61 +7,47 @@ Where what is decided: whether to start in `protocol.compare`, whether a batch i
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Broker, Connection, Connector
+from onceflow.assembly import Assembly, Surroundings, Tools
+from onceflow.clock import Deadline
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import FencedError, OnceflowError
 from onceflow.ops.retention import RetentionGuard
-from onceflow.pipeline.analysis import Analysis, analyse
+from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.promises import require_sources
 from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
-from onceflow.protocol.plan_identity import PlanIdentity, change_error, fingerprint
+from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.takeover import Claimant, is_mine
-from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings
-from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.batch import BatchOutcome, BatchRunner
 from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import DivergenceDesk
-from onceflow.runtime.executed import ExecutionReader
 from onceflow.runtime.lanes import LanePool, LaneSettings
-from onceflow.runtime.late import RereadingLateDesk
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
-from onceflow.runtime.output import to_record_columns
 from onceflow.runtime.output_topic import OutputTopic
-from onceflow.runtime.parts import Parts
 from onceflow.runtime.preflight import (
-    MAX_BYTES_CONFIG,
     PreflightReport,
     TopicNeeds,
     preflight,
 )
-from onceflow.runtime.progress import ProgressReporter, Report
-from onceflow.runtime.query import QueryHandle, QueryPlan, RunningQuery, start_query
+from onceflow.runtime.progress import ProgressReporter
+from onceflow.runtime.query import RunningQuery, start_query
 from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.rejects import RejectDesk, RejectSettings
 from onceflow.runtime.session import (
-    TIME_ZONE,
-    SessionSettings,
     import_ahead,
     one_call_site,
-    open_session,
 )
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
@@ -104,29 +90,6 @@ class RunOptions:
     drain_timeout_s: float = 120.0
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run is given by the process it runs in.
-
-    Args:
-        connector_name: of its entry point, for the processes that read sources.
-        connector: the one of that name.
-        connection: to the brokers.
-        session: Spark settings.
-        clock: the process's clock.
-        report: told what happens.
-        before_close: told what a run ends with, None for a good end, before anything is closed.
-    """
-
-    connector_name: str
-    connector: Connector
-    connection: Connection
-    session: SessionSettings
-    clock: Clock
-    report: Report
-    before_close: Callable[[BaseException | None], None] = lambda error: None
-
-
 class Application:
     """One run of one pipeline. Not reusable: a further run is a further take-over."""
 
@@ -135,9 +98,8 @@ class Application:
         self._pipeline = file.pipeline
         self._options = options
         self._around = around
-        self._parts = Parts(
-            file.pipeline, around.connector_name, around.connector, around.connection
-        )
+        self._assembly = Assembly(file, around)
+        self._deadline = self._assembly.deadline
         self._drain_requested = threading.Event()
         self._layout = Layout(SLOTS, options.lanes)
         self._replays_skipped = 0
@@ -167,7 +129,7 @@ class Application:
             The `head` that the next run starts from.
         """
         with ExitStack() as stack:
-            tools = self._open_tools(stack)
+            tools = self._assembly.open_tools(stack)
             seen = self._look(tools)
             found = self._preflight(tools, seen)
             owned = self._become_owner(tools, found, seen, stack)
@@ -183,10 +145,10 @@ class Application:
         self._around.before_close(None)
 
     def _run(self, stack: ExitStack) -> None:
-        tools = self._open_tools(stack)
+        tools = self._assembly.open_tools(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
-        starting = meanwhile.submit(self._open_session, stack)
+        starting = meanwhile.submit(self._assembly.open_session, stack)
         # While the query is analysed. If it fails, so does the same call before a stream is opened.
         registering = meanwhile.submit(lambda: register(starting.result()))
         # A start that is refused need not wait for it.
@@ -194,57 +156,40 @@ class Application:
         seen = self._look(tools)
         found = self._preflight(tools, seen)
         owned = None
-        if seen is not None and seen.plan_hash == self._plan.hash:
+        if seen is not None and seen.plan_hash == self._assembly.plan.hash:
             # It has run as it is, so Spark will not refuse it: no need to wait for that with the
             # fence, which is what readers wait for if a driver died in mid-transaction.
             owned = self._become_owner(tools, found, seen, stack)
         import_ahead()
         session = starting.result()
         stack.enter_context(one_call_site(session))
-        analysis = self._analyse(session)
+        analysis = self._assembly.analyse(session)
         owned = owned or self._become_owner(tools, found, seen, stack)
         head = self._settle(owned.takeover, tools, found, owned.committer)
         self._run_query(session, analysis, head, tools, owned)
 
-    def _open_tools(self, stack: ExitStack) -> _Tools:
-        around, name = self._around, self._pipeline.name
-        require_sources(self._file, around.connector)
-        broker = around.connector.broker(around.connection)
-        stack.callback(broker.close)
-        ledger = around.connector.ledger(name, around.connection)
-        stack.callback(ledger.close)
-        sources = {}
-        for source_name in self._pipeline.sources:
-            source = around.connector.source(
-                self._parts.spec(source_name, _NO_COLUMNS), around.connection
-            )
-            stack.callback(source.close)
-            sources[source_name] = SourceArithmetic(source.ranges, source.position)
-        checkpoint = Checkpoint(self._pipeline.checkpoint_location, name, sources)
-        return _Tools(broker, ledger, checkpoint, sources)
-
-    def _look(self, tools: _Tools) -> HeadEntry | None:
+    def _look(self, tools: Tools) -> HeadEntry | None:
         # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
         tools.broker.brokers(self._deadline())
         return look(tools.ledger, lambda head: self._compare(tools, head), self._around.clock)
 
-    def _compare(self, tools: _Tools, head: HeadEntry | None) -> Comparison:
+    def _compare(self, tools: Tools, head: HeadEntry | None) -> Comparison:
         facts = tools.checkpoint.facts()
         found = compare(facts, head, self._options.remedy)
         if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
             return found
         is_accepted = self._options.is_change_accepted
-        error = change_error(self._plan, head, facts, is_accepted=is_accepted)
+        error = change_error(self._assembly.plan, head, facts, is_accepted=is_accepted)
         return Comparison(Decision.HALT, error) if error else found
 
-    def _preflight(self, tools: _Tools, head: HeadEntry | None) -> PreflightReport:
+    def _preflight(self, tools: Tools, head: HeadEntry | None) -> PreflightReport:
         pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
         is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
             output=kafka.topic,
-            beside=self._parts.beside,
+            beside=self._assembly.parts.beside,
             partitions=kafka.partitions,
             recorded=head.sink if head and not is_new else None,
             transaction_timeout_ms=self._writers.timeout_ms,
@@ -256,12 +201,12 @@ class Application:
         return found
 
     def _become_owner(
-        self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None, stack: ExitStack
+        self, tools: Tools, found: PreflightReport, seen: HeadEntry | None, stack: ExitStack
     ) -> _Owned:
         takeover = self._take_over(tools, found, seen)
         return _Owned(takeover, self._committer(takeover, tools, stack))
 
-    def _take_over(self, tools: _Tools, found: PreflightReport, seen: HeadEntry | None) -> Takeover:
+    def _take_over(self, tools: Tools, found: PreflightReport, seen: HeadEntry | None) -> Takeover:
         """Create what is missing, then claim and fence; check what the look could not see."""
         for topic in found.create:
             tools.broker.create_topic(topic, self._deadline())
@@ -293,7 +238,7 @@ class Application:
         )
         return takeover
 
-    def _committer(self, takeover: Takeover, tools: _Tools, stack: ExitStack) -> Committer:
+    def _committer(self, takeover: Takeover, tools: Tools, stack: ExitStack) -> Committer:
         around, options, name = self._around, self._options, self._pipeline.name
         # The pool reads `owner` from its own threads, the committer from Spark's.
         pool_ledger = around.connector.ledger(name, around.connection)
@@ -318,7 +263,7 @@ class Application:
         )
 
     def _settle(
-        self, takeover: Takeover, tools: _Tools, found: PreflightReport, committer: Committer
+        self, takeover: Takeover, tools: Tools, found: PreflightReport, committer: Committer
     ) -> HeadEntry:
         query_id = tools.checkpoint.query_id()
         if query_id is None:
@@ -332,7 +277,7 @@ class Application:
             topic_id=found.topic_id or tools.broker.topic_id(topic, self._deadline()) or "",
             partitions=found.partitions,
             layout=self._layout,
-            plan=self._plan,
+            plan=self._assembly.plan,
             reason=self._options.reason,
             is_change_accepted=self._options.is_change_accepted,
             delivery=self._pipeline.mode,
@@ -348,49 +293,36 @@ class Application:
         session: SparkSession,
         analysis: Analysis,
         head: HeadEntry,
-        tools: _Tools,
+        tools: Tools,
         owned: _Owned,
     ) -> None:
-        pipeline, options = self._pipeline, self._options
-        self._event_time.resume(head.newest_event_ms)
-        handle = QueryHandle(ExecutionReader(session, [*pipeline.sources]))
+        options, owner = self._options, owned.takeover.owner
+        query = self._assembly.prepare(session, analysis, tools, self._event_time)
         output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
-        rejects = self._reject_settings(analysis, tools.broker)
-        settings = BatchSettings(
-            pipeline=pipeline.name,
-            query_id=head.batch.query_id,
-            token=owned.takeover.owner.token,
-            run_id=owned.takeover.owner.run_id,
-            plan=self._plan,
-            waivers=tuple(map(str, analysis.waived)),
-            delivery=pipeline.mode,
-            output=self._parts.output(),
-            max_result_bytes=self._around.session.max_result_bytes,
-            partition_of=self._parts.partition_of(head.sink.partitions),
-            sources=tools.sources,
-            read_execution=lambda: self._event_time.note(handle.read_execution()),
-            check_output=output.check,
-            rejects=RejectDesk(session, rejects),
-            late=RereadingLateDesk(session, rejects, handle.query),
-            divergence=DivergenceDesk(
-                pipeline.on_divergence == "quarantine", tools.broker, self._deadline
-            ),
-        )
+        is_quarantined = self._pipeline.on_divergence == "quarantine"
+        divergence = DivergenceDesk(is_quarantined, tools.broker, self._deadline)
+        settings = query.settings(head, owner.token, owner.run_id, output.check, divergence)
         runner = BatchRunner(settings, tools.checkpoint, owned.committer, head, self._on_batch)
-        plan = QueryPlan(
-            name=pipeline.name,
-            frame=to_record_columns(
-                self._parts.result(session, analysis.columns, self._event_time.plan),
-                self._parts.output(),
-            ),
-            output_mode=pipeline.sink.output_mode,
-            checkpoint=pipeline.checkpoint_location,
-            trigger_ms=pipeline.trigger_ms,
+        plan = replace(
+            query.plan(self._pipeline.checkpoint_location),
             is_until_caught_up=options.is_until_caught_up,
         )
-        query = RunningQuery(
-            start_query(plan, runner, handle), runner, tools.checkpoint, self._around.clock
+        self._watch(
+            RunningQuery(
+                start_query(plan, runner, query.handle),
+                runner,
+                tools.checkpoint,
+                self._around.clock,
+            ),
+            runner,
+            tools,
+            owner,
         )
+
+    def _watch(
+        self, query: RunningQuery, runner: BatchRunner, tools: Tools, owner: OwnerEntry
+    ) -> None:
+        head = runner.head
         self._around.report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
         report, clock = self._around.report, self._around.clock
         guard = RetentionGuard(
@@ -400,10 +332,10 @@ class Application:
         try:
             query.watch(self._drain_requested.is_set, progress, [ClockWatch(clock), guard])
         except SharedCheckpointError as error:
-            raise self._cause(error, owned.takeover.owner, tools.ledger) from error
+            raise self._cause(error, owner, tools.ledger) from error
         if self._drain_requested.is_set():
             self._around.report("draining")
-            is_whole = query.drain(options.drain_timeout_s)
+            is_whole = query.drain(self._options.drain_timeout_s)
             self._around.report("drained" if is_whole else "cut_off")
         else:
             self._around.report("caught_up")
@@ -431,53 +363,6 @@ class Application:
             event_watermark_ms=head.plan.event_watermark_ms,
         )
 
-    def _open_session(self, stack: ExitStack) -> SparkSession:
-        pipeline = self._pipeline
-        session = open_session(pipeline.name, self._around.session, pipeline.checkpoint_location)
-        # Last: if a look has failed meanwhile, this is undone at once.
-        stack.callback(session.stop)
-        return session
-
-    def _reject_settings(self, analysis: Analysis, broker: Broker) -> RejectSettings:
-        pipeline = self._pipeline
-        topics = {name: broker.topic(name, self._deadline()) for name in self._parts.beside}
-
-        def max_record_bytes() -> int:
-            output = broker.topic(pipeline.sink.kafka.topic, self._deadline())
-            limit = output.config.get(MAX_BYTES_CONFIG) if output else None
-            return min(int(limit or DEFAULT_BATCH_BYTES), DEFAULT_BATCH_BYTES)
-
-        return RejectSettings(
-            parts=self._parts,
-            columns=analysis.columns,
-            partitions={name: topic.partitions for name, topic in topics.items() if topic},
-            max_result_bytes=self._around.session.max_result_bytes,
-            max_record_bytes=max_record_bytes,
-        )
-
-    def _analyse(self, session: SparkSession) -> Analysis:
-        """Analyse the query; everything that is wrong with it is found before the claim."""
-        analysis = analyse(session, self._file, self._around.clock.unix_ms())
-        for warning in analysis.warnings:
-            self._around.report("warning", text=str(warning))
-        return analysis
-
-    @cached_property
-    def _plan(self) -> PlanIdentity:
-        """What results depend on, by name."""
-        parts = {name: fingerprint(part) for name, part in self._pipeline.result_parts().items()}
-        versions = {
-            "spark": version("pyspark"),
-            "python": ".".join(map(str, sys.version_info[:2])),
-            "time zone": TIME_ZONE,
-            # Chosen by cores, they are those of the first start: the checkpoint has pinned them.
-            "shuffle partitions": str(self._around.session.shuffle_partitions or "by cores"),
-        }
-        return PlanIdentity({**parts, **versions})
-
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self._around.clock, LOOK_UP_TIMEOUT_S)
-
 
 @dataclass(frozen=True)
 class _Owned:
@@ -485,11 +370,3 @@ class _Owned:
 
     takeover: Takeover
     committer: Committer
-
-
-@dataclass(frozen=True)
-class _Tools:
-    broker: Broker
-    ledger: Ledger
-    checkpoint: Checkpoint
-    sources: Mapping[str, SourceArithmetic]

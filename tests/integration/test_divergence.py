@@ -10,20 +10,10 @@ import pytest
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import CorruptionError
 from tests.support.brokers import RunningBroker
+from tests.support.clock_in_c import write_clock_in_c
 from tests.support.here import run_here, run_until_it_fails
 from tests.support.history import read_ledger, read_topic
 from tests.support.views_job import ViewsJob
-
-CLOCK_IN_C = """\
-import ctypes
-from pyspark.sql.functions import udf
-
-def stamp(page):
-    return f"{page} at {ctypes.CDLL(None).time(None)}"
-
-def stamped(clicks):
-    return clicks.select("page", udf(stamp)("page").alias("stamped"))
-"""
 
 
 @pytest.fixture
@@ -37,12 +27,7 @@ def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
 @pytest.fixture
 def file(job: ViewsJob) -> Path:
     """A batch is committed, and Spark does not know yet."""
-    module = f"clock_{job.name.replace('-', '_')}"
-    (job.folder / f"{module}.py").write_text(CLOCK_IN_C)
-    written = job.write_file()
-    before, _, after = written.read_text().partition("query: |")
-    rest = after[after.index("sink:") :]
-    written.write_text(f"{before}transform: {module}:stamped\n{rest}")
+    written = write_clock_in_c(job)
     run_until_it_fails(written, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 2)
     return written
 

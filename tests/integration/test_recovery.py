@@ -207,13 +207,13 @@ def test_a_zombies_plan_of_a_batch_that_is_done_halts(caught_up: Started) -> Non
 def test_a_query_that_has_run_is_fenced_before_spark_is_up(caught_up: Started) -> None:
     """Readers wait for the fence where a driver died in mid-transaction, and not for Spark."""
     made, events = application(caught_up.file, caught_up.job.bootstrap_servers)
-    open_session = made._open_session
+    open_session = made._assembly.open_session
 
     def open_late(stack: ExitStack) -> SparkSession:
         eventually(lambda: events.of_kind("owner"))
         return open_session(stack)
 
-    made._open_session = open_late  # type: ignore[method-assign]
+    made._assembly.open_session = open_late  # type: ignore[method-assign]
     made.run()
     assert events.of_kind("caught_up")
 

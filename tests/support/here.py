@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 import pytest
 
-from onceflow.app import Application, RunOptions, Surroundings
+from onceflow.app import Application, RunOptions
+from onceflow.assembly import Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.app import Application, RunOptions, Surroundings
+from onceflow.app import Application, RunOptions
+from onceflow.assembly import Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError
@@ -62,7 +63,7 @@ def test_it_is_told_before_anything_is_closed(tmp_path: Path) -> None:
     )
     job = ViewsJob("127.0.0.1:1", tmp_path)
     application = Application(load_pipeline(job.write_file()), RunOptions(), around)
-    application._open_session = None  # type: ignore[method-assign, assignment]
+    application._assembly.open_session = None  # type: ignore[method-assign, assignment]
     with pytest.raises(OnceflowError) as caught:
         application.run()
     assert told == [caught.value]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.errors import RecordError
+from onceflow.protocol.digest import digest_of
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.record import Flag, HeaderPacker, RecordHeader
@@ -93,11 +94,13 @@ def test_a_partition_that_does_not_exist_is_refused(chosen: int | None) -> None:
         sort_batch(table, 4, crc32_of)
 
 
-def test_without_refused_rows_no_number_is_missing_and_the_digest_is_that_of_all() -> None:
+def test_without_refused_rows_no_number_is_missing_and_the_digest_is_that_of_what_is_left() -> None:
     batch = sort_batch(table_of([(b"a", b"1"), (b"b", b"22"), (b"c", b"3")]), 1, lambda k: [0] * 3)
     left = batch.without([batch.rows[1]])
     assert left.rows == [batch.rows[0], batch.rows[2]]
     assert left.counts == {0: 2}
-    assert left.digest == batch.digest
+    assert left.digest == digest_of(left.rows)
+    assert batch.without(batch.largest(1)) == left
+    assert batch.without(batch.largest(0)) == batch
     records = number_records(left, SinkState("out", 1, Layout(1, 3)), HEADERS, 7)
     assert [RecordHeader.unpack(record.header or b"").sequence for record in records] == [1, 2]

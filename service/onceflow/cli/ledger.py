@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.target import PipelineTarget, file_of, opened, read_history, target_of
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import Broker
-    from onceflow.contracts.sink import Ledger
     from onceflow.protocol.ledger import HeadEntry
 
-READ_TIMEOUT_S = 60.0
 VERIFY_TIMEOUT_S = 3_600.0
 """For reading a whole output topic."""
 WRONG = 7
 """Exit code when output and ledger disagree, as for corruption."""
-
-PipelineName = Annotated[str, typer.Argument(help="Name of the pipeline.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    name: PipelineName,
+    pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     last: Annotated[int, typer.Option(help="How many batches, from the newest.", min=1)] = 20,
@@ -46,6 +41,7 @@ def show(
     """Show the newest commits, oldest first."""
     import json
 
+    name = target_of(pipeline).name
     with opened(name, bootstrap_servers, config) as (ledger, _):
         history = read_history(name, ledger)[-last:]
     if chosen(output) is OutputFormat.JSON:
@@ -56,15 +52,23 @@ def show(
 
 
 def verify(
-    name: PipelineName,
+    pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Instead, compute this batch again and compare; needs the file.", min=0),
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Compare the whole output topic with the ledger. Exit code 7 if they disagree."""
     from onceflow.clock import Deadline, SystemClock
     from onceflow.ops.verification import verify as compare
 
+    if batch is not None:
+        _recompute(pipeline, batch, bootstrap_servers, config, output)
+        return
+    name = target_of(pipeline).name
     with opened(name, bootstrap_servers, config) as (ledger, broker):
         deadline = Deadline.after(SystemClock(), VERIFY_TIMEOUT_S)
         found = compare(broker, read_history(name, ledger), deadline)
@@ -95,6 +99,27 @@ def verify(
         raise typer.Exit(WRONG)
 
 
+def _recompute(
+    pipeline: str,
+    batch_id: int,
+    bootstrap_servers: str | None,
+    config: Path | None,
+    output: OutputFormat | None,
+) -> None:
+    from onceflow.cli.run import open_surroundings
+    from onceflow.clock import SystemClock
+    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.recompute import Recomputation
+
+    file = load_pipeline(file_of(pipeline))
+    around = open_surroundings(bootstrap_servers, config, SystemClock())
+    entry = Recomputation(file, around).run(batch_id)
+    if chosen(output) is OutputFormat.JSON:
+        print_json({"batch_id": batch_id, "records": entry.records.written, "digest": entry.digest})
+    else:
+        typer.echo(f"batch {batch_id}: {entry.records.written} records computed again, all equal")
+
+
 def rebuild(
     file: Annotated[Path, typer.Argument(help="The pipeline file: it names the checkpoint.")],
     reason: Annotated[str, typer.Option(help="Why; recorded in the ledger.")],
@@ -112,56 +137,6 @@ def rebuild(
     with open_report(SystemClock()) as report:
         head = open_application(file, bootstrap_servers, config, options, report).repair()
         report("rebuilt", batch_id=head.batch.batch_id, sequence=dict(head.sink.sequence))
-
-
-@contextmanager
-def opened(
-    name: str, bootstrap_servers: str | None, config: Path | None
-) -> Iterator[tuple[Ledger, Broker]]:
-    """A ledger and a broker to look things up with.
-
-    Raises:
-        ConfigError: no such pipeline, nobody answers, or the settings are wrong.
-    """
-    from onceflow.cli.run import CONNECTOR
-    from onceflow.clock import Deadline, SystemClock
-    from onceflow.contracts.connector import find_connector
-    from onceflow.protocol.identity import check_pipeline_name
-
-    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
-    connector = find_connector(CONNECTOR)
-    connection = settings_of(bootstrap_servers, config).connection()
-    ledger = connector.ledger(check_pipeline_name(name), connection)
-    broker = connector.broker(connection)
-    try:
-        # Whoever asks for a topic waits much longer for brokers that are not there.
-        broker.brokers(deadline)
-        yield ledger, broker
-    finally:
-        ledger.close()
-        broker.close()
-
-
-def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
-    """Every readable `head`, oldest first; at least one.
-
-    Raises:
-        ConfigError: the pipeline was never started at these brokers.
-    """
-    from onceflow.clock import Deadline, SystemClock
-    from onceflow.errors import ConfigError
-    from onceflow.protocol.identity import DRIVER_SLOT
-
-    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
-    history = [*ledger.history(DRIVER_SLOT, deadline)] if ledger.exists(deadline) else []
-    if not history:
-        raise ConfigError(
-            "no such pipeline",
-            subject=name,
-            expected="the name of a pipeline that was started at these brokers",
-            then="check the name and the address",
-        )
-    return history
 
 
 def _print_table(history: Sequence[HeadEntry]) -> None:

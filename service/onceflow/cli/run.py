@@ -14,6 +14,8 @@ from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
+    from onceflow.assembly import Surroundings
+    from onceflow.clock import Clock
     from onceflow.protocol.compare import Remedy
     from onceflow.runtime.progress import Report
 
@@ -97,37 +99,52 @@ def open_application(
     Raises:
         ConfigError: lists every fault in them.
     """
-    from onceflow.app import Application, Surroundings
+    from dataclasses import replace
+
+    from onceflow.app import Application
     from onceflow.clock import SystemClock
-    from onceflow.contracts.connector import find_connector
-    from onceflow.devkit.java import find_java
     from onceflow.ops.bulletins import Bulletins
     from onceflow.ops.exit_watch import end_within
     from onceflow.pipeline.loader import load_pipeline
-    from onceflow.runtime.session import SessionSettings
 
-    settings = settings_of(bootstrap_servers, config)
+    clock = SystemClock()
     pipeline = load_pipeline(file)
-    find_java()
-    connector, connection, clock = find_connector(CONNECTOR), settings.connection(), SystemClock()
-    board = connector.bulletin_board(pipeline.pipeline.name, connection)
-    budget_bytes = settings.spark.driver_memory_bytes
+    around = open_surroundings(bootstrap_servers, config, clock)
+    board = around.connector.bulletin_board(pipeline.pipeline.name, around.connection)
+    budget_bytes = settings_of(bootstrap_servers, config).spark.driver_memory_bytes
     bulletins = Bulletins(board, socket.gethostname(), budget_bytes, clock, report)
 
     def before_close(error: BaseException | None) -> None:
         end_within(error)
         bulletins.end(error)
 
-    around = Surroundings(
+    around = replace(around, report=bulletins, before_close=before_close)
+    return Application(pipeline, options, around)
+
+
+def open_surroundings(
+    bootstrap_servers: str | None, config: Path | None, clock: Clock
+) -> Surroundings:
+    """What a run gets from this process and its settings. Reports go nowhere yet.
+
+    Raises:
+        ConfigError: the settings are wrong, or there is no Java.
+    """
+    from onceflow.assembly import Surroundings
+    from onceflow.contracts.connector import find_connector
+    from onceflow.devkit.java import find_java
+    from onceflow.runtime.session import SessionSettings
+
+    settings = settings_of(bootstrap_servers, config)
+    find_java()
+    return Surroundings(
         connector_name=CONNECTOR,
-        connector=connector,
-        connection=connection,
+        connector=find_connector(CONNECTOR),
+        connection=settings.connection(),
         session=SessionSettings(**settings.spark.model_dump()),
         clock=clock,
-        report=bulletins,
-        before_close=before_close,
+        report=lambda event, /, **facts: None,
     )
-    return Application(pipeline, options, around)
 
 
 def _check_remedies(asked_for: Sequence[bool], reason: str) -> None:

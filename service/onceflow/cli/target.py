@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.ledger import opened
 from onceflow.cli.options import settings_of
 
 if TYPE_CHECKING:
+    from onceflow.contracts.connector import Broker
+    from onceflow.contracts.sink import Ledger
     from onceflow.ops.survey import Survey
+    from onceflow.protocol.ledger import HeadEntry
 
+READ_TIMEOUT_S = 60.0
 FILE_SUFFIXES = (".yaml", ".yml")
 """No pipeline's name ends so: it has no dot."""
 
@@ -52,6 +55,69 @@ def target_of(text: str) -> Target:
     pipeline = load_pipeline(Path(text)).pipeline
     timed = frozenset(name for name, source in pipeline.sources.items() if source.event_time)
     return Target(pipeline.name, timed, tuple(map(str, pipeline.waivers)))
+
+
+def file_of(text: str) -> Path:
+    """The pipeline's file, where its name is not enough.
+
+    Raises:
+        ConfigError: only the name was given.
+    """
+    from onceflow.errors import ConfigError
+
+    if not text.endswith(FILE_SUFFIXES):
+        raise ConfigError("this needs the file of the pipeline", subject=text, expected="a .yaml")
+    return Path(text)
+
+
+@contextmanager
+def opened(
+    name: str, bootstrap_servers: str | None, config: Path | None
+) -> Iterator[tuple[Ledger, Broker]]:
+    """A ledger and a broker to look things up with.
+
+    Raises:
+        ConfigError: no such pipeline, nobody answers, or the settings are wrong.
+    """
+    from onceflow.cli.run import CONNECTOR
+    from onceflow.clock import Deadline, SystemClock
+    from onceflow.contracts.connector import find_connector
+    from onceflow.protocol.identity import check_pipeline_name
+
+    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
+    connector = find_connector(CONNECTOR)
+    connection = settings_of(bootstrap_servers, config).connection()
+    ledger = connector.ledger(check_pipeline_name(name), connection)
+    broker = connector.broker(connection)
+    try:
+        # Whoever asks for a topic waits much longer for brokers that are not there.
+        broker.brokers(deadline)
+        yield ledger, broker
+    finally:
+        ledger.close()
+        broker.close()
+
+
+def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
+    """Every readable `head`, oldest first; at least one.
+
+    Raises:
+        ConfigError: the pipeline was never started at these brokers.
+    """
+    from onceflow.clock import Deadline, SystemClock
+    from onceflow.errors import ConfigError
+    from onceflow.protocol.identity import DRIVER_SLOT
+
+    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
+    history = [*ledger.history(DRIVER_SLOT, deadline)] if ledger.exists(deadline) else []
+    if not history:
+        raise ConfigError(
+            "no such pipeline",
+            subject=name,
+            expected="the name of a pipeline that was started at these brokers",
+            then="check the name and the address",
+        )
+    return history
 
 
 @contextmanager

@@ -103,6 +103,10 @@ class RecordCounts:
     refused: int = 0
     diverged: int = 0
 
+    def of_replays(self) -> RecordCounts:
+        """What a replay must know, for an entry that counts nothing a second time."""
+        return RecordCounts(refused=self.refused, diverged=self.diverged)
+
     def __add__(self, other: RecordCounts) -> RecordCounts:
         """Both accounts in one."""
         mine, more = asdict(self), asdict(other)
@@ -225,14 +229,13 @@ class HeadEntry:
 
     def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
         """The same position, for a run whose replay has computed so many rows otherwise."""
-        more = RecordCounts(diverged=rows)
         return replace(
             self,
             token=token,
             run_id=run_id,
             sink=self.sink.advanced({}),
-            records=more,
-            totals=self.totals + more,
+            records=replace(self.records.of_replays(), diverged=rows),
+            totals=self.totals + RecordCounts(diverged=rows),
             note=f"a replay computed {rows} rows otherwise; what was committed stays",
         )
 

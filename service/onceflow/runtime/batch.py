@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 
@@ -22,7 +23,7 @@ from onceflow.protocol.proposal import BatchProposal, HeadProposal, plan_differe
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.collect import collect
-from onceflow.runtime.committer import Committer, Payload
+from onceflow.runtime.committer import Payload
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.late import LateDesk
@@ -114,6 +115,15 @@ class BatchGate:
         self._lock.release()
 
 
+class Commits(Protocol):
+    """What leads a proposal to its end: `Committer`, or whoever stands in for it."""
+
+    def commit(
+        self, proposal: BatchProposal | HeadProposal, head: HeadEntry | None, payload: Payload, /
+    ) -> object:
+        """Return if it is written, or was."""
+
+
 class BatchRunner:
     """The function that is given to `foreachBatch`. Called by one thread, batch after batch.
 
@@ -129,7 +139,7 @@ class BatchRunner:
         self,
         settings: BatchSettings,
         checkpoint: Checkpoint,
-        committer: Committer,
+        committer: Commits,
         head: HeadEntry,
         report: Callable[[BatchOutcome], None],
     ) -> None:
@@ -174,6 +184,10 @@ class BatchRunner:
             self.head.sink.partitions,
             settings.partition_of,
         )
+        if is_skipped:
+            # The topic's limit may be another one now; then, it was the largest that it refused.
+            refused = max(0, self.head.records.refused - len(keyless))
+            batch = batch.without(batch.largest(refused))
         letters += settings.rejects.of_output(
             keyless, Reason.NULL_KEY, batch_id, plan.batch_timestamp_ms
         )

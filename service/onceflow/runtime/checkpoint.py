@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.contracts.source import Position, TopicRanges
-from onceflow.errors import CorruptionError, LineageError
+from onceflow.errors import ConfigError, CorruptionError, LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
@@ -24,7 +24,7 @@ from onceflow.protocol.ledger import (
     canonical_json,
 )
 from onceflow.runtime.checkpoint_files import CheckpointFiles
-from onceflow.runtime.state_files import find_copy, find_damage
+from onceflow.runtime.state_files import find_copy, find_damage, version_of
 
 _OFFSET_LOG_VERSION = "v1"
 _COMMIT_LOG_VERSIONS = ("v1", "v2", "v3")
@@ -174,6 +174,29 @@ class Checkpoint:
             lines.append(canonical_json({"source": name, "position": position}))
         self._files.write(f"offsets/{batch_id}", "\n".join(lines))
 
+    def copy_before(self, batch_id: int, copy: Checkpoint) -> None:
+        """Make `copy` what this checkpoint was when the batch was planned and not computed.
+
+        Raises:
+            ConfigError: its plan is not here any more.
+            CorruptionError: files vanished meanwhile, or are damaged.
+        """
+        planned = [n for n in self._files.numbers("offsets") if self._has_plan(n)]
+        if batch_id not in planned:
+            raise ConfigError(
+                "the checkpoint does not have this batch",
+                subject=self._files.path(f"offsets/{batch_id}"),
+                expected=f"one from {min(planned)} to {max(planned)}" if planned else "any batch",
+                then="Spark removes older ones",
+            )
+        for name in self._files.names(""):
+            if _is_before(name, batch_id):
+                self._files.copy(name, copy._files)
+
+    def delete(self) -> None:
+        """Remove it; fine if it is not there."""
+        self._files.delete()
+
     @property
     def state_path(self) -> str:
         """Where Spark keeps the state, in a user's words."""
@@ -256,3 +279,15 @@ class Checkpoint:
         """A checkpoint without `metadata` is not a new one: Spark would give it a new identity."""
         if self._newest("offsets") != NOTHING_COMMITTED:
             raise self._files.damaged("metadata")
+
+
+def _is_before(name: str, batch_id: int) -> bool:
+    """Whether a file was there when a batch was planned and not computed.
+
+    Batch N reads version N of the state and writes version N + 1.
+    """
+    folder, _, base = name.rpartition("/")
+    base = base.removeprefix(".").removesuffix(".crc")
+    if folder in {"offsets", "commits"} and base.isdigit():
+        return int(base) < batch_id + (folder == "offsets")
+    return not folder.startswith("state/") or version_of(base) <= batch_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -46,11 +47,33 @@ class CheckpointFiles:
         found = self._files.get_file_info(selector)
         return [info.path.removeprefix(f"{self._root}/") for info in found if info.is_file]
 
-    def newest(self, log: str, default: int) -> int:
-        """The highest number that a file of a log has for its name."""
+    def numbers(self, log: str) -> Sequence[int]:
+        """The numbers that files of a log have for names."""
         selector = pafs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
         names = [info.base_name for info in self._files.get_file_info(selector)]
-        return max((int(name) for name in names if name.isdigit()), default=default)
+        return [int(name) for name in names if name.isdigit()]
+
+    def newest(self, log: str, default: int) -> int:
+        """The highest of them."""
+        return max(self.numbers(log), default=default)
+
+    def copy(self, name: str, to: CheckpointFiles) -> None:
+        """Copy a file as it is, within one file system.
+
+        Raises:
+            CorruptionError: it vanished.
+        """
+        folder, _, _ = f"{to._root}/{name}".rpartition("/")
+        self._files.create_dir(folder, recursive=True)
+        try:
+            self._files.copy_file(f"{self._root}/{name}", f"{to._root}/{name}")
+        except FileNotFoundError as error:
+            raise self.damaged(name, "try again: the pipeline goes on meanwhile") from error
+
+    def delete(self) -> None:
+        """Remove everything."""
+        with suppress(FileNotFoundError):
+            self._files.delete_dir(self._root)
 
     def read(self, name: str, cure: str = "") -> str | None:
         """The content of a file; None if there is none.

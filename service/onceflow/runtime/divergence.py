@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -14,7 +14,7 @@ from onceflow.pipeline.rejects import Reason
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter
 from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import HeadEntry
-from onceflow.runtime.output_tail import Tail, read_tails
+from onceflow.runtime.output_tail import read_batch
 
 MAX_SHOWN = 3
 """Rows in a message."""
@@ -83,7 +83,7 @@ class DivergenceDesk:
         Raises:
             DeadlineError: the committed rows cannot be read.
         """
-        found = differences(committed_rows(head, self.broker, self.deadline()), rows)
+        found = differences(read_batch(head, self.broker, self.deadline()), rows)
         letters = [
             DeadLetter(
                 key=each.key,
@@ -108,7 +108,7 @@ class DivergenceDesk:
     ) -> CorruptionError:
         """The same error with the first rows that differ, as far as the output can be read."""
         try:
-            found = differences(committed_rows(head, self.broker, self.deadline()), rows)
+            found = differences(read_batch(head, self.broker, self.deadline()), rows)
         except DeadlineError as unread:
             text = f"{error.found}; the committed rows could not be read: {unread.what}"
             return _with(error, text)
@@ -116,25 +116,10 @@ class DivergenceDesk:
         return _with(error, f"{error.found}; {len(found)} rows differ, the first: {shown}")
 
 
-def committed_rows(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[Row]:
-    """The rows of `head`'s batch, read from the end of the output; it must be the newest there.
-
-    Raises:
-        DeadlineError: not read in time.
-    """
-    for partition, tail in read_tails(head, broker, deadline).items():
-        if _is_of(tail, head):
-            yield from ((partition, key, value) for key, value in tail.rows)
-
-
 def _with(error: CorruptionError, found: str) -> CorruptionError:
     return CorruptionError(
         error.what, subject=error.subject, expected=error.expected, found=found, then=error.then
     )
-
-
-def _is_of(tail: Tail, head: HeadEntry) -> bool:
-    return (tail.header.generation, tail.header.batch_id) == (head.generation, head.batch.batch_id)
 
 
 def _by_key(rows: Counter[Row]) -> Mapping[tuple[int, bytes | None], list[bytes | None]]:

@@ -1,14 +1,14 @@
-"""The end of the output topic: the newest batch of the pipeline in each partition."""
+"""Batches of the pipeline in the output topic, looked for from its end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.protocol.record import HEADER_NAME, RecordHeader
@@ -44,38 +44,52 @@ def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[i
         broker: to read with.
         deadline: for reading everything.
     """
-    return dict(_tails(head.sink.topic, pipeline_tag(head.pipeline), broker, deadline))
+
+    def is_whole(ours: list[Ours]) -> bool:
+        return bool(ours) and _batch(ours[0]) != _batch(ours[-1])
+
+    looks = _looks(head, broker, deadline, is_whole)
+    return {partition: _tail(ours) for partition, ours in looks if ours}
 
 
-def _tails(topic: str, tag: int, broker: Broker, deadline: Deadline) -> Iterator[tuple[int, Tail]]:
+def read_batch(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[Row]:
+    """The rows of `head`'s batch, wherever it is in the output; none of what is deleted.
+
+    Args:
+        head: of the batch.
+        broker: to read with.
+        deadline: for reading everything behind it.
+    """
+    wanted = head.generation, head.batch.batch_id
+
+    def is_before(ours: list[Ours]) -> bool:
+        return bool(ours) and _batch(ours[0]) < wanted
+
+    for partition, ours in _looks(head, broker, deadline, is_before):
+        for found in ours:
+            if _batch(found) == wanted:
+                yield partition, found[1].key, found[1].value
+
+
+def _looks(
+    head: HeadEntry, broker: Broker, deadline: Deadline, is_enough: Callable[[list[Ours]], bool]
+) -> Iterator[tuple[int, list[Ours]]]:
+    """Partition -> the pipeline's records at its end, as many as are enough."""
+    topic, tag = head.sink.topic, pipeline_tag(head.pipeline)
     for partition, (start, _, end) in broker.offsets(topic, deadline).items():
-
-        def read(begin: int, end: int, partition: int = partition) -> Iterator[ReadRecord]:
-            return broker.read(topic, {partition: (begin, end)}, deadline)
-
-        tail = _tail_of(partial(_read_ours, read, tag), start, end)
-        if tail is not None:
-            yield partition, tail
-
-
-def _tail_of(read: Callable[[int, int], list[Ours]], start: int, end: int) -> Tail | None:
-    """Read backwards in growing steps until the newest batch is wholly in sight."""
-    look_back = FIRST_LOOK_BACK
-    for _ in range(MAX_LOOKS_BACK):
-        begin = max(start, end - look_back)
-        ours = read(begin, end)
-        is_whole = bool(ours) and ours[0][0].batch_id != ours[-1][0].batch_id
-        if is_whole or begin == start:
-            return _tail(ours)
-        look_back *= 10
-    return None
+        look_back = FIRST_LOOK_BACK
+        for _ in range(MAX_LOOKS_BACK):
+            begin = max(start, end - look_back)
+            ours = _read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)
+            if begin == start or is_enough(ours):
+                yield partition, ours
+                break
+            look_back *= 10
 
 
-def _read_ours(
-    read: Callable[[int, int], Iterator[ReadRecord]], tag: int, begin: int, end: int
-) -> list[Ours]:
+def _read_ours(records: Iterator[ReadRecord], tag: int) -> list[Ours]:
     found = []
-    for record in read(begin, end):
+    for record in records:
         if packed := record.header(HEADER_NAME):
             header = RecordHeader.unpack(packed)
             if header.pipeline_tag == tag:
@@ -83,11 +97,12 @@ def _read_ours(
     return found
 
 
-def _tail(ours: list[Ours]) -> Tail | None:
-    if not ours:
-        return None
-    last = ours[-1][0]
-    batch = [
-        (h, r) for h, r in ours if (h.generation, h.batch_id) == (last.generation, last.batch_id)
-    ]
-    return Tail(last, batch[0][0].sequence, tuple((r.key, r.value) for _, r in batch))
+def _batch(ours: Ours) -> tuple[int, int]:
+    header, _ = ours
+    return header.generation, header.batch_id
+
+
+def _tail(ours: list[Ours]) -> Tail:
+    batch = [found for found in ours if _batch(found) == _batch(ours[-1])]
+    rows = tuple((record.key, record.value) for _, record in batch)
+    return Tail(ours[-1][0], batch[0][0].sequence, rows)

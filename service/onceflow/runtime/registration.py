@@ -107,7 +107,7 @@ def _under_another_plan(takeover: Takeover, wanted: Registration, head: HeadEntr
         token=takeover.owner.token,
         run_id=takeover.owner.run_id,
         sink=head.sink.advanced({}),
-        records=RecordCounts(),
+        records=head.records.of_replays(),
         plan_hash=wanted.plan.hash,
         plan_parts=wanted.plan.parts,
         note=wanted.reason,

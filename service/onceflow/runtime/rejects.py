@@ -24,7 +24,7 @@ from onceflow.protocol.digest import Row
 from onceflow.runtime.collect import collect
 from onceflow.runtime.executed import Execution
 from onceflow.runtime.parts import Parts
-from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
+from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN, size_bytes
 
 RECORD_OVERHEAD_BYTES = 150
 """What a record batch with a single record of ours adds to its key and value: 61 of the batch, the
@@ -121,7 +121,7 @@ class RejectDesk:
         if self._pipeline.on_reject_by_sink == "fail":
             return ()
         limit_bytes = self._settings.max_record_bytes() - RECORD_OVERHEAD_BYTES
-        return [row for row in rows if _size_bytes(row) > limit_bytes]
+        return [row for row in rows if size_bytes(row) > limit_bytes]
 
     def of_output(
         self, rows: Iterable[Row], reason: Reason, batch_id: int, clock_ms: int
@@ -224,11 +224,6 @@ def _timestamp_ms() -> Column:
 def plain_headers(found: Sequence[Mapping[str, bytes]] | None) -> Headers:
     """Headers from the column `_headers`."""
     return tuple((str(each["key"]), each["value"]) for each in found or ())
-
-
-def _size_bytes(row: Row) -> int:
-    _, key, value = row
-    return len(key or b"") + len(value or b"")
 
 
 def _refusal(letter: DeadLetter) -> RecordError:

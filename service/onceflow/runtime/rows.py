@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import filterfalse
 
 import pyarrow as pa
@@ -35,9 +35,13 @@ class SortedBatch:
     digest: str
 
     def without(self, refused: Sequence[Row]) -> SortedBatch:
-        """What is left to write. The digest is still that of all: a replay computes them all."""
+        """What is left to write."""
         left = [*filterfalse({*refused}.__contains__, self.rows)]
-        return replace(self, rows=left, counts=Counter(partition for partition, _, _ in left))
+        return SortedBatch(left, Counter(partition for partition, _, _ in left), digest_of(left))
+
+    def largest(self, count: int) -> Sequence[Row]:
+        """So many rows, those that a limit of size refuses first."""
+        return sorted(self.rows, key=size_bytes, reverse=True)[:count]
 
 
 def sort_batch(
@@ -83,6 +87,12 @@ def number_records(
         header = headers.pack(flag, sequence)
         records.append(OutputRecord(partition, key, value, header, timestamp_ms))
     return records
+
+
+def size_bytes(row: Row) -> int:
+    """Of key and value."""
+    _, key, value = row
+    return len(key or b"") + len(value or b"")
 
 
 def _order(row: Row) -> tuple[int, bool, bytes, bool, bytes]:

@@ -40,7 +40,7 @@ def find_damage(names: Sequence[str], read: Callable[[str], bytes | None]) -> It
         names: every file below the checkpoint's `state`.
         read: the content of one; None if there is none of that name.
     """
-    for name in sorted(names, key=_version, reverse=True):
+    for name in sorted(names, key=version_of, reverse=True):
         content = read(name)
         if content is None or name.endswith(".crc"):
             continue
@@ -61,12 +61,12 @@ def find_copy(names: Sequence[str], read: Callable[[str], bytes | None]) -> str 
     Returns:
         The newest one, or None.
     """
-    versioned = sorted((n for n in names if _VERSIONED.fullmatch(n)), key=_version)
-    snapshots = {_store(name): _version(name) for name in versioned if name.endswith(".zip")}
+    versioned = sorted((n for n in names if _VERSIONED.fullmatch(n)), key=version_of)
+    snapshots = {_store(name): version_of(name) for name in versioned if name.endswith(".zip")}
     seen: dict[tuple[str, bytes], int] = {}
     found = None
     for name in versioned:
-        checksum, store, version = read(checksum_name(name)), _store(name), _version(name)
+        checksum, store, version = read(checksum_name(name)), _store(name), version_of(name)
         if checksum and seen.setdefault((store, checksum), version) != version:
             is_loaded = version >= snapshots.get(store, 0)
             found = name if is_loaded else found
@@ -77,7 +77,8 @@ def _store(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _version(name: str) -> int:
+def version_of(name: str) -> int:
+    """Of the state; 0 for a file that has none."""
     match = _VERSIONED.fullmatch(name)
     return int(match["version"]) if match else 0
 

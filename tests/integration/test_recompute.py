@@ -1,0 +1,95 @@
+"""A batch of the past is computed again, from a copy, beside everything that has come since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from onceflow.cli.main import build_app
+from onceflow.errors import ConfigError, CorruptionError
+from tests.support.brokers import RunningBroker
+from tests.support.clock_in_c import write_clock_in_c
+from tests.support.here import QUICK, run_here
+from tests.support.history import read_ledger, read_topic
+from tests.support.topics import delete_before
+from tests.support.views_job import ViewsJob
+
+SETTINGS = {"spark": {**QUICK.__dict__, "max_result_bytes": "256 MiB"}}
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
+    made = ViewsJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    made.produce(Random(1), records=300, seconds=200)
+    made.close_windows()
+    (tmp_path / "onceflow.yaml").write_text(json.dumps(SETTINGS))
+    return made
+
+
+@pytest.fixture
+def verify(job: ViewsJob) -> Callable[..., Result]:
+    def run(batch_id: int, *arguments: str) -> Result:
+        file, config = str(job.folder / "pipeline.yaml"), str(job.folder / "onceflow.yaml")
+        where = ["--bootstrap-servers", job.bootstrap_servers, "--config", config]
+        wanted = ["ledger", "verify", file, "--batch", str(batch_id), *where, *arguments]
+        return CliRunner().invoke(build_app(), wanted)
+
+    return run
+
+
+def files(job: ViewsJob) -> Sequence[str]:
+    """Beside the job's own: a copy would be a folder beside its checkpoint."""
+    found = job.folder.glob("checkpoint*/**/*")
+    return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
+
+
+def test_a_batch_of_the_past(job: ViewsJob, verify: Callable[..., Result]) -> None:
+    file = job.write_file(80)
+    run_here(file, job.bootstrap_servers)
+    heads = read_ledger(job.bootstrap_servers, job.name)
+    written = {head["batch_id"]: head["records"]["written"] for head in heads}
+    before = files(job)
+    assert before
+
+    # It closes windows that earlier batches began, and is not the last one.
+    middle = max(n for n, count in written.items() if count and n < max(written))
+    assert middle > 1
+    told = verify(middle)
+    assert told.exit_code == 0, told.exception
+    assert json.loads(told.stdout)["records"] == written[middle]
+    assert json.loads(told.stdout)["digest"] == heads[[*written].index(middle)]["digest"]
+    assert files(job) == before
+    assert read_ledger(job.bootstrap_servers, job.name) == heads
+
+    unknown = verify(max(written) + 1).exception
+    assert isinstance(unknown, ConfigError)
+    assert f"from 0 to {max(written)}" in str(unknown)
+    text = file.read_text()
+    file.write_text(text.replace("1 minute", "2 minutes"))
+    changed = verify(middle).exception
+    assert isinstance(changed, ConfigError)
+    assert "changes of query" in str(changed)
+    file.write_text(text)
+    delete_before(job.bootstrap_servers, job.input_topic, 0, 30)
+    gone = verify(0).exception
+    assert isinstance(gone, CorruptionError)
+    assert "deleted before they were read" in str(gone)
+    assert files(job) == before
+    named = CliRunner().invoke(build_app(), ["ledger", "verify", job.name, "--batch", "0"])
+    assert "needs the file" in str(named.exception)
+
+
+def test_what_computes_otherwise_is_shown(job: ViewsJob, verify: Callable[..., Result]) -> None:
+    run_here(write_clock_in_c(job), job.bootstrap_servers)
+    output = read_topic(job.bootstrap_servers, job.output_topic)
+    told = verify(0).exception
+    assert isinstance(told, CorruptionError)
+    assert f"{len(output)} rows differ, the first: partition " in str(told)
+    assert str(told).count("committed {") == str(told).count("computed {") == 3
+    assert read_topic(job.bootstrap_servers, job.output_topic) == output
