@@ -8,6 +8,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fastavro
@@ -86,6 +87,9 @@ class Topics:
     def produce(self, values: Sequence[bytes | None], topic: str = "") -> None:
         topic = topic or self.source
         create_topic(self.bootstrap_servers, topic, 2)
+        self.send(values, topic)
+
+    def send(self, values: Sequence[bytes | None], topic: str) -> None:
         producer = ordered_producer(self.bootstrap_servers)
         for number, value in enumerate(values):
             producer.produce(topic, value, partition=number % 2)
@@ -153,6 +157,29 @@ def test_payloads_of_one_value_pass_through_unchanged(topics: Topics, name: str,
         f"kafka: {{topic: {topics.target}, partitions: 2}}\n  format: {name}",
     )
     assert sorted(w.value or b"" for w in written) == sorted(values), kind
+
+
+def test_the_highest_revision_of_a_key_is_its_newest_row(topics: Topics) -> None:
+    """For readers to whom records come in any order; what comes late, but not too late, counts."""
+    at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    create_topic(topics.bootstrap_servers, topics.source, 2)
+    for seconds in ([0, 30, 61], [10, 59, 62], [45, 300]):
+        values = [{"device": "a", "at": (at + timedelta(seconds=s)).isoformat()} for s in seconds]
+        topics.send([json.dumps(value).encode() for value in values], topics.source)
+        written = topics.run(
+            'schema: "device STRING, at TIMESTAMP"\n    event_time: at\n    lateness: 2 minutes',
+            "query: SELECT device, window.start AS since, count(*) AS n FROM readings"
+            " GROUP BY device, window(at, '1 minute')",
+            f"kafka: {{topic: {topics.target}, partitions: 2, key: device}}\n"
+            "  emit: updates\n  revision: version",
+        )
+    rows = [w.row for w in written]
+    assert [row["n"] for row in rows if row["since"].endswith("12:00:00.000Z")] == [2, 4, 5]
+    for row in rows:
+        same = [other for other in rows if other["since"] == row["since"]]
+        newest = max(same, key=lambda other: int(other["version"]))
+        assert newest["n"] == max(other["n"] for other in same)
+        assert len({other["version"] for other in same}) == len(same)
 
 
 def test_updates_end_in_the_last_value_of_each_key(topics: Topics) -> None:

@@ -21,7 +21,7 @@ _PARTITION_TYPES = ("tinyint", "smallint", "int", "bigint")
 def output_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
     """Everything wrong between the columns of the result and the sink."""
     at_query = ("transform",) if file.pipeline.transform else ("query",)
-    for fault in _name_faults(output):
+    for fault in (*_name_faults(output), *_revision_faults(file, output)):
         yield file.fault_at(Rule.RESULT_COLUMNS, fault, at_query)
     for option in ("key", "partition"):
         for fault in _routing_faults(file, output, option):
@@ -40,6 +40,15 @@ def _name_faults(output: StructType) -> Iterator[Fault]:
     for name in output.names:
         if "." in name or "`" in name:
             yield Fault(f"the result's column `{name}` has a dot or a backquote in its name")
+
+
+def _revision_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
+    name = file.pipeline.sink.revision
+    if name is not None and name.casefold() in map(str.casefold, output.names):
+        yield Fault(
+            f"the result has a column `{name}`, which is that of revisions",
+            suggestion="Give one of them another name.",
+        )
 
 
 def _routing_faults(file: PipelineFile, output: StructType, option: str) -> Iterator[Fault]:
@@ -82,6 +91,7 @@ def _payload_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
                 yield Fault(f"CSV cannot hold `{name}`, which is {sql_name(output[name].dataType)}")
     if sink.avro is not None:
         fields = avro_fields(sink.avro.read(file.pipeline.folder))
+        names = [*names, *([sink.revision] if sink.revision else [])]
         yield from (unknown_field(name, fields) for name in names if name not in fields)
         for name, field in fields.items():
             if name not in names and "default" not in field:

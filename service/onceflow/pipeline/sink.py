@@ -63,6 +63,12 @@ class Sink(Block):
         description="`final`: each result once, when its window is closed. `updates`: each result"
         " again at every change.",
     )
+    revision: str | None = Field(
+        default=None,
+        min_length=1,
+        description="With `emit: updates`: a further column of this name, BIGINT, last in the"
+        " payload. Of two rows with one key, the one with the higher number is the newer.",
+    )
     on_reject: OnReject | None = Field(
         default=None,
         description="What becomes of a row that the output topic does not take: its key is null,"
@@ -71,8 +77,23 @@ class Sink(Block):
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """An Avro schema exactly if the format is Avro."""
+        """An Avro schema exactly if the format is Avro; revisions where there may be some."""
         yield from wrong_avro(given)
+        if given.get("revision") is None:
+            return
+        if given.get("emit") != "updates":
+            yield (
+                ("revision",),
+                fault("`emit: final` writes each result once", suggestion="Add `emit: updates`."),
+            )
+        if given.get("format") in SINGLE_COLUMN_SCHEMAS:
+            yield (
+                ("revision",),
+                fault(
+                    f"format {given['format']} holds a single value",
+                    suggestion="Choose json, csv or avro.",
+                ),
+            )
 
     @property
     def output_mode(self) -> Literal["append", "update"]:

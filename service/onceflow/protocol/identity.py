@@ -116,3 +116,11 @@ def bulletin_group(pipeline: str) -> str:
 def pipeline_tag(pipeline: str) -> int:
     """32-bit mark of a pipeline in record headers: crc32 of its UTF-8 name."""
     return zlib.crc32(pipeline.encode())
+
+
+def revision_of(generation: int, batch_id: int) -> int:
+    """A number that rises with every batch of a pipeline, through restarts and generations.
+
+    A double holds it exactly, as readers of JSON need it, up to generation 2^21 and batch 2^32.
+    """
+    return (generation << 32) + batch_id

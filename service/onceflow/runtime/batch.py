@@ -16,7 +16,7 @@ from onceflow.pipeline.rejects import Reason
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
-from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag
+from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag, revision_of
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal, HeadProposal, plan_difference
@@ -180,7 +180,7 @@ class BatchRunner:
         letters += late_letters
         table, keyless = settings.rejects.without_null_keys(table)
         batch = sort_batch(
-            encode_collected(table, settings.output),
+            encode_collected(table, settings.output, revision_of(self.head.generation, batch_id)),
             self.head.sink.partitions,
             settings.partition_of,
         )

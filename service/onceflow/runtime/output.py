@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
@@ -26,6 +29,7 @@ class OutputFormat:
         partition: column that chooses the output partition; None for a partitioner.
         payload_columns: which of the result's columns make up the payload.
         encode_avro: encodes rows with the sink's schema; needed for avro alone.
+        revision: name of the column of revisions; None for none.
     """
 
     format: str
@@ -33,6 +37,7 @@ class OutputFormat:
     partition: str | None
     payload_columns: Callable[[Sequence[str]], Sequence[str]]
     encode_avro: Callable[[Sequence[Mapping[str, Any]]], Sequence[bytes]] | None = None
+    revision: str | None = None
 
 
 def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
@@ -50,13 +55,29 @@ def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
     return result.select(*columns)
 
 
-def encode_collected(table: pa.Table, output: OutputFormat) -> pa.Table:
-    """Encode what Spark could not; any other table is returned as it is."""
-    if output.encode_avro is None:
+def encode_collected(table: pa.Table, output: OutputFormat, revision: int) -> pa.Table:
+    """Encode what Spark could not: Avro, and the revision, which no expression of Spark's knows.
+
+    Args:
+        table: columns of `to_record_columns`.
+        output: how rows become records.
+        revision: of all rows of this batch.
+    """
+    if output.encode_avro is not None:
+        more = {output.revision: revision} if output.revision else {}
+        rows = [{**row, **more} for row in table.column(_VALUE_STRUCT).to_pylist()]
+        values = pa.array(output.encode_avro(rows), pa.binary())
+        return table.drop_columns([_VALUE_STRUCT]).append_column(VALUE_COLUMN, values)
+    if output.revision is None:
         return table
-    rows = table.column(_VALUE_STRUCT).to_pylist()
-    values = pa.array(output.encode_avro(rows), pa.binary())
-    return table.drop_columns([_VALUE_STRUCT]).append_column(VALUE_COLUMN, values)
+    place = table.column_names.index(VALUE_COLUMN)
+    values = table.column(VALUE_COLUMN)
+    if output.format == "csv":
+        values = pc.binary_join_element_wise(values, str(revision).encode(), b",")
+    else:
+        end = f",{json.dumps(output.revision)}:{revision}}}".encode()
+        values = pc.binary_replace_slice(values, -1, sys.maxsize, end)
+    return table.set_column(place, VALUE_COLUMN, values)
 
 
 def _value(result: DataFrame, output: OutputFormat) -> Column:

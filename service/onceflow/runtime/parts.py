@@ -109,7 +109,12 @@ class Parts:
             else None
         )
         return OutputFormat(
-            sink.format, sink.kafka.key, sink.kafka.partition, sink.payload_columns, encode
+            sink.format,
+            sink.kafka.key,
+            sink.kafka.partition,
+            sink.payload_columns,
+            encode,
+            sink.revision,
         )
 
     def partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
