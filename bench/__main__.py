@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.engines import EAGER, ONCEFLOW, SPARK, Engine
+from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, SPARK, Engine
 from bench.report import Report, describe_machine, to_markdown
 from bench.runs import Laboratory, Sizes
 from bench.show import draw_picture, show_chart, show_table
@@ -66,7 +66,7 @@ def steps(
     sizes = report.sizes
     if sizes.backlog_records:
         backlog = laboratory.write_backlog()
-        for engine in in_turns((ONCEFLOW, SPARK), rounds):
+        for engine in in_turns((ONCEFLOW, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK), rounds):
             step = partial(add_throughput, report, engine, laboratory, backlog)
             yield f"throughput of {engine.name}", step
     if sizes.latency_s:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -74,6 +75,11 @@ def eager_command(job: Job) -> Sequence[str]:
     return _run(job, {"trigger": "0 ms"})
 
 
+def mode_command(delivery: str, job: Job) -> Sequence[str]:
+    """Our command line in another delivery mode."""
+    return _run(job, {"delivery": delivery})
+
+
 def _run(job: Job, settings: Mapping[str, str]) -> Sequence[str]:
     pipeline = {
         "apiVersion": "onceflow/v1",
@@ -107,6 +113,8 @@ def spark_command(job: Job) -> Sequence[str]:
 
 ONCEFLOW = Engine("onceflow", onceflow_command)
 EAGER = Engine("onceflow-eager", eager_command)
+AT_LEAST_ONCE = Engine("onceflow-at-least-once", partial(mode_command, "at_least_once"))
+AT_MOST_ONCE = Engine("onceflow-at-most-once", partial(mode_command, "at_most_once"))
 SPARK = Engine("spark", spark_command)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from bench.engines import EAGER, ONCEFLOW, SPARK
+from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, SPARK
 from bench.figures import Latency, Memory, Throughput
 from bench.runs import Sizes
 from bench.workload import Workload
@@ -132,6 +132,12 @@ _THROUGHPUT = (
 )
 
 
+_PRICE = (
+    _Figure("records/s", lambda run: run.records_per_s),
+    _Figure("CPU s per million records", lambda run: run.cpu_s_per_million, 2),
+)
+
+
 def _latency(
     ratio: float | None = None, p50_ms: float | None = None, cores: float | None = None
 ) -> tuple[_Figure, ...]:
@@ -165,6 +171,12 @@ def sections(report: Report) -> list[tuple[str, list[Row]]]:
         if engine.name in runs:
             ours, theirs = runs[engine.name], runs.get(SPARK.name, [])
             found.append((title, [figure.row(ours, theirs) for figure in figures]))
+    for engine in (AT_LEAST_ONCE, AT_MOST_ONCE):
+        if engine.name in report.throughput and ONCEFLOW.name in report.throughput:
+            mode = engine.name.removeprefix("onceflow-").replace("-", " ")
+            ours, theirs = report.throughput[ONCEFLOW.name], report.throughput[engine.name]
+            rows = [figure.row(ours, theirs) for figure in _PRICE]
+            found.append((f"the same backlog, exactly once beside {mode}", rows))
     if report.memory is not None:
         found.append((f"memory over {sizes.memory_s:,.0f} s", _memory_rows(report.memory)))
     return found

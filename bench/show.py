@@ -12,11 +12,17 @@ from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 
-from bench.engines import EAGER, ONCEFLOW, SPARK
+from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, SPARK
 from bench.report import Report, sections, verdict
 
 ENGINES = (ONCEFLOW.name, SPARK.name)
-COLOURS = {ONCEFLOW.name: "#1b7f79", EAGER.name: "#3a6ea5", SPARK.name: "#c8553d"}
+COLOURS = {
+    ONCEFLOW.name: "#1b7f79",
+    EAGER.name: "#3a6ea5",
+    AT_LEAST_ONCE.name: "#7aa86f",
+    AT_MOST_ONCE.name: "#b5b35c",
+    SPARK.name: "#c8553d",
+}
 BAR_COLUMNS = 50
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -89,7 +95,7 @@ def _bars(axes: Axes, runs: dict[str, list[float]]) -> None:
     for place, (name, values) in enumerate(runs.items()):
         axes.bar(place, sum(values) / len(values), 0.6, color=COLOURS[name], alpha=0.75)
         axes.plot([place] * len(values), values, "o", color="black", markersize=3)
-    axes.set_xticks(range(len(runs)), list(runs))
+    axes.set_xticks(range(len(runs)), [name.replace("-", "\n", 1) for name in runs])
 
 
 def _draw_latency(axes: Axes, report: Report) -> None:
