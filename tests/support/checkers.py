@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -72,6 +72,29 @@ def torn_batches(heads: Sequence[dict[str, Any]], written: Sequence[Written]) ->
         f" {head['records']['written']} committed"
         for head in heads
         if head["batch_id"] >= 0 and visible[head["batch_id"]] != head["records"]["written"]
+    ]
+
+
+def account_faults(heads: Sequence[dict[str, Any]], counted: Mapping[str, int]) -> list[str]:
+    """Where the ledger's account of all records differs from what was counted without it.
+
+    Args:
+        heads: of the ledger, oldest first; the last one is up to date.
+        counted: by the names of the account.
+    """
+    told = heads[-1]["totals"]
+    by_batch: Counter[str] = Counter()
+    for head in heads:
+        by_batch.update(head["records"])
+    sums = [
+        f"{name}: {by_batch[name]} in all batches, {told[name]} in the totals"
+        for name in told
+        if by_batch[name] != told[name]
+    ]
+    return sums + [
+        f"{name}: {told[name]} by the ledger, {count} counted"
+        for name, count in counted.items()
+        if told[name] != count
     ]
 
 

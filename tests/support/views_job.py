@@ -149,3 +149,19 @@ checkpoint: {self.checkpoint}
         assert checkers.sequence_faults(written) == []
         assert checkers.ledger_faults(heads, written) == []
         assert checkers.torn_batches(heads, written) == []
+        if not any(head["note"] or head["generation"] > 1 for head in heads):
+            # A remedy begins another account, or loses a part of the one before.
+            assert checkers.account_faults(heads, self.account(rows)) == []
+
+    def account(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+        """What became of each record of the input topic; none is late."""
+        read = len(read_topic(self.bootstrap_servers, self.input_topic))
+        used = sum(row["views"] for row in rows)
+        over = sum(row["views"] for row in self.expected())
+        still_open = len(self.produced) - over
+        return {
+            "read": read,
+            "late": 0,
+            "rejected": read - used - still_open,
+            "written": len(rows),
+        }

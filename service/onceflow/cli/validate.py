@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from onceflow.pipeline.explain import ReaderGuarantee
     from onceflow.pipeline.loader import PipelineFile
     from onceflow.protocol.guarantee import Guarantee
+
+
+LOOK_MS = 200
+"""Between two looks at what has changed."""
 
 
 class VerdictFormat(StrEnum):
@@ -95,6 +101,9 @@ def validate(
     ] = None,
     file_only: FileOnly = False,
     config: ConfigFile = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Check again at every change, until Ctrl-C.")
+    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of pipeline files instead.")
     ] = False,
@@ -107,14 +116,44 @@ def validate(
         return
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
-    verdicts = list(_verdicts(files, file_only=file_only, config=config))
-    _print(verdicts, output or VerdictFormat(chosen(None)))
+    wanted = output or VerdictFormat(chosen(None))
+    with ExitStack() as stack:
+        spark = None
+        if not file_only and has_spark():
+            # Started at the first file that deserves it, and kept.
+            spark = cache(lambda: stack.enter_context(analysis_session("validate", config)))
+        verdicts: list[Verdict] = []
+        for _ in _changes(files) if watch else (None,):
+            verdicts = list(_verdicts(files, spark))
+            _print(verdicts, wanted)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
 
 
-def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) -> Iterator[Verdict]:
-    """A verdict on each file, in the order given. Spark is started only if a file deserves it."""
+def _changes(files: Sequence[Path]) -> Iterator[object]:
+    """Once, and whenever something beside the files has changed since then, until Ctrl-C."""
+    from watchfiles import PythonFilter, watch
+
+    from onceflow.pipeline.query import forget_modules
+
+    folders = {file.resolve().parent for file in files}
+    mattering = PythonFilter(extra_extensions=(".yaml", ".yml", ".avsc"))
+    is_new = True  # the first time only when nothing is missed any more
+    for changed in watch(
+        *folders,
+        watch_filter=mattering,
+        rust_timeout=LOOK_MS,
+        yield_on_timeout=True,
+    ):
+        if changed or is_new:
+            is_new = False
+            for folder in folders:
+                forget_modules(folder)
+            yield changed
+
+
+def _verdicts(paths: Sequence[Path], spark: Callable[[], SparkSession] | None) -> Iterator[Verdict]:
+    """A verdict on each file, in the order given; without Spark, on what the file says alone."""
     from onceflow.pipeline.loader import load_pipeline
 
     loaded: dict[Path, PipelineFile] = {}
@@ -125,12 +164,11 @@ def _verdicts(paths: Sequence[Path], *, file_only: bool, config: Path | None) ->
         except ConfigError as error:
             unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
             refused[path] = Verdict(path, error.faults or (unreadable,))
-    if file_only or not loaded or not has_spark():
-        yield from (refused.get(path, Verdict(path)) for path in paths)
-        return
-    with analysis_session("validate", config) as spark:
-        for path in paths:
-            yield refused[path] if path in refused else _analysed(spark, loaded[path])
+    for path in paths:
+        if path in refused:
+            yield refused[path]
+        else:
+            yield _analysed(spark(), loaded[path]) if spark else Verdict(path)
 
 
 def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
