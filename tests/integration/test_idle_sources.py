@@ -13,12 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from onceflow.clock import Deadline, SystemClock
 from onceflow.crashpoints import CrashPoint
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.here import Running, dying, run_here, running_here
+from tests.support.here import dying, is_at_rest, run_here, running_here
 from tests.support.history import read_ledger, read_topic
 from tests.support.service import END_TIMEOUT_S
 from tests.support.topics import create_topic
@@ -138,15 +137,8 @@ def test_silence_closes_the_same_windows_wherever_a_driver_dies(
             running.error()
     with running_here(file, job.bootstrap_servers) as running:
         eventually(lambda: job.windows() == job.written(), timeout_s=END_TIMEOUT_S)
-        eventually(lambda: is_at_rest(running))
+        eventually(lambda: is_at_rest(running, IDLE_S))
     check_ledger(job)
-
-
-def is_at_rest(running: Running) -> bool:
-    """Whether no batch follows for so long that several ticks would have been due."""
-    before, pause = len(running.events.of_kind("batch")), Deadline.after(SystemClock(), 2 * IDLE_S)
-    eventually(lambda: pause.is_over)
-    return len(running.events.of_kind("batch")) == before
 
 
 def check_ledger(job: IdleJob) -> None:

@@ -144,3 +144,23 @@ def test_late_records_of_a_join_are_counted_on_both_sides(job: ViewsJob) -> None
     assert 0 < len(late) < len(views)
     assert totals(job)["late"] == 2 * len(late)
     assert json.dumps(totals(job)["read"]) == str(2 * (len(job.produced) + len(views)))
+
+
+def test_late_records_of_a_union_are_counted_on_both_sides(job: ViewsJob) -> None:
+    """Also if only one of them drops duplicates, which looks at event time below the windows."""
+    file = job.write_file(10_000)
+    text = file.read_text()
+    source = text[text.index("  clicks:") : text.index("query:")]
+    unique = source.rstrip() + "\n    deduplicate: {key: [page, ms, at], within: 1 day}\n"
+    text = text.replace(source, unique + source.replace("clicks:", "others:"))
+    text = text.replace("FROM clicks", "FROM (TABLE clicks UNION ALL TABLE others)")
+    file.write_text(text)
+    run_here(file, job.bootstrap_servers)
+    behind = event_watermark(job)
+    views = views_around(job, 60)
+    send(job, views)
+    run_here(file, job.bootstrap_servers)
+    late = [view for view in views if last_end(view.at, 60, 60) <= behind]
+    assert 10 < len(late) < len(views)
+    assert totals(job)["late"] == 2 * len(late)
+    assert totals(job)["duplicates"] == 0

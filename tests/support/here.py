@@ -18,7 +18,7 @@ import pytest
 
 from onceflow.app import Application, RunOptions
 from onceflow.assembly import Surroundings
-from onceflow.clock import SystemClock
+from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
@@ -167,3 +167,10 @@ def finish(job: ViewsJob, file: Path) -> None:
 
 def batches(events: Events) -> Sequence[dict[str, Any]]:
     return events.of_kind("batch")
+
+
+def is_at_rest(running: Running, idle_s: float) -> bool:
+    """Whether no batch follows for so long that several ticks would have been due."""
+    before, pause = len(batches(running.events)), Deadline.after(SystemClock(), 2 * idle_s)
+    eventually(lambda: pause.is_over)
+    return len(batches(running.events)) == before

@@ -81,11 +81,11 @@ def test_a_head_is_written_as_published() -> None:
     assert HEAD.to_json() == (
         b'{"batch_id":4,"batch_timestamp_ms":100000,"digest":"d1","event_watermark_ms":90000,'
         b'"generation":1,"note":"","pipeline":"page-views","plan":"p1","query_id":"query",'
-        b'"records":{"diverged":0,"late":1,"read":4,"refused":0,"rejected":0,"written":2},'
+        b'"records":{"diverged":0,"duplicates":0,"late":1,"read":4,"refused":0,"rejected":0,"written":2},'
         b'"run_id":"run-3",'
         b'"sink":{"lanes":3,"partitions":4,"sequence":{"0":[6,7],"1":[3,2]},"slots":1,'
         b'"topic":"out","topic_id":"topic-1"},"sources":{"clicks":{"clicks":{"10":[5,9],"2":[0,0]}}},"token":3,'
-        b'"totals":{"diverged":0,"late":0,"read":0,"refused":0,"rejected":0,"written":0},"v":1}'
+        b'"totals":{"diverged":0,"duplicates":0,"late":0,"read":0,"refused":0,"rejected":0,"written":0},"v":1}'
     )
 
 

@@ -14,6 +14,8 @@ from onceflow.protocol.delivery import Delivery
 from tests.support.pipelines import CLICKS, pipeline_text
 
 VALID = pipeline_text()
+TEN = "10 seconds"
+DUPLICATES = "deduplicate: {key: id, within: 1 h}"
 
 
 def load(folder: Path, text: str) -> Pipeline:
@@ -142,6 +144,11 @@ def test_what_is_designed_and_not_built_is_refused_by_name(
         ("    lateness: 10 seconds\n", "", "`event_time` without `lateness`"),
         ("10 seconds", "10 seconds\n    idle_after: 999 ms", "too short"),
         ("event_time: at", "idle_after: 3 s", "`idle_after` without `event_time`"),
+        ("event_time: at", DUPLICATES, "`deduplicate` without `event_time`"),
+        (TEN, f"{TEN}\n    {DUPLICATES.replace('id', '[]')}", "a wrong kind of value"),
+        (TEN, f"{TEN}\n    {DUPLICATES.replace('id', '3')}", "a wrong kind of value"),
+        (TEN, f"{TEN}\n    {DUPLICATES.replace('1 h', '1')}", "not a duration"),
+        (TEN, f"{TEN}\n    deduplicate: {{key: id}}", "`within` is missing"),
         ("10 seconds", "10", "not a duration"),
         ("10 seconds", "ten seconds", "not a duration"),
         ("10 seconds", "10 fortnights", "not a duration"),
@@ -281,6 +288,7 @@ def test_an_avro_schema_reaches_the_decoder_as_canonical_json(tmp_path: Path) ->
         ("[clicks]", "[clicks], max_records_per_batch: 5", False),
         ("10 seconds", "10 seconds\n    idle_after: 3 s", False),
         ("10 seconds", "11 seconds", True),
+        (TEN, f"{TEN}\n    {DUPLICATES}", True),
         ("count(*)", "count(1)", True),
         ("BIGINT", "INT", True),
         ("partitions: 1", "partitions: 1, partitioner: murmur2", True),
@@ -294,6 +302,29 @@ def test_what_changes_results_changes_the_result_parts(
     after = load(tmp_path, changed(old, new)).result_parts()
 
     assert (after != before) is is_other
+
+
+@pytest.mark.parametrize(("old", "new"), [("1 h", "2 h"), ("id", "[id, page]")])
+def test_which_records_are_duplicates_changes_the_result_parts(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    before = load(tmp_path, changed(TEN, f"{TEN}\n    {DUPLICATES}")).result_parts()
+
+    after = load(
+        tmp_path, changed(TEN, f"{TEN}\n    {DUPLICATES.replace(old, new)}")
+    ).result_parts()
+
+    assert after != before
+
+
+def test_a_key_of_one_column_needs_no_list(tmp_path: Path) -> None:
+    one, listed = (
+        load(tmp_path, changed(TEN, f"{TEN}\n    {DUPLICATES.replace('id', key)}"))
+        for key in ("id", "[id]")
+    )
+
+    assert one.sources == listed.sources
+    assert one.result_parts() == listed.result_parts()
 
 
 @pytest.mark.parametrize(

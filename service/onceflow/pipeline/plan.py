@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from onceflow.pipeline.duplicates import SOURCE_KEY
 from onceflow.pipeline.java_code import load_classes, new_instance
 
 VIEW_OPTION = "onceflow.view"
@@ -17,17 +18,21 @@ VIEW_OPTION = "onceflow.view"
 _SOURCE = r"""
 package onceflow;
 
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.DeduplicateWithinWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import scala.collection.Iterator;
 import scala.collection.Seq;
 
 public class PlanReader {
+  private static final String SOURCE_KEY = "$SOURCE_KEY";
+
   public String read(LogicalPlan plan, String viewOption) {
     StringBuilder out = new StringBuilder();
     node(plan, viewOption, out);
@@ -40,6 +45,9 @@ public class PlanReader {
     out.append(",\"is_streaming\":").append(plan.isStreaming());
     if (plan instanceof Aggregate) {
       out.append(",\"groupings\":").append(((Aggregate) plan).groupingExpressions().size());
+    }
+    if (plan instanceof DeduplicateWithinWatermark) {
+      out.append(",\"deduplicates\":").append(text(deduplicated(plan)));
     }
     if (plan instanceof StreamingRelationV2) {
       String view = ((StreamingRelationV2) plan).extraOptions().get(viewOption);
@@ -65,6 +73,16 @@ public class PlanReader {
       node((LogicalPlan) plans.next(), viewOption, out);
     }
     out.append("]}");
+  }
+
+  private String deduplicated(LogicalPlan plan) {
+    for (Iterator each = plan.output().iterator(); each.hasNext();) {
+      Attribute attribute = (Attribute) each.next();
+      if (attribute.metadata().contains(SOURCE_KEY)) {
+        return attribute.metadata().getString(SOURCE_KEY);
+      }
+    }
+    return "";
   }
 
   private void expressions(Seq all, StringBuilder out) {
@@ -130,7 +148,7 @@ public class PlanReader {
     return out.append('"').toString();
   }
 }
-"""
+""".replace("$SOURCE_KEY", SOURCE_KEY)
 
 
 @dataclass(frozen=True)
@@ -177,6 +195,7 @@ class PlanNode:
         expressions: everything that it computes; of an Aggregate, the groupings come first.
         groupings: how many those are.
         view: of a stand-in's leaf, whose it is.
+        deduplicates: view whose `deduplicate` it is; empty for any other operator.
         text: of a leaf, as Spark prints it.
         subqueries: plans inside of expressions.
         children: where its rows come from.
@@ -188,6 +207,7 @@ class PlanNode:
     expressions: Sequence[PlanExpression] = ()
     groupings: int = 0
     view: str = ""
+    deduplicates: str = ""
     text: str = ""
     subqueries: Sequence[PlanNode] = ()
     children: Sequence[PlanNode] = ()
@@ -225,7 +245,9 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def node_of(told: Mapping[str, Any]) -> PlanNode:
     """A node from its JSON."""
-    rest = {name: told[name] for name in ("groupings", "view", "text") if name in told}
+    rest = {
+        name: told[name] for name in ("groupings", "view", "deduplicates", "text") if name in told
+    }
     return PlanNode(
         kind=told["kind"],
         is_streaming=told["is_streaming"],

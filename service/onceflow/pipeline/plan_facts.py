@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from onceflow.pipeline.plan import PlanNode
 
 _PASSES_COLUMNS = frozenset(
-    {"Filter", "SubqueryAlias", "View", "EventTimeWatermark", "Join", "Generate", "Deduplicate"}
+    {
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "EventTimeWatermark",
+        "Filter",
+        "Generate",
+        "Join",
+        "SubqueryAlias",
+        "View",
+    }
 )
 """Nodes that hand every column of their children on and look only at those they reference."""
 _HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
@@ -70,6 +79,21 @@ def walk(root: PlanNode) -> Iterator[Step]:
         below = [Step(child, _needed_below(step, child)) for child in step.node.children]
         below += [Step(plan, plan.output_ids) for plan in step.node.subqueries]
         waiting += reversed(below)
+
+
+def made_of(node: PlanNode, column_id: int) -> frozenset[str]:
+    """Names of the columns of a view that a column is computed from.
+
+    Args:
+        node: has the column; nothing between it and the stand-in of the view has two inputs.
+        column_id: which one.
+    """
+    ids = frozenset({column_id})
+    while not _view_of_stand_in(node):
+        if node.kind == "Project":
+            ids = frozenset().union(*(e.references for e in node.expressions if e.id in ids))
+        (node,) = node.children
+    return frozenset(column.name for column in node.output if column.id in ids)
 
 
 def _needed_below(step: Step, child: PlanNode) -> frozenset[int]:

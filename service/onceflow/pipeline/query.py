@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +17,10 @@ from pyspark.sql.types import StructType
 
 from onceflow.contracts.source import TICK_COLUMN
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.duplicates import without_duplicates
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.source import Source
+from onceflow.pipeline.types import column
 
 EVENT_TIME_COLUMN = "_event_time"
 """Column that an `event_time` expression adds to its view."""
@@ -68,7 +69,7 @@ def assemble(
         PySparkException: Spark refuses the query.
     """
     frames = {
-        name: watch(name, _view(source, load_source(name, source, columns[name])))
+        name: watch(name, _view(name, source, load_source(name, source, columns[name])))
         for name, source in pipeline.sources.items()
     }
     if pipeline.transform is not None:
@@ -77,13 +78,13 @@ def assemble(
     return _run_query(spark, pipeline.query or "", frames)
 
 
-def _view(source: Source, loaded: DataFrame) -> DataFrame:
+def _view(name: str, source: Source, loaded: DataFrame) -> DataFrame:
     declared = declared_columns(source)
     read = set(loaded.columns)
     has_ticks = TICK_COLUMN in read
     frame = loaded.select(
         *(
-            F.col(_quoted(field.name))
+            column(field.name)
             if field.name in read
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in declared
@@ -97,10 +98,12 @@ def _view(source: Source, loaded: DataFrame) -> DataFrame:
         time_column = EVENT_TIME_COLUMN
         frame = frame.withColumn(time_column, F.expr(source.event_time))
     if has_ticks:
-        happened = F.coalesce(F.col(TICK_COLUMN), F.col(_quoted(time_column)))
+        happened = F.coalesce(F.col(TICK_COLUMN), column(time_column))
         frame = frame.withColumn(time_column, happened)
     frame = frame.withWatermark(time_column, f"{source.lateness_ms} milliseconds")
-    return _without_ticks(frame, time_column) if has_ticks else frame
+    if has_ticks:
+        frame = _without_ticks(frame, time_column)
+    return without_duplicates(name, source, frame, time_column)
 
 
 def _without_ticks(frame: DataFrame, time_column: str) -> DataFrame:
@@ -109,7 +112,7 @@ def _without_ticks(frame: DataFrame, time_column: str) -> DataFrame:
     The filter must name the event time. Spark lets others through to below the watermark, where
     they would drop ticks before these have an effect.
     """
-    is_record = F.col(_quoted(time_column)) != F.col(TICK_COLUMN)
+    is_record = column(time_column) != F.col(TICK_COLUMN)
     return frame.where(F.coalesce(is_record, F.lit(True))).drop(TICK_COLUMN)
 
 
@@ -193,7 +196,3 @@ def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]
 def _transform_error(what: str, found: str, expected: str = "") -> ConfigError:
     text = f"{what}: {found}" if found else what
     return ConfigError("transform refused", faults=(Fault(text, "transform", expected=expected),))
-
-
-def _quoted(name: str) -> str:
-    return "`" + re.sub("`", "``", name) + "`"

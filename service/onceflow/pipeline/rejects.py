@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onceflow.contracts.source import REJECT_COLUMN, TICK_COLUMN
+from onceflow.pipeline.duplicates import without_key
 from onceflow.pipeline.source import Source
 from onceflow.pipeline.values import duration_text
 
@@ -34,7 +35,8 @@ class Reason(StrEnum):
 def looked_at(source: Source) -> frozenset[str]:
     """Columns beside those of the query and of the event time that decide about a record."""
     ahead = () if source.max_ahead_ms is None else (TIMESTAMP_COLUMN,)
-    return frozenset({*source.required, *ahead})
+    key = () if source.deduplicate is None else source.deduplicate.key
+    return frozenset({*source.required, *ahead, *key})
 
 
 def with_reason(source: Source, loaded: DataFrame, clock: Column) -> DataFrame:
@@ -63,6 +65,8 @@ def _reasons(source: Source, loaded: DataFrame, clock: Column) -> list[Column]:
     for name in source.required:
         text = F.concat(_code(Reason.NULL_VALUE), F.lit(f"{name} is null"))
         reasons.append(F.when(loaded[f"`{name}`"].isNull(), text))
+    for is_null, words in without_key(source):
+        reasons.append(F.when(is_null, F.concat(_code(Reason.NULL_VALUE), F.lit(words))))
     if source.event_time is None:
         return reasons
     at = F.expr(source.event_time)

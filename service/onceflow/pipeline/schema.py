@@ -54,7 +54,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "const" in found:
         return f"`{found['const']}`"
     if "oneOf" in found:
-        return "text or mapping"
+        return " or ".join(map(_type, found["oneOf"]))
     return _TYPES[found.get("type", "object")]
 
 

@@ -14,6 +14,7 @@ from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 from onceflow.pipeline.values import (
+    ColumnNames,
     DurationMs,
     IdleMs,
     Instant,
@@ -68,6 +69,23 @@ class KafkaSource(Block):
         return topic in (self.topics or ())
 
 
+class Deduplicate(Block):
+    """Which records of a source are duplicates."""
+
+    key: ColumnNames = Field(
+        strict=False,
+        min_length=1,
+        description="Column, or list of columns, that a record and its duplicates have in common,"
+        " and no others. A record in which all of them are null is rejected.",
+    )
+    within_ms: DurationMs = Field(
+        alias="within",
+        description="How long a key is remembered: until the event watermark has passed the event"
+        " time of its first record by so much. A record that is further behind the event watermark"
+        " is late.",
+    )
+
+
 class Source(Block):
     """One input: a view of the query."""
 
@@ -118,6 +136,11 @@ class Source(Block):
         strict=False,
         description="Columns that may not be null. Records without are rejected.",
     )
+    deduplicate: Deduplicate | None = Field(
+        default=None,
+        description="Of records with the same key, the query sees the first; duplicates are counted"
+        " and dropped. Needs `event_time`.",
+    )
     on_reject: OnReject | None = Field(
         default=None,
         description="What becomes of a record that cannot be decoded or is rejected: written to"
@@ -144,7 +167,7 @@ class Source(Block):
                     suggestion="Name the column that says when a record happened.",
                 ),
             )
-        for dependent in ("min_event_time", "max_ahead", "idle_after"):
+        for dependent in ("min_event_time", "max_ahead", "idle_after", "deduplicate"):
             if dependent in given and "event_time" not in given:
                 yield (
                     (dependent,),

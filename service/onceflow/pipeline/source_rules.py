@@ -52,8 +52,23 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
             if column not in columns.names:
                 fault = _absent("the schema has no column", column, columns.names)
                 yield file.fault_at(Rule.SOURCE_COLUMNS, fault, ("sources", name, "required"))
+        for fault in _key_faults(source, columns):
+            yield file.fault_at(Rule.SOURCE_COLUMNS, fault, ("sources", name, "deduplicate", "key"))
         for fault in _event_time_faults(spark, source, columns):
             yield file.fault_at(Rule.EVENT_TIME, fault, ("sources", name, "event_time"))
+
+
+def _key_faults(source: Source, columns: StructType) -> Iterator[Fault]:
+    """Of the columns that tell duplicates."""
+    for name in source.deduplicate.key if source.deduplicate else ():
+        if name not in columns.names:
+            yield _absent("the schema has no column", name, columns.names)
+        elif is_nested(columns[name].dataType):
+            yield Fault(
+                f"the column `{name}` is {sql_name(columns[name].dataType)}",
+                expected="a key that is one value",
+                suggestion="Name the columns that duplicates have in common, each by itself.",
+            )
 
 
 def payload_names(columns: StructType) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 
@@ -13,3 +15,8 @@ def is_nested(data_type: DataType) -> bool:
 def sql_name(data_type: DataType) -> str:
     """The type as SQL writes it."""
     return data_type.simpleString().upper()
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -79,6 +85,10 @@ def _checked_idle(duration_ms: int) -> int:
     if duration_ms < MIN_IDLE_MS:
         raise fault("too short", expected=f"at least {duration_text(MIN_IDLE_MS)}")
     return duration_ms
+
+
+def _parse_columns(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
 
 
 def parse_size_bytes(value: object) -> int:
@@ -194,6 +204,19 @@ DurationMs = Annotated[
     WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN}),
 ]
 IdleMs = Annotated[DurationMs, AfterValidator(_checked_idle)]
+ColumnNames = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1)], ...],
+    BeforeValidator(_parse_columns),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+            ]
+        }
+    ),
+]
+"""One column, or a list of them."""
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 PipelineName = Annotated[
     str,

@@ -94,6 +94,7 @@ class RecordCounts:
         written: output records.
         refused: rows of the result that the output topic did not take.
         diverged: rows that a replay computed otherwise than they were committed.
+        duplicates: of `read`, records that no query saw, for it had seen one of their key.
     """
 
     read: int = 0
@@ -102,6 +103,7 @@ class RecordCounts:
     written: int = 0
     refused: int = 0
     diverged: int = 0
+    duplicates: int = 0
 
     def of_replays(self) -> RecordCounts:
         """What a replay must know, for an entry that counts nothing a second time."""

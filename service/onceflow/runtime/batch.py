@@ -191,7 +191,9 @@ class BatchRunner:
         letters += settings.rejects.of_output(
             keyless, Reason.NULL_KEY, batch_id, plan.batch_timestamp_ms
         )
-        counts = RecordCounts(execution.read, late, execution.rejected)
+        counts = RecordCounts(
+            execution.read, late, execution.rejected, duplicates=execution.duplicates
+        )
         newest_event_ms = execution.newest_since(self.head.newest_event_ms)
         counts = replace(counts, refused=len(keyless))
         computed = _Computed(key, plan, counts, batch, letters, newest_event_ms)

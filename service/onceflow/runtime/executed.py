@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import TICK_COLUMN, Position
 from onceflow.errors import require
+from onceflow.pipeline.duplicates import SOURCE_KEY
 from onceflow.pipeline.java_code import load_classes, new_instance
 from onceflow.pipeline.plan import jvm_of
 from onceflow.pipeline.rejects import REASON_COLUMN
@@ -28,12 +29,16 @@ _SOURCE = r"""
 package onceflow;
 
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeStats;
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.sql.execution.streaming.operators.stateful
+    .StreamingDeduplicateWithinWatermarkExec;
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
@@ -48,7 +53,8 @@ public class ExecutionReader {
         + ",\"offsets\":[" + offsets(execution.logical())
         + "],\"counts\":{" + counts(execution, observed)
         + "},\"late\":" + sum(execution.executedPlan(), "numRowsDroppedByWatermark")
-        + ",\"state_rows\":" + sum(execution.executedPlan(), "numTotalStateRows")
+        + ",\"state_rows\":" + stateRows(execution.executedPlan())
+        + ",\"deduplications\":{" + deduplications(execution.executedPlan()) + "}"
         + ",\"newest_event_ms\":" + newestEventTime(execution.executedPlan()) + "}";
   }
 
@@ -83,13 +89,54 @@ public class ExecutionReader {
     return found.toString();
   }
 
+  private long own(SparkPlan plan, String metric) {
+    Option found = plan.metrics().get(metric);
+    return found.isDefined() ? (Long) ((AccumulatorV2) found.get()).value() : 0L;
+  }
+
   private long sum(SparkPlan plan, String metric) {
-    Option own = plan.metrics().get(metric);
-    long sum = own.isDefined() ? (Long) ((AccumulatorV2) own.get()).value() : 0L;
+    long sum = own(plan, metric);
     for (Iterator children = plan.children().iterator(); children.hasNext();) {
       sum += sum((SparkPlan) children.next(), metric);
     }
     return sum;
+  }
+
+  /** Without the keys of sources' own deduplications, which nobody waits for. */
+  private long stateRows(SparkPlan plan) {
+    long rows = deduplicated(plan) == null ? own(plan, "numTotalStateRows") : 0L;
+    for (Iterator children = plan.children().iterator(); children.hasNext();) {
+      rows += stateRows((SparkPlan) children.next());
+    }
+    return rows;
+  }
+
+  private String deduplications(SparkPlan plan) {
+    StringBuilder found = new StringBuilder();
+    String source = deduplicated(plan);
+    if (source != null) {
+      Option state = ((StreamingDeduplicateWithinWatermarkExec) plan).stateInfo();
+      found.append("\"" + source + "\":{\"dropped\":" + own(plan, "numDroppedDuplicateRows")
+          + ",\"operator_id\":" + ((StatefulOperatorStateInfo) state.get()).operatorId() + "}");
+    }
+    for (Iterator children = plan.children().iterator(); children.hasNext();) {
+      String below = deduplications((SparkPlan) children.next());
+      found.append(found.length() > 0 && !below.isEmpty() ? "," : "").append(below);
+    }
+    return found.toString();
+  }
+
+  /** The source whose deduplication it is; null for every other operator. */
+  private String deduplicated(SparkPlan plan) {
+    if (plan instanceof StreamingDeduplicateWithinWatermarkExec) {
+      for (Iterator each = plan.output().iterator(); each.hasNext();) {
+        Attribute attribute = (Attribute) each.next();
+        if (attribute.metadata().contains("$SOURCE_KEY")) {
+          return attribute.metadata().getString("$SOURCE_KEY");
+        }
+      }
+    }
+    return null;
   }
 
   private Long newestEventTime(SparkPlan plan) {
@@ -105,7 +152,20 @@ public class ExecutionReader {
     return newest;
   }
 }
-"""
+""".replace("$SOURCE_KEY", SOURCE_KEY)
+
+
+@dataclass(frozen=True)
+class Deduplication:
+    """What a source's operator that drops duplicates did in a batch.
+
+    Args:
+        dropped: duplicates.
+        operator_id: under which Spark keeps its state.
+    """
+
+    dropped: int
+    operator_id: int
 
 
 @dataclass(frozen=True)
@@ -120,8 +180,9 @@ class Execution:
         counts: source -> records that it delivered, and how many of them were rejected.
         late: rows that stateful operators dropped behind the event watermark. Aggregations count
             them after having put those of one key and task together.
-        state_rows: that stateful operators hold after it.
+        state_rows: that stateful operators hold after it, but for keys of sources' duplicates.
         newest_event_ms: newest event time of all rows, ticks among them; None if none had any.
+        deduplications: source -> what became of its duplicates, for each that looks for them.
     """
 
     event_watermark_ms: int
@@ -131,6 +192,7 @@ class Execution:
     late: int
     state_rows: int = 0
     newest_event_ms: int | None = None
+    deduplications: Mapping[str, Deduplication] = field(default_factory=dict)
 
     def newest_since(self, before_ms: int | None) -> int | None:
         """The newest event time of this batch and what was before it."""
@@ -146,6 +208,11 @@ class Execution:
     def rejected(self) -> int:
         """How many of them no query saw."""
         return sum(rejected for _, rejected in self.counts.values())
+
+    @property
+    def duplicates(self) -> int:
+        """How many of them were duplicates."""
+        return sum(each.dropped for each in self.deduplications.values())
 
 
 def observed(marked: DataFrame, source: str) -> DataFrame:
@@ -211,4 +278,7 @@ class ExecutionReader:
             late=found["late"],
             state_rows=found["state_rows"],
             newest_event_ms=found["newest_event_ms"],
+            deduplications={
+                name: Deduplication(**facts) for name, facts in found["deduplications"].items()
+            },
         )

@@ -12,13 +12,28 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
 from onceflow.pipeline.rejects import Reason
+from onceflow.pipeline.types import column
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.runtime.collect import collect
 from onceflow.runtime.executed import Execution
-from onceflow.runtime.late_rows import LATE_COLUMN, ORIGIN_COLUMN, WATERMARK_COLUMN, LateRows
+from onceflow.runtime.late_rows import (
+    LATE_COLUMN,
+    MAY_BE_DUPLICATE_COLUMN,
+    ORIGIN_COLUMN,
+    WATERMARK_COLUMN,
+    LateRows,
+)
 from onceflow.runtime.rejects import RejectSettings, plain_headers
 
+_KEY = "duplicate_key"
+"""In an origin: the key that duplicates of the record have; null if nobody looks for them."""
 _PLACE = ("source", "_topic", "_partition", "_offset")
+
+_TEXTS = {
+    True: "every window that it belongs to is closed",
+    False: "it is so late that whether it is a duplicate is no longer known",
+}
+"""By `MAY_BE_DUPLICATE_COLUMN`."""
 
 
 class LateDesk(Protocol):
@@ -62,14 +77,23 @@ class RereadingLateDesk:
         event_watermark = F.min(WATERMARK_COLUMN).alias(WATERMARK_COLUMN)
         late = (
             rows.groupBy(*(f"{ORIGIN_COLUMN}.{name}" for name in _PLACE))
-            .agg(F.min(LATE_COLUMN).alias(LATE_COLUMN), event_watermark, origin)
+            .agg(
+                F.min(LATE_COLUMN).alias(LATE_COLUMN),
+                F.first(MAY_BE_DUPLICATE_COLUMN).alias(MAY_BE_DUPLICATE_COLUMN),
+                event_watermark,
+                origin,
+            )
             .filter(LATE_COLUMN)
         )
+        if execution.duplicates:
+            late = self._without_duplicates(late, execution, batch_id)
         budget = self._settings.max_result_bytes
         if self._pipeline.late is None:
             count = collect(late.agg(F.count(F.lit(1)).alias("count")), budget)
             return count.column("count")[0].as_py(), []
-        table = collect(late.select(ORIGIN_COLUMN, WATERMARK_COLUMN), budget)
+        table = collect(
+            late.select(ORIGIN_COLUMN, WATERMARK_COLUMN, MAY_BE_DUPLICATE_COLUMN), budget
+        )
         letters = [*self._letters(table, batch_id)]
         return len(letters), letters
 
@@ -78,6 +102,8 @@ class RereadingLateDesk:
         columns = self._settings.columns[name]
         frame = self._settings.parts.reread(self._spark, name, columns, execution)
         facts = [F.lit(name).alias("source"), *map(F.col, _PLACE[1:])]
+        if execution.deduplications:
+            facts.append(self._key_of(name).alias(_KEY))
         if self._pipeline.late is not None:
             facts += [
                 *(F.col(n) for n in META_COLUMNS if n not in {*_PLACE, "_timestamp"}),
@@ -87,6 +113,50 @@ class RereadingLateDesk:
         if self._pipeline.sources[name].idle_after_ms is not None:
             frame = frame.withColumn(TICK_COLUMN, F.lit(None).cast("timestamp"))
         return frame.withColumn(ORIGIN_COLUMN, F.struct(*facts))
+
+    def _without_duplicates(
+        self, late: DataFrame, execution: Execution, batch_id: int
+    ) -> DataFrame:
+        """Those that were not dropped as duplicates: the first of each key that was not known.
+
+        Which keys were known only Spark's state of the batch before tells. The more state, the
+        longer it takes to read; so only a batch that has late records and duplicates reads it.
+        """
+        may_be = F.col(MAY_BE_DUPLICATE_COLUMN) & F.col(f"{ORIGIN_COLUMN}.{_KEY}").isNotNull()
+        place = F.struct(*(F.col(f"{ORIGIN_COLUMN}.{name}") for name in _PLACE))
+        firsts = late.groupBy(
+            F.col(f"{ORIGIN_COLUMN}.source").alias("source"),
+            F.when(may_be, F.col(f"{ORIGIN_COLUMN}.{_KEY}")).alias(_KEY),
+            F.when(~may_be, place).alias("place"),
+        ).agg(F.min_by(F.struct(*late.columns), place).alias("row"))
+        for name, each in execution.deduplications.items():
+            if batch_id > 0:
+                known = self._known_keys(name, each.operator_id, batch_id - 1)
+                firsts = firsts.join(known, ["source", _KEY], "left_anti")
+        return firsts.select("row.*")
+
+    def _known_keys(self, name: str, operator_id: int, batch_id: int) -> DataFrame:
+        state = (
+            self._spark.read.format("statestore")
+            .option("path", self._pipeline.checkpoint_location)
+            .option("batchId", batch_id)
+            .option("operatorId", operator_id)
+            .load()
+        )
+        return state.select(F.lit(name).alias("source"), self._key_of(name, "key").alias(_KEY))
+
+    def _key_of(self, name: str, struct: str = "") -> Column:
+        """As text, so that it has one type in all sources; null where nobody looks for duplicates.
+
+        Args:
+            name: of the source.
+            struct: column that holds those of the key, in an order of Spark's.
+        """
+        deduplicate = self._pipeline.sources[name].deduplicate
+        if deduplicate is None:
+            return F.lit(None).cast("string")
+        parts = (F.col(struct)[part] if struct else column(part) for part in deduplicate.key)
+        return F.to_json(F.struct(*(p.alias(f"p{n}") for n, p in enumerate(parts))))
 
     def _event_time(self, name: str) -> Column:
         written = self._pipeline.sources[name].event_time
@@ -100,7 +170,7 @@ class RereadingLateDesk:
                 value=origin["_value"],
                 headers=plain_headers(origin["_headers"]),
                 reason=Reason.LATE.value,
-                text="every window that it belongs to is closed",
+                text=_TEXTS[row[MAY_BE_DUPLICATE_COLUMN]],
                 pipeline=self._pipeline.name,
                 batch_id=batch_id,
                 source=origin["source"],

@@ -14,12 +14,16 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from onceflow.pipeline.duplicates import SOURCE_KEY
 from onceflow.pipeline.java_code import load_classes, new_instance
 from onceflow.pipeline.plan import jvm_of
 
 ORIGIN_COLUMN = "__origin"
 """Tells of a row which record it was made of."""
 LATE_COLUMN = "__is_late"
+MAY_BE_DUPLICATE_COLUMN = "__may_be_duplicate"
+"""Tells of a row that is not late where a source's duplicates are dropped. Whether it was dropped
+there is not known here; of a row that is late there, it is: it was not."""
 WATERMARK_COLUMN = "__event_watermark_ms"
 
 _SOURCE = r"""
@@ -35,6 +39,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.Deduplicate;
@@ -42,6 +47,7 @@ import org.apache.spark.sql.catalyst.plans.logical.DeduplicateWithinWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.Distinct;
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.Expand;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -54,6 +60,7 @@ import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRe
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.operators.stateful.WatermarkSupport;
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
+import org.apache.spark.sql.types.BooleanType$;
 import org.apache.spark.sql.types.LongType$;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampType$;
@@ -68,9 +75,12 @@ public class LateRows {
   private static final String DELAY = "spark.watermarkDelayMs";
   private static final String LATE = "__is_late";
   private static final String WATERMARK = "__event_watermark_ms";
+  private static final String MAY_BE_DUPLICATE = "__may_be_duplicate";
 
-  /** Frames of an origin, of whether it is late, and of the watermark that tells so; one for each
-   * input of a lowest operator. */
+  /** Frames of an origin, of whether it is late, of the watermark that tells so, and of whether it
+   * may be a duplicate; one for each input of a lowest operator. Below those may be the operators
+   * that drop duplicates of sources: what is late there has a frame of its own, and is in no
+   * other. */
   public List of(Object session, Object execution, Map frames, String origin) {
     List found = new ArrayList();
     IncrementalExecution ran = (IncrementalExecution) execution;
@@ -98,26 +108,42 @@ public class LateRows {
     return highest;
   }
 
-  /** Whether an operator that keeps state is in the plan; adds what the lowest of them read. */
+  /** Whether every row of a stream has come by an operator that keeps state; adds what the lowest
+   * of them read. */
   private boolean inputs(SparkSession session, LogicalPlan plan, Map frames, String origin,
       long watermarkMs, List found) {
-    boolean isFound = false;
+    if (!plan.isStreaming()) {
+      return true;
+    }
+    boolean haveAll = !plan.children().isEmpty();
     for (Iterator children = plan.children().iterator(); children.hasNext();) {
       LogicalPlan child = (LogicalPlan) children.next();
-      if (inputs(session, child, frames, origin, watermarkMs, found)) {
-        isFound = true;
-      } else if (keepsState(plan)) {
-        isFound = true;
-        Attribute time = timeOf(plan, child);
-        if (time != null) {
-          found.add(marked(session, child, frames, origin, time, watermarkMs));
-        }
+      boolean have = inputs(session, child, frames, origin, watermarkMs, found);
+      Attribute time = !have && keepsState(plan) ? timeOf(plan, child) : null;
+      if (time != null) {
+        found.add(marked(session, plan, child, frames, origin, time, watermarkMs));
       }
+      haveAll &= have || (keepsState(plan) && !dropsDuplicates(plan));
     }
-    return isFound;
+    return haveAll;
   }
 
-  private boolean keepsState(LogicalPlan plan) {
+  /** Of a source, and not of the query. */
+  static boolean dropsDuplicates(LogicalPlan plan) {
+    return plan instanceof DeduplicateWithinWatermark && shownTime(plan) != null;
+  }
+
+  static Attribute shownTime(LogicalPlan plan) {
+    for (Iterator each = plan.output().iterator(); each.hasNext();) {
+      Attribute attribute = (Attribute) each.next();
+      if (attribute.metadata().contains("$SOURCE_KEY")) {
+        return attribute;
+      }
+    }
+    return null;
+  }
+
+  static boolean keepsState(LogicalPlan plan) {
     return plan.isStreaming() && (plan instanceof Aggregate || plan instanceof Distinct
         || plan instanceof Deduplicate || plan instanceof DeduplicateWithinWatermark
         || plan instanceof Join || plan.getClass().getSimpleName().contains("WithState"));
@@ -139,21 +165,27 @@ public class LateRows {
     return null;
   }
 
-  private Expression isBehind(Attribute time, long watermarkMs) {
+  static Expression isBehind(Attribute time, long watermarkMs) {
     Expression end = time.dataType() instanceof StructType
         ? (Expression) new GetStructField(time, 1, Option.empty()) : (Expression) time;
     Literal limit = new Literal(Long.valueOf(watermarkMs * 1000), TimestampType$.MODULE$);
     return new LessThanOrEqual(end, limit);
   }
 
-  private Object marked(SparkSession session, LogicalPlan child, Map frames, String origin,
-      Attribute time, long watermarkMs) {
+  private Object marked(SparkSession session, LogicalPlan plan, LogicalPlan child, Map frames,
+      String origin, Attribute time, long watermarkMs) {
     Expression isBehind = isBehind(time, watermarkMs);
-    LogicalPlan again = (LogicalPlan) child.transformUp(new Rereading(frames, origin));
+    LogicalPlan again = (LogicalPlan) ((LogicalPlan) child.transformDown(new Cut(frames, origin)))
+        .transformUp(new Rereading(frames, origin, watermarkMs));
+    if (dropsDuplicates(plan)) {
+      again = new Filter(isBehind, again);
+    }
     List columns = new ArrayList();
     columns.add(named(again.output(), origin));
     columns.add(alias(isBehind, LATE, null));
     columns.add(alias(new Literal(Long.valueOf(watermarkMs), LongType$.MODULE$), WATERMARK, null));
+    Boolean mayBeDuplicate = Boolean.valueOf(!dropsDuplicates(plan));
+    columns.add(alias(new Literal(mayBeDuplicate, BooleanType$.MODULE$), MAY_BE_DUPLICATE, null));
     return Dataset$.MODULE$.ofRows(session, new Project(seq(columns), again));
   }
 
@@ -182,14 +214,45 @@ public class LateRows {
     return CollectionConverters.asScala(items).toSeq();
   }
 
+  static LogicalPlan nothing(Seq output, Map frames, String origin) {
+    // Any frame tells the type of an origin.
+    Dataset frame = (Dataset) frames.values().iterator().next();
+    Attribute model = named(frame.queryExecution().analyzed().output(), origin);
+    List columns = new ArrayList(CollectionConverters.asJava(output));
+    columns.add(model.newInstance());
+    return new LocalRelation(seq(columns), seq(new ArrayList()), false, Option.empty());
+  }
+
+  /** Takes out operators below, which have been looked at by themselves. */
+  public static class Cut extends AbstractPartialFunction {
+    private final Map frames;
+    private final String origin;
+
+    public Cut(Map frames, String origin) {
+      this.frames = frames;
+      this.origin = origin;
+    }
+
+    public boolean isDefinedAt(Object plan) {
+      return keepsState((LogicalPlan) plan) && !dropsDuplicates((LogicalPlan) plan);
+    }
+
+    public Object applyOrElse(Object plan, Function1 otherwise) {
+      return isDefinedAt(plan) ? nothing(((LogicalPlan) plan).output(), frames, origin)
+          : otherwise.apply(plan);
+    }
+  }
+
   /** Puts the second reading in the place of the first, and leads the origin up to the top. */
   public static class Rereading extends AbstractPartialFunction {
     private final Map frames;
     private final String origin;
+    private final long watermarkMs;
 
-    public Rereading(Map frames, String origin) {
+    public Rereading(Map frames, String origin, long watermarkMs) {
       this.frames = frames;
       this.origin = origin;
+      this.watermarkMs = watermarkMs;
     }
 
     public boolean isDefinedAt(Object plan) {
@@ -204,9 +267,12 @@ public class LateRows {
         return leaf(scan.output(), (Dataset) frames.get(sourceOf(json)));
       }
       if (plan instanceof LocalRelation && ((LocalRelation) plan).isStreaming()) {
-        // A source that had nothing new in this batch; any frame tells the type of an origin.
-        Dataset any = (Dataset) frames.values().iterator().next();
-        return nothing(((LocalRelation) plan).output(), any);
+        // A source that had nothing new in this batch.
+        return nothing(((LocalRelation) plan).output(), frames, origin);
+      }
+      if (dropsDuplicates((LogicalPlan) plan)) {
+        LogicalPlan child = ((DeduplicateWithinWatermark) plan).child();
+        return new Filter(new Not(isBehind(shownTime((LogicalPlan) plan), watermarkMs)), child);
       }
       if (plan instanceof EventTimeWatermark) {
         return ((EventTimeWatermark) plan).child();
@@ -254,13 +320,6 @@ public class LateRows {
       return new Project(seq(columns), again);
     }
 
-    private LogicalPlan nothing(Seq output, Dataset frame) {
-      Attribute model = named(frame.queryExecution().analyzed().output(), origin);
-      List columns = new ArrayList(CollectionConverters.asJava(output));
-      columns.add(model.newInstance());
-      return new LocalRelation(seq(columns), seq(new ArrayList()), false, Option.empty());
-    }
-
     private scala.collection.immutable.Seq eachWith(Seq rows, Attribute passed) {
       List all = new ArrayList();
       for (Iterator each = rows.iterator(); each.hasNext();) {
@@ -276,7 +335,7 @@ public class LateRows {
     }
   }
 }
-"""
+""".replace("$SOURCE_KEY", SOURCE_KEY)
 
 
 class LateRows:
@@ -302,8 +361,9 @@ class LateRows:
                 the origin of each record, for every source that read something.
 
         Returns:
-            Columns `ORIGIN_COLUMN`, `LATE_COLUMN` and `WATERMARK_COLUMN`; a record whose row
-            belongs to several windows is in several rows. None if no operator drops anything.
+            Columns `ORIGIN_COLUMN`, `LATE_COLUMN`, `WATERMARK_COLUMN`, `MAY_BE_DUPLICATE_COLUMN`;
+            a record whose row belongs to several windows is in several rows. None if no operator
+            drops anything.
         """
         execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
         frames = {name: frame._jdf for name, frame in ranges.items()}  # noqa: SLF001

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from onceflow.contracts.source import META_COLUMNS
 from onceflow.pipeline.determinism.catalogue import SQL
 from onceflow.pipeline.plan import PlanExpression, PlanNode
-from onceflow.pipeline.plan_facts import Step, walk
+from onceflow.pipeline.plan_facts import Step, made_of, walk
 from onceflow.pipeline.rules import Rule
 
 _TIE_BREAKER = frozenset({"_partition", "_offset"})
@@ -184,6 +185,8 @@ def _of_operator(step: Step) -> Iterator[PlanFinding]:
             "Sort them in the function, by event time and then _partition and _offset.",
             is_certain=False,
         )
+    elif node.deduplicates:
+        yield from _of_duplicates(step)
     elif node.kind in _DEDUPLICATES and not step.needed <= node.references:
         yield PlanFinding(
             Rule.ND_ORDER,
@@ -191,6 +194,20 @@ def _of_operator(step: Step) -> Iterator[PlanFinding]:
             "which of several rows stays depends on their order, and they may differ elsewhere",
             "Select only the columns that it compares, or be sure that repeats are equal.",
             is_certain=False,
+        )
+
+
+def _of_duplicates(step: Step) -> Iterator[PlanFinding]:
+    """Duplicates are equal but for their places in Kafka, so nobody may look at those."""
+    node = step.node
+    used = frozenset().union(*(made_of(node, each) for each in step.needed & node.output_ids))
+    key = frozenset().union(*(made_of(node, each) for each in node.references))
+    if differing := sorted((used - key) & META_COLUMNS.keys()):
+        yield PlanFinding(
+            Rule.ND_ORDER,
+            f"deduplicate of {node.deduplicates}",
+            f"which one stays depends on their order, and they differ in {', '.join(differing)}",
+            "Use only columns that duplicates have in common.",
         )
 
 
