@@ -151,7 +151,8 @@ checkpoint: {self.checkpoint}
         assert checkers.torn_batches(heads, written) == []
         if not any(head["note"] or head["generation"] > 1 for head in heads):
             # A remedy begins another account, or loses a part of the one before.
-            assert checkers.account_faults(heads, self.account(rows)) == []
+            faults = checkers.account_faults(heads, self.account(rows))
+            assert not faults, faults
 
     def account(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
         """What became of each record of the input topic; none is late."""

@@ -170,7 +170,7 @@ class BatchRunner:
         reach(CrashPoint.AFTER_OFFSET_LOG)
         settings = self._settings
         table = collect(frame, settings.max_result_bytes)
-        execution = settings.read_execution()
+        execution = settings.rejects.recounted(settings.read_execution())
         plan = self._plan(execution, batch_id)
         key = BatchKey(settings.query_id, batch_id)
         is_skipped = self.head.batch == key

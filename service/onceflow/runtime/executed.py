@@ -28,9 +28,11 @@ _SHIELD = "onceflow-view."
 _SOURCE = r"""
 package onceflow;
 
+import java.util.TreeSet;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
@@ -52,10 +54,21 @@ public class ExecutionReader {
         + ",\"batch_timestamp_ms\":" + execution.offsetSeqMetadata().batchTimestampMs()
         + ",\"offsets\":[" + offsets(execution.logical())
         + "],\"counts\":{" + counts(execution, observed)
-        + "},\"late\":" + sum(execution.executedPlan(), "numRowsDroppedByWatermark")
+        + "},\"executors\":\"" + executors(execution.sparkSession())
+        + "\",\"late\":" + sum(execution.executedPlan(), "numRowsDroppedByWatermark")
         + ",\"state_rows\":" + stateRows(execution.executedPlan())
         + ",\"deduplications\":{" + deduplications(execution.executedPlan()) + "}"
         + ",\"newest_event_ms\":" + newestEventTime(execution.executedPlan()) + "}";
+  }
+
+  /** Addresses, which those that are lost and started anew do not share. */
+  public String executors(SparkSession session) {
+    scala.collection.Map all = session.sparkContext().getExecutorMemoryStatus();
+    TreeSet found = new TreeSet();
+    for (Iterator each = all.keysIterator(); each.hasNext();) {
+      found.add(each.next());
+    }
+    return found.toString();
   }
 
   private String offsets(LogicalPlan plan) {
@@ -183,6 +196,8 @@ class Execution:
         state_rows: that stateful operators hold after it, but for keys of sources' duplicates.
         newest_event_ms: newest event time of all rows, ticks among them; None if none had any.
         deduplications: source -> what became of its duplicates, for each that looks for them.
+        is_doubtful: whether `counts` may hold records twice. What was computed for a shuffle and
+            lost with an executor is computed again, and Spark counts it again.
     """
 
     event_watermark_ms: int
@@ -193,6 +208,7 @@ class Execution:
     state_rows: int = 0
     newest_event_ms: int | None = None
     deduplications: Mapping[str, Deduplication] = field(default_factory=dict)
+    is_doubtful: bool = False
 
     def newest_since(self, before_ms: int | None) -> int | None:
         """The newest event time of this batch and what was before it."""
@@ -252,6 +268,7 @@ class ExecutionReader:
         jvm = jvm_of(spark)
         self._source_count = len(source_names)
         self._reader = new_instance(jvm, load_classes(jvm, _SOURCE), "onceflow.ExecutionReader")
+        self._executors: str = self._reader.executors(spark._jsparkSession)  # noqa: SLF001
 
     def read(self, query: StreamingQuery) -> Execution:
         """For use inside `foreachBatch`, after the action.
@@ -267,6 +284,7 @@ class ExecutionReader:
             "every source is observed",
             found=f"{len(counts)} of {self._source_count}",
         )
+        before, self._executors = self._executors, found["executors"]
         return Execution(
             event_watermark_ms=found["event_watermark_ms"],
             batch_timestamp_ms=found["batch_timestamp_ms"],
@@ -281,4 +299,5 @@ class ExecutionReader:
             deduplications={
                 name: Deduplication(**facts) for name, facts in found["deduplications"].items()
             },
+            is_doubtful=before != self._executors,
         )

@@ -7,11 +7,11 @@ and only where somebody wants to see them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -62,6 +62,18 @@ class RejectDesk:
         self._spark = spark
         self._settings = settings
         self._pipeline = settings.parts.pipeline
+
+    def recounted(self, execution: Execution) -> Execution:
+        """The same with counts that are exact; reads the range again only if they are doubtful."""
+        if not execution.is_doubtful:
+            return execution
+        counts = {**execution.counts}
+        for source in execution.positions:
+            marked = self._marked(source, execution)
+            both = marked.agg(F.count(F.lit(1)).alias("read"), F.count(REASON_COLUMN).alias("not"))
+            (row,) = collect(both, self._settings.max_result_bytes).to_pylist()
+            counts[source] = row["read"], row["not"]
+        return replace(execution, counts=counts)
 
     def of_input(self, execution: Execution, batch_id: int) -> list[DeadLetter]:
         """The rejected records of a batch; none where they are only counted.
@@ -181,15 +193,19 @@ class RejectDesk:
         ]
 
     def _read_again(self, source: str, execution: Execution, batch_id: int) -> list[DeadLetter]:
-        columns = self._settings.columns[source]
-        frame = self._settings.parts.reread(self._spark, source, columns, execution)
-        clock = F.timestamp_millis(F.lit(execution.batch_timestamp_ms))
-        marked = with_reason(self._pipeline.sources[source], frame, clock)
-        rejected = marked.filter(F.col(REASON_COLUMN).isNotNull()).select(
-            *_COLUMNS, _timestamp_ms()
+        rejected = (
+            self._marked(source, execution)
+            .filter(F.col(REASON_COLUMN).isNotNull())
+            .select(*_COLUMNS, _timestamp_ms())
         )
         table = collect(rejected, self._settings.max_result_bytes)
         return in_order(self._letters(table, source, batch_id))
+
+    def _marked(self, source: str, execution: Execution) -> DataFrame:
+        columns = self._settings.columns[source]
+        frame = self._settings.parts.reread(self._spark, source, columns, execution)
+        clock = F.timestamp_millis(F.lit(execution.batch_timestamp_ms))
+        return with_reason(self._pipeline.sources[source], frame, clock)
 
     def _letters(self, table: pa.Table, source: str, batch_id: int) -> Iterator[DeadLetter]:
         for row in table.to_pylist():
