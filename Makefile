@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
+HELM   := $(BIN)/helm
 # Test processes side by side, each with a broker of its own. More than cores: tests also wait.
 WORKERS ?= 3
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -11,7 +12,7 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart faults bench docs check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +20,7 @@ help:  ## Show this list
 demo: $(READY)  ## Watch a pipeline being killed in mid-batch and losing nothing (2 minutes)
 	$(BIN)/onceflow demo
 
-setup: $(READY)  ## Make .venv with everything that is needed, at locked versions
+setup: $(READY) $(HELM)  ## Make .venv with everything that is needed, at locked versions
 
 fmt: $(READY)  ## Format the code and repair what can be repaired
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
@@ -30,7 +31,7 @@ lint: $(READY)  ## Check format, style and layers
 type: $(READY)  ## Check types
 	$(BIN)/mypy
 
-test: $(READY)  ## Run every test against real brokers
+test: $(READY) $(HELM)  ## Run every test against real brokers
 	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
@@ -41,6 +42,10 @@ spark: $(READY)  ## Run the tests on local Spark, without a broker
 
 integration: $(READY)  ## Run the tests against a real broker
 	$(BIN)/pytest tests/integration
+
+chart: $(READY) $(HELM)  ## Check the Helm chart, and write its table and golden files afresh
+	ONCEFLOW_TEST_REWRITE_GOLDEN=1 $(BIN)/pytest tests/deploy
+	git diff --stat tests/deploy/golden deploy
 
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
 	$(BIN)/python -m tests.faults.sweep --workers $(WORKERS)
@@ -66,4 +71,8 @@ $(READY): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.record_classes
 	$(BIN)/python -m onceflow.devkit.record_broker_classes
+	@touch $@
+
+$(HELM): requirements/helm.lock tests/deploy/provide_helm.py | $(READY)
+	$(BIN)/python -m tests.deploy.provide_helm
 	@touch $@

@@ -1,0 +1,67 @@
+{{/* Of both modes with executors: they talk in secret, and leave nothing readable on the node. */}}
+{{- define "onceflow.clusterConf" -}}
+spark.authenticate: "true"
+spark.network.crypto.enabled: "true"
+spark.io.encryption.enabled: "true"
+spark.blockManager.port: {{ .Values.ports.blockManager | quote }}
+spark.driver.port: {{ .Values.ports.driver | quote }}
+spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path: /var/spark
+spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit: {{ .Values.scratch.sizeLimit }}
+{{- end -}}
+
+{{/* What an operator would tell Spark. */}}
+{{- define "onceflow.clientModeConf" -}}
+{{- $name := include "onceflow.fullname" . -}}
+spark.driver.bindAddress: 0.0.0.0
+spark.driver.host: {{ $name }}-0.{{ $name }}.{{ .Release.Namespace }}.svc
+spark.executor.cores: {{ .Values.executors.cores | quote }}
+spark.executor.instances: {{ .Values.executors.instances | quote }}
+spark.executor.memory: {{ .Values.executors.heap }}
+spark.executor.memoryOverhead: {{ .Values.executors.memoryOverhead }}
+spark.kubernetes.container.image: {{ include "onceflow.image" . }}
+spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
+spark.kubernetes.driver.pod.name: {{ $name }}-0
+spark.kubernetes.executor.podNamePrefix: {{ $name }}
+spark.kubernetes.executor.podTemplateContainerName: spark-kubernetes-executor
+spark.kubernetes.executor.podTemplateFile: /etc/onceflow/settings/executor.yaml
+spark.kubernetes.namespace: {{ .Release.Namespace }}
+{{- end -}}
+
+{{/* The claim of the checkpoint, by the name that the StatefulSet gives it. */}}
+{{- define "onceflow.claim" -}}
+{{ .Values.persistence.existingClaim | default (printf "checkpoints-%s-0" (include "onceflow.fullname" .)) }}
+{{- end -}}
+
+{{/* What executors share with the driver: code of the pipeline, Secrets, and the checkpoint. */}}
+{{- define "onceflow.executorPod" -}}
+metadata:
+  labels:
+    {{- include "onceflow.selectorLabels" . | nindent 4 }}
+    app.kubernetes.io/component: executor
+    {{- with .Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .Values.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- include "onceflow.podBasics" . | nindent 2 }}
+  serviceAccountName: {{ include "onceflow.serviceAccount" . }}
+  automountServiceAccountToken: false
+  containers:
+    - name: spark-kubernetes-executor
+      {{- include "onceflow.container" . | nindent 6 }}
+      workingDir: /tmp
+      env:
+        - {name: HOME, value: /tmp}
+      volumeMounts:
+        - {name: scratch, mountPath: /tmp}
+        {{- include "onceflow.sharedMounts" . | trim | nindent 8 }}
+  volumes:
+    - {name: scratch, emptyDir: {sizeLimit: 1Gi}}
+    {{- include "onceflow.sharedVolumes" . | trim | nindent 4 }}
+    {{- if and .Values.persistence.enabled (not .Values.persistence.existingClaim) }}
+    - {name: checkpoints, persistentVolumeClaim: {claimName: {{ include "onceflow.claim" . }}}}
+    {{- end }}
+{{- end -}}

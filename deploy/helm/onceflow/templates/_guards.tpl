@@ -1,0 +1,116 @@
+{{/* What must not be installed. Each message says what is wrong, and what to do. */}}
+{{- define "onceflow.guards" -}}
+{{- include "onceflow.guardReplicas" . -}}
+{{- include "onceflow.guardKafka" . -}}
+{{- include "onceflow.guardPipelines" . -}}
+{{- include "onceflow.guardCheckpoint" . -}}
+{{- include "onceflow.guardMemory" . -}}
+{{- include "onceflow.guardResult" . -}}
+{{- if include "onceflow.hasExecutors" . -}}
+{{- include "onceflow.guardExecutors" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.guardReplicas" -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- fail (printf "replicas: %v instances of one pipeline would fence one another; expected 1, or 0 to stop it" .Values.replicas) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.guardKafka" -}}
+{{- $kafka := .Values.kafka -}}
+{{- if not (regexMatch "^[^\\s,/]+:[0-9]+(,[^\\s,/]+:[0-9]+)*$" $kafka.bootstrapServers) -}}
+{{- fail (printf "kafka.bootstrapServers: expected host:port, separated by commas; found %q" $kafka.bootstrapServers) -}}
+{{- end -}}
+{{- if and $kafka.sasl.mechanism (not (and $kafka.sasl.username $kafka.sasl.existingSecret)) -}}
+{{- fail "kafka.sasl: a mechanism needs kafka.sasl.username, and in kafka.sasl.existingSecret the Secret with the password" -}}
+{{- end -}}
+{{- if and (not $kafka.sasl.mechanism) (or $kafka.sasl.username $kafka.sasl.existingSecret) -}}
+{{- fail "kafka.sasl.mechanism: empty, so nobody would sign in; expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" -}}
+{{- end -}}
+{{- if and (not $kafka.tls.enabled) (or $kafka.tls.caSecret $kafka.tls.certificateSecret) -}}
+{{- fail "kafka.tls.enabled: false, so the Secrets of kafka.tls would be left unused; set it to true or remove them" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.guardPipelines" -}}
+{{- $from := .Values.pipelinesFrom -}}
+{{- $given := .Values.pipelines | default dict | len -}}
+{{- if and $from.configMap (or $given .Values.files) -}}
+{{- fail "pipelinesFrom.configMap: stands in place of pipelines and files; remove one or the other" -}}
+{{- end -}}
+{{- if and $from.configMap (not $from.files) -}}
+{{- fail "pipelinesFrom.files: expected the keys of the ConfigMap, the pipeline file first" -}}
+{{- end -}}
+{{- if and (not $from.configMap) (ne $given 1) -}}
+{{- fail (printf "pipelines: a release runs one pipeline; found %d. Give its file with --set-file pipelines.NAME=pipeline.yaml, and install a release for each" $given) -}}
+{{- end -}}
+{{- range $name, $text := .Values.pipelines -}}
+{{- $file := fromYaml $text -}}
+{{- if hasKey $file "Error" -}}
+{{- fail (printf "pipelines.%s: not a YAML file: %s" $name $file.Error) -}}
+{{- end -}}
+{{- if ne (get $file "name" | toString) $name -}}
+{{- fail (printf "pipelines.%s: the key must be the pipeline's name; the file says name: %v" $name (get $file "name")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.guardCheckpoint" -}}
+{{- $checkpoint := include "onceflow.checkpoint" . -}}
+{{- $folder := include "onceflow.checkpointFolder" . -}}
+{{- $isUrl := contains "://" $checkpoint -}}
+{{- if and $checkpoint (not $isUrl) (not (hasPrefix (printf "%s/" $folder) $checkpoint)) -}}
+{{- fail (printf "checkpoint: %s would not outlive the pod; leave it out of the pipeline file, or name a folder below %s or a URL" $checkpoint $folder) -}}
+{{- end -}}
+{{- if and (not $isUrl) (not .Values.persistence.enabled) -}}
+{{- fail "persistence.enabled: false, so the checkpoint would be lost with the pod; enable it, or let the pipeline file name a URL such as s3a://bucket/folder" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* State and Python's workers are where Spark computes: in the driver's pod, or in executors. */}}
+{{- define "onceflow.guardMemory" -}}
+{{- $memory := .Values.memory -}}
+{{- $parts := dict "spark.heap" .Values.spark.heap "memory.jvm" $memory.jvm "memory.python" $memory.python -}}
+{{- if eq .Values.mode "local" -}}
+{{- $_ := set $parts "memory.state" $memory.state -}}
+{{- end -}}
+{{- include "onceflow.guardFit" (dict "parts" $parts "name" "resources.limits.memory" "text" (dig "limits" "memory" "" .Values.resources)) -}}
+{{- end -}}
+
+{{- define "onceflow.guardResult" -}}
+{{- $result := include "onceflow.mebibytes" (dict "name" "spark.maxResult" "text" .Values.spark.maxResult) | int64 -}}
+{{- $heap := include "onceflow.mebibytes" (dict "name" "spark.heap" "text" .Values.spark.heap) | int64 -}}
+{{- if ge (mul 2 $result) $heap -}}
+{{- fail (printf "spark.maxResult: %s is half of spark.heap %s or more; a batch of that size would leave no room to compute it" .Values.spark.maxResult .Values.spark.heap) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.guardExecutors" -}}
+{{- $memory := .Values.memory -}}
+{{- $parts := dict "memory.jvm" $memory.jvm "memory.state" $memory.state "memory.python" $memory.python -}}
+{{- include "onceflow.guardFit" (dict "parts" $parts "name" "executors.memoryOverhead" "text" .Values.executors.memoryOverhead) -}}
+{{- $checkpoint := include "onceflow.checkpoint" . -}}
+{{- if not $checkpoint -}}
+{{- fail (printf "pipelinesFrom.checkpoint: mode %s needs to know where the pipeline file says its checkpoint is" .Values.mode) -}}
+{{- end -}}
+{{- if and (not (contains "://" $checkpoint)) (ne .Values.persistence.accessMode "ReadWriteMany") -}}
+{{- fail (printf "checkpoint: executors on other nodes would not see %s on a %s volume; let the pipeline file name a URL such as s3a://bucket/folder, or set persistence.accessMode to ReadWriteMany" $checkpoint .Values.persistence.accessMode) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Parts of a pod's memory against what there is for them. */}}
+{{- define "onceflow.guardFit" -}}
+{{- if not .text -}}
+{{- fail (printf "%s: not set; a pod without it could take the memory of its whole node" .name) -}}
+{{- end -}}
+{{- $needed := 0 -}}
+{{- $words := list -}}
+{{- range $name, $text := .parts -}}
+{{- $needed = add $needed (include "onceflow.mebibytes" (dict "name" $name "text" $text) | int64) -}}
+{{- $words = append $words (printf "%s %s" $name $text) -}}
+{{- end -}}
+{{- if gt $needed (include "onceflow.mebibytes" (dict "name" .name "text" .text) | int64) -}}
+{{- fail (printf "%s: %s is less than %s = %dMi, so the pod would be killed under load" .name .text (join " + " $words) $needed) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,156 @@
+{{- define "onceflow.env" -}}
+- {name: ONCEFLOW_CONFIG, value: /etc/onceflow/settings/onceflow.yaml}
+- {name: HOME, value: /tmp}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Of the Secret with the password, if there is one. */}}
+{{- define "onceflow.saslMount" -}}
+{{- if . }}
+- {name: sasl, mountPath: /etc/onceflow/sasl, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.saslVolume" -}}
+{{- if . }}
+- {name: sasl, secret: {secretName: {{ . }}, defaultMode: 0440}}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.tlsMounts" -}}
+{{- if .enabled }}
+{{- if .caSecret }}
+- {name: ca, mountPath: /etc/onceflow/ca, readOnly: true}
+{{- end }}
+{{- if .certificateSecret }}
+- {name: certificate, mountPath: /etc/onceflow/certificate, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.tlsVolumes" -}}
+{{- if .enabled }}
+{{- if .caSecret }}
+- {name: ca, secret: {secretName: {{ .caSecret }}, defaultMode: 0440}}
+{{- end }}
+{{- if .certificateSecret }}
+- {name: certificate, secret: {secretName: {{ .certificateSecret }}, defaultMode: 0440}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Of every process with a connection. `sasl` is the name of the Secret, and may be empty. */}}
+{{- define "onceflow.connectionMounts" -}}
+{{- include "onceflow.saslMount" .sasl }}
+{{- include "onceflow.tlsMounts" .tls }}
+{{- end -}}
+
+{{- define "onceflow.connectionVolumes" -}}
+{{- include "onceflow.saslVolume" .sasl }}
+{{- include "onceflow.tlsVolumes" .tls }}
+{{- end -}}
+
+{{/* Each file by itself: the links of a mounted ConfigMap would change where the pipeline lies. */}}
+{{- define "onceflow.pipelineMounts" -}}
+{{- range include "onceflow.pipelineFiles" . | fromJsonArray }}
+- {name: pipeline, mountPath: /etc/onceflow/pipeline/{{ . }}, subPath: {{ . }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Of every process that computes. Executors get the password from the driver, not as a file. */}}
+{{- define "onceflow.sharedMounts" -}}
+{{- include "onceflow.pipelineMounts" . }}
+{{- include "onceflow.tlsMounts" .Values.kafka.tls }}
+{{- if .Values.persistence.enabled }}
+- {name: checkpoints, mountPath: {{ include "onceflow.checkpointFolder" . }}}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.sharedVolumes" -}}
+- {name: pipeline, configMap: {name: {{ include "onceflow.pipelineConfigMap" . }}}}
+{{- include "onceflow.tlsVolumes" .Values.kafka.tls }}
+{{- if and .Values.persistence.enabled .Values.persistence.existingClaim }}
+- {name: checkpoints, persistentVolumeClaim: {claimName: {{ .Values.persistence.existingClaim }}}}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.mounts" -}}
+- {name: scratch, mountPath: /tmp}
+- {name: settings, mountPath: /etc/onceflow/settings, readOnly: true}
+{{- include "onceflow.saslMount" .Values.kafka.sasl.existingSecret }}
+{{- include "onceflow.sharedMounts" . }}
+{{- end -}}
+
+{{- define "onceflow.volumes" -}}
+- {name: scratch, emptyDir: {sizeLimit: {{ .Values.scratch.sizeLimit }}}}
+- {name: settings, configMap: {name: {{ include "onceflow.fullname" . }}-settings}}
+{{- include "onceflow.saslVolume" .Values.kafka.sasl.existingSecret }}
+{{ include "onceflow.sharedVolumes" . }}
+{{- end -}}
+
+{{/* The pod restarts when what it read at its start has changed. */}}
+{{- define "onceflow.podMetadata" -}}
+annotations:
+  checksum/settings: {{ include "onceflow.settingsData" . | sha256sum }}
+  {{- if .Values.pipelinesFrom.configMap }}
+  checksum/pipeline: {{ .Values.pipelinesFrom.revision | sha256sum }}
+  {{- else }}
+  checksum/pipeline: {{ include "onceflow.pipelineData" . | sha256sum }}
+  {{- end }}
+  {{- with .Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+labels:
+  {{- include "onceflow.driverLabels" . | nindent 2 }}
+  {{- with .Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* What every pod of the release has, whatever runs in it. */}}
+{{- define "onceflow.podBasics" -}}
+# Variables named after services would be taken for settings: ONCEFLOW_PORT is one of them.
+enableServiceLinks: false
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - {name: {{ . }}}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.container" -}}
+image: {{ include "onceflow.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- end -}}
+
+{{- define "onceflow.claimSpec" -}}
+accessModes: [{{ .Values.persistence.accessMode }}]
+{{- with .Values.persistence.storageClass }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .Values.persistence.size }}
+{{- end -}}

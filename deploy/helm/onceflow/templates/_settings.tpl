@@ -1,0 +1,88 @@
+{{/* Settings of the connection, as in onceflow.yaml. `sasl` may be another one's. */}}
+{{- define "onceflow.connectionSettings" -}}
+bootstrap_servers: {{ .kafka.bootstrapServers | quote }}
+{{- with .sasl }}
+{{- if .mechanism }}
+sasl:
+  mechanism: {{ .mechanism }}
+  username: {{ .username | quote }}
+  password_file: /etc/onceflow/sasl/{{ .passwordKey }}
+{{- end }}
+{{- end }}
+{{- with .kafka.tls }}
+{{- if .enabled }}
+{{- if not (or .caSecret .certificateSecret) }}
+tls: {}
+{{- else }}
+tls:
+  {{- if .caSecret }}
+  ca_file: /etc/onceflow/ca/{{ .caKey }}
+  {{- end }}
+  {{- if .certificateSecret }}
+  certificate_file: /etc/onceflow/certificate/{{ .certificateKey }}
+  key_file: /etc/onceflow/certificate/{{ .keyKey }}
+  {{- if .keyPasswordKey }}
+  key_password_file: /etc/onceflow/certificate/{{ .keyPasswordKey }}
+  {{- end }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with .kafka.client }}
+client:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Settings of Spark that the chart decides; a user's go before them. */}}
+{{- define "onceflow.sparkConf" -}}
+spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage: "true"
+spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB: {{ include "onceflow.mebibytes" (dict "name" "memory.state" "text" .Values.memory.state) | quote }}
+{{- if eq .Values.mode "k8s" }}
+{{ include "onceflow.clusterConf" . }}
+{{ include "onceflow.clientModeConf" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "onceflow.master" -}}
+{{- if eq .Values.mode "local" -}}
+local[{{ .Values.spark.cores }}]
+{{- else -}}
+k8s://https://kubernetes.default.svc:443
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.settings" -}}
+{{ include "onceflow.connectionSettings" (dict "kafka" .Values.kafka "sasl" .Values.kafka.sasl) }}
+spark:
+  master: {{ include "onceflow.master" . }}
+  driver_memory: {{ .Values.spark.heap }}
+  shuffle_partitions: {{ .Values.spark.shufflePartitions }}
+  max_result_bytes: {{ .Values.spark.maxResult }}
+  conf:
+    {{- toYaml (merge (deepCopy .Values.spark.conf) (include "onceflow.sparkConf" . | fromYaml)) | nindent 4 }}
+{{- end -}}
+
+{{/* Data of the ConfigMap that the driver reads. */}}
+{{- define "onceflow.settingsData" -}}
+onceflow.yaml: |
+  {{- include "onceflow.settings" . | nindent 2 }}
+{{- if eq .Values.mode "k8s" }}
+executor.yaml: |
+  apiVersion: v1
+  kind: Pod
+  {{- include "onceflow.executorPod" . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Ports of the brokers, as a list in JSON. */}}
+{{- define "onceflow.brokerPorts" -}}
+{{- $ports := list -}}
+{{- range splitList "," .Values.kafka.bootstrapServers -}}
+{{- $ports = append $ports (regexFind "[0-9]+$" . | int) -}}
+{{- end -}}
+{{- range .Values.networkPolicy.brokerPorts -}}
+{{- $ports = append $ports (int .) -}}
+{{- end -}}
+{{- uniq $ports | toJson -}}
+{{- end -}}

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""What the image starts: `onceflow`, unless Spark on Kubernetes asks for a driver or an executor.
+
+Spark gives its pods one word, and everything else as variables. The process becomes what it starts,
+so signals reach that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
+FACTS = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+"""What an executor must know, and the variable in which Spark says it."""
+
+
+def command_for(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The command that these arguments of the container stand for."""
+    match arguments:
+        case ["executor", *_]:
+            return _executor(environment)
+        case ["driver", *rest]:
+            address = environment["SPARK_DRIVER_BIND_ADDRESS"]
+            bind = ["--conf", f"spark.driver.bindAddress={address}", "--deploy-mode", "client"]
+            return [f"{_spark_home()}/bin/spark-submit", *bind, *rest]
+        case _:
+            return ["onceflow", *arguments]
+
+
+def _executor(environment: Mapping[str, str]) -> list[str]:
+    heap = environment["SPARK_EXECUTOR_MEMORY"]
+    settings = environment.get("SPARK_CONF_DIR", "/opt/spark/conf")
+    facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
+    options = [*_java_options(environment), f"-Xms{heap}", f"-Xmx{heap}"]
+    return ["java", *options, "-cp", f"{settings}:{_spark_home()}/jars/*", EXECUTOR, *facts]
+
+
+def _java_options(environment: Mapping[str, str]) -> list[str]:
+    """In their order, which counts where one of them is given twice."""
+    found = {
+        int(match[1]): value
+        for name, value in environment.items()
+        if (match := JAVA_OPTION.fullmatch(name))
+    }
+    return [found[number] for number in sorted(found)]
+
+
+def _spark_home() -> Path:
+    """Of the installed PySpark, which is not imported for it: that takes a second."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        sys.exit("onceflow: PySpark is not installed in this image")
+    return Path(spec.origin).parent
+
+
+def main() -> None:
+    """Become the command."""
+    command = command_for(sys.argv[1:], os.environ)
+    if command[0] != "onceflow":
+        os.environ["SPARK_HOME"] = str(_spark_home())
+    os.execvp(command[0], command)  # noqa: S606  nothing is left to a shell
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What the chart refuses to render, with a message that says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.deploy.chart import CHART, EXAMPLES, RefusedError, Values, render
+
+PIPELINE = yaml.safe_load(EXAMPLES["local"].read_text())["pipelines"]["page-views"]
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+
+FREE = {"nodeAffinity", "podAffinity", "podAntiAffinity", "global"} | {
+    "fieldRef", "resourceFieldRef", "configMapKeyRef", "to", "ports",
+}  # fmt: skip
+"""Objects of Kubernetes, which it checks itself."""
+
+GUARDS: Sequence[tuple[Values, str]] = [
+    ({"replicas": 2}, "replicas: 2 instances of one pipeline would fence one another"),
+    ({"kafka.bootstrapServers": ""}, "kafka.bootstrapServers: expected host:port"),
+    ({"kafka.bootstrapServers": "kafka"}, 'separated by commas; found "kafka"'),
+    ({"kafka.sasl.mechanism": "PLAIN"}, "needs kafka.sasl.username"),
+    ({"kafka.sasl.username": "a"}, "nobody would sign in"),
+    ({"kafka.tls.caSecret": "a"}, "would be left unused"),
+    ({"pipelines.other": PIPELINE}, "a release runs one pipeline; found 2"),
+    ({"pipelines": None}, "a release runs one pipeline; found 0"),
+    ({"pipelines.page-views": "name: other"}, "must be the pipeline's name; the file says name: o"),
+    ({"pipelines.page-views": "a: [b"}, "pipelines.page-views: not a YAML file"),
+    ({"pipelinesFrom.configMap": "a"}, "in place of pipelines and files"),
+    ({"pipelinesFrom.configMap": "a", "pipelines": None}, "pipelinesFrom.files: expected"),
+    ({"pipelines.page-views": f"{PIPELINE}checkpoint: here"}, "here would not outlive the pod"),
+    ({"pipelines.page-views": f"{PIPELINE}checkpoint: /data"}, "/data would not outlive"),
+    ({"persistence.enabled": False}, "the checkpoint would be lost with the pod"),
+    ({"resources.limits": None}, "could take the memory of its whole node"),
+    ({"resources.limits.memory": "3Gi"}, "spark.heap 2g = 3456Mi"),
+    ({"spark.heap": "3g"}, "resources.limits.memory: 4Gi is less than memory.jvm 384Mi"),
+    ({"spark.maxResult": "1 GiB"}, "half of spark.heap 2g or more"),
+]
+
+EXECUTOR_GUARDS: Sequence[tuple[str, Values, str]] = [
+    ("k8s-shared-volume", {"persistence.accessMode": "ReadWriteOnce"}, "on a ReadWriteOnce volume"),
+    ("operator", {"persistence.accessMode": "ReadWriteOncePod"}, "a ReadWriteOncePod volume; let"),
+    ("local", {"mode": "k8s"}, "executors on other nodes would not see /var/lib/onceflow"),
+    ("local", {"mode": "operator"}, "executors on other nodes would not see /var/lib/onceflow"),
+    ("local-configmap", {"mode": "k8s", "pipelinesFrom.checkpoint": ""}, "mode k8s needs to know"),
+    ("k8s", {"executors.memoryOverhead": "1400m"}, "executors.memoryOverhead: 1400m is less than"),
+    ("k8s", {"resources.limits.memory": "3Gi"}, "memory.python 768Mi + spark.heap 2g = 3200Mi"),
+    ("operator", {"resources.limits": None}, "resources.limits.memory: not set"),
+]
+
+REFUSED_BY_SCHEMA: Sequence[tuple[Values, str]] = [
+    ({"replica": 1}, "'replica' not allowed"),
+    ({"kafka.bootstrap": "a"}, "'bootstrap' not allowed"),
+    ({"mode": "cluster"}, "/mode"),
+    ({"replicas": -1}, "/replicas"),
+    ({"spark.heap": "2Gi"}, "/spark/heap"),
+    ({"kafka.sasl.mechanism": "GSSAPI"}, "/kafka/sasl/mechanism"),
+    ({"securityContext.privileged": True}, "/securityContext/privileged"),
+    ({"podSecurityContext.runAsUser": 0}, "/podSecurityContext/runAsUser"),
+    ({"extraEnv": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, "'secretKeyRef' not"),
+    ({"files": {"../a": ""}}, "invalid propertyName '../a'"),
+]
+
+
+def objects(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every schema of an object, with the path to its values."""
+    if schema.get("type") == "object":
+        yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from objects(below, f"{path}.{name}".lstrip("."))
+    if "items" in schema:
+        yield from objects(schema["items"], f"{path}[]")
+
+
+def keys(values: Any, path: str = "") -> Iterator[str]:
+    for name, below in values.items():
+        here = f"{path}.{name}".lstrip(".")
+        yield here
+        if isinstance(below, dict):
+            yield from keys(below, here)
+
+
+@pytest.mark.parametrize(("values", "message"), GUARDS)
+def test_a_guard_says_what_is_wrong(values: Values, message: str) -> None:
+    with pytest.raises(RefusedError, match=re.escape(message)):
+        render("local", values)
+
+
+@pytest.mark.parametrize(("example", "values", "message"), EXECUTOR_GUARDS)
+def test_a_guard_of_executors_says_what_is_wrong(
+    example: str, values: Values, message: str
+) -> None:
+    with pytest.raises(RefusedError, match=re.escape(message)):
+        render(example, values)
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED_BY_SCHEMA)
+def test_the_schema_refuses(values: Values, message: str) -> None:
+    with pytest.raises(RefusedError, match=re.escape(message)):
+        render("local", values)
+
+
+def test_zero_replicas_stop_it() -> None:
+    (found,) = [m for m in render("local", {"replicas": 0}) if m["kind"] == "StatefulSet"]
+
+    assert found["spec"]["replicas"] == 0
+
+
+def test_the_schema_is_closed_everywhere() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    found = dict(objects(SCHEMA))
+    opened = {
+        path for path, schema in found.items() if schema.get("additionalProperties", True) is True
+    }
+
+    assert len(found) > 20
+    assert {path.replace("[]", "").rpartition(".")[2] for path in opened} == FREE
+
+
+def test_the_schema_knows_every_value_and_no_other() -> None:
+    """Keys that are named by users, or that Kubernetes has, need no default."""
+    named = {path: s["properties"] for path, s in objects(SCHEMA) if "properties" in s}
+    known = {f"{path}.{name}".lstrip(".") for path, ps in named.items() for name in ps}
+    foreign = ("podSecurityContext", "securityContext", "resources", "affinity", "global")
+
+    def ours(paths: set[str]) -> set[str]:
+        return {path for path in paths if not path.startswith(foreign) and "[]" not in path}
+
+    assert ours(known) == ours(set(keys(DEFAULTS)))
+    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(DEFAULTS)) == []

@@ -1,0 +1,157 @@
+"""What every example of the chart keeps to, and that each of these checks would see a breach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceflow.config import load_settings
+from onceflow.pipeline.loader import load_pipeline
+from onceflow.runtime.session import check_conf
+from tests.deploy import policies
+from tests.deploy.chart import EXAMPLES, EXECUTOR_FILE, Manifest, one, pods, render
+from tests.deploy.policies import POLICIES, Policy
+
+each_example = pytest.mark.parametrize("example", EXAMPLES)
+
+Breach = Callable[[Sequence[Manifest]], None]
+
+
+def driver(manifests: Sequence[Manifest]) -> Any:
+    return one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+
+
+def container(manifests: Sequence[Manifest]) -> Any:
+    return driver(manifests)["containers"][0]
+
+
+def network(manifests: Sequence[Manifest]) -> Any:
+    return one(manifests, "NetworkPolicy")["spec"]
+
+
+SECRET_VARIABLE = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}
+EVERYTHING = {"kind": "Role", "rules": [{"apiGroups": [""], "resources": ["*"], "verbs": ["get"]}]}
+
+BREACHES: Sequence[tuple[Policy, Breach]] = [
+    (policies.is_restricted, lambda m: driver(m)["securityContext"].pop("runAsNonRoot")),
+    (policies.is_restricted, lambda m: driver(m)["securityContext"].update(runAsUser=0)),
+    (policies.is_restricted, lambda m: driver(m)["securityContext"].pop("seccompProfile")),
+    (policies.is_restricted, lambda m: driver(m).update(hostNetwork=True)),
+    (policies.is_restricted, lambda m: container(m).pop("securityContext")),
+    (policies.is_restricted, lambda m: driver(m).update(initContainers=[{"name": "a"}])),
+    (policies.no_foreign_settings, lambda m: driver(m).pop("enableServiceLinks")),
+    (policies.secrets_are_files, lambda m: container(m)["env"].append(SECRET_VARIABLE)),
+    (policies.secrets_are_files, lambda m: container(m).update(envFrom=[])),
+    (
+        policies.secrets_are_files,
+        lambda m: one(m, "ConfigMap", "-settings")["data"].update(
+            {policies.SETTINGS: "sasl: {password: a}"}
+        ),
+    ),
+    (policies.rights_are_few, lambda m: driver(m).update(automountServiceAccountToken=True)),
+    (policies.rights_are_few, lambda m: one(m, "StatefulSet").update(EVERYTHING)),
+    (policies.rights_are_few, lambda m: one(m, "StatefulSet").update(kind="ClusterRole")),
+    (policies.resources_are_bounded, lambda m: container(m)["resources"].pop("limits")),
+    (policies.resources_are_bounded, lambda m: container(m)["resources"].pop("requests")),
+    (
+        policies.resources_are_bounded,
+        lambda m: driver(m)["volumes"][0].update(emptyDir={}),
+    ),
+    (policies.traffic_is_bounded, lambda m: network(m)["egress"].append({})),
+    (policies.traffic_is_bounded, lambda m: network(m).update(policyTypes=["Ingress"])),
+    (
+        policies.traffic_is_bounded,
+        lambda m: network(m)["podSelector"]["matchLabels"].update(a="another pod"),
+    ),
+    (policies.mounts_are_volumes, lambda m: driver(m)["volumes"].pop()),
+    (policies.mounts_are_volumes, lambda m: container(m)["volumeMounts"].pop()),
+    (policies.one_image, lambda m: container(m).update(image="another")),
+]
+
+
+def executor_with(m: Sequence[Manifest], old: str, new: str) -> None:
+    data = one(m, "ConfigMap", "-settings")["data"]
+    assert old in data[EXECUTOR_FILE]
+    data[EXECUTOR_FILE] = data[EXECUTOR_FILE].replace(old, new)
+
+
+EXECUTOR_BREACHES: Sequence[tuple[Policy, Breach]] = [
+    (policies.is_restricted, lambda m: executor_with(m, "runAsNonRoot: true", "a: b")),
+    (policies.no_foreign_settings, lambda m: executor_with(m, "enableServiceLinks: false", "a: b")),
+    (policies.rights_are_few, lambda m: executor_with(m, "Token: false", "Token: true")),
+    (policies.rights_are_few, lambda m: one(m, "Role")["rules"][0]["verbs"].append("*")),
+    (
+        policies.mounts_are_volumes,
+        lambda m: executor_with(m, "/etc/onceflow/ca,", "/elsewhere,"),
+    ),
+    (policies.traffic_is_bounded, lambda m: executor_with(m, "instance: page-views", "a: b")),
+    (policies.one_image, lambda m: executor_with(m, "onceflow:0.1.0", "onceflow:0.2.0")),
+]
+
+
+@each_example
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+def test_every_policy_is_kept(example: str, policy: Policy) -> None:
+    manifests = render(example)
+
+    assert list(pods(manifests)) != []
+    assert list(policy(manifests)) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "breach"), BREACHES, ids=[f"{p.__name__}-{i}" for i, (p, _) in enumerate(BREACHES)]
+)
+def test_every_breach_is_seen(policy: Policy, breach: Breach) -> None:
+    manifests = render("local-secured")
+    breach(manifests)
+
+    assert list(policy(manifests)) != []
+
+
+@pytest.mark.parametrize(
+    ("policy", "breach"),
+    EXECUTOR_BREACHES,
+    ids=[f"{p.__name__}-{i}" for i, (p, _) in enumerate(EXECUTOR_BREACHES)],
+)
+def test_every_breach_of_executors_is_seen(policy: Policy, breach: Breach) -> None:
+    manifests = render("k8s")
+    breach(manifests)
+
+    assert list(policy(manifests)) != []
+
+
+def test_every_policy_has_a_breach() -> None:
+    assert {policy for policy, _ in BREACHES} == set(POLICIES)
+
+
+@each_example
+def test_the_service_takes_its_settings(example: str, tmp_path: Path) -> None:
+    """By the very code that reads them in the pod."""
+    for number, manifest in enumerate(render(example)):
+        if manifest["kind"] != "ConfigMap" or policies.SETTINGS not in manifest["data"]:
+            continue
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(manifest["data"][policies.SETTINGS])
+        settings = load_settings({}, {}, file)
+        check_conf(settings.spark.conf)
+
+        assert settings.bootstrap_servers.startswith("kafka")
+
+
+@each_example
+def test_the_service_takes_its_pipeline(example: str, tmp_path: Path) -> None:
+    manifests = render(example)
+    found = [m for m in manifests if m["metadata"]["name"].endswith("-pipeline")]
+    for manifest in found:
+        for name, text in manifest["data"].items():
+            (tmp_path / name).write_text(text)
+    for file in tmp_path.glob("*.yaml"):
+        pipeline = load_pipeline(file).pipeline
+        place = pipeline.checkpoint_location
+
+        assert pipeline.name == file.stem
+        assert "://" in place or place.startswith("/var/lib/onceflow/checkpoints/")
+    assert len(found) == (example != "local-configmap")

@@ -1,0 +1,151 @@
+"""What the image of the service starts and how it is drained; nothing here builds it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.chart import ROOT, one, render
+
+IMAGE = ROOT / "docker" / "service"
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+SPARK = {
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
+    "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_EXECUTOR_MEMORY": "1g",
+    "SPARK_APPLICATION_ID": "app",
+    "SPARK_EXECUTOR_POD_IP": "pod",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "pod",
+    "SPARK_DRIVER_BIND_ADDRESS": "driver",
+    "SPARK_CONF_DIR": "/opt/spark/conf",
+    "SPARK_JAVA_OPT_10": "-Dlast=a b",
+    "SPARK_JAVA_OPT_2": "-Dfirst",
+}
+NOT_ON_KUBERNETES = {"--bind-address", "--resourcesFile", "--worker-url"}
+STANDS_IN = """\
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@contextmanager
+def closing_by_force(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, IMAGE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_is_onceflow_by_itself() -> None:
+    assert script("entrypoint").command_for(["run", "a.yaml"], {}) == ["onceflow", "run", "a.yaml"]
+
+
+def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
+    command = script("entrypoint").command_for(["executor"], SPARK)
+    (_, jars) = command[command.index("-cp") + 1].split(":")
+
+    assert command[:5] == ["java", "-Dfirst", "-Dlast=a b", "-Xms1g", "-Xmx1g"]
+    assert dict(zip(command[-14::2], command[-13::2], strict=True))["--executor-id"] == "3"
+    assert list(Path(jars).parent.glob("spark-kubernetes_*.jar")) != []
+
+
+def test_an_executor_is_told_all_that_spark_wants_to_know() -> None:
+    """Given a word that it does not know, Spark's own class prints those that it does."""
+    entrypoint = script("entrypoint")
+    jars = f"{entrypoint._spark_home()}/jars/*"
+    done = subprocess.run(
+        ["java", "-Xmx256m", "-cp", jars, entrypoint.EXECUTOR, "--nonsense", "1"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    known = set(re.findall(r"^ +(--[\w-]+) <", done.stderr, flags=re.MULTILINE))
+
+    assert known - NOT_ON_KUBERNETES == set(entrypoint.FACTS)
+
+
+def test_a_driver_of_an_operator_submits_in_client_mode() -> None:
+    words = ["--class", "org.apache.spark.deploy.PythonRunner", "local:///a.py", "run"]
+    command = script("entrypoint").command_for(["driver", *words], SPARK)
+
+    assert Path(command[0]).is_file()
+    assert command[1:] == [
+        "--conf",
+        "spark.driver.bindAddress=driver",
+        "--deploy-mode",
+        "client",
+        *words,
+    ]
+
+
+def test_drain_ends_our_python_and_waits_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "onceflow-driver.py"
+    file.write_text(STANDS_IN)
+    drain = script("drain")
+    process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE)
+    with process, closing_by_force(process):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+
+        assert process.pid in set(drain.drivers(Path("/proc")))
+        assert drain.drain(process.pid, 20)
+        assert process.wait(5) == 0
+
+
+def test_drain_leaves_the_virtual_machine_alone(tmp_path: Path) -> None:
+    commands = {
+        "1": b"tini\0--\0entrypoint\0driver",
+        "7": b"/usr/bin/java\0-cp\0a\0SparkSubmit\0/opt/onceflow/bin/onceflow-driver.py\0run",
+        "9": b"python3\0/opt/onceflow/bin/onceflow-driver.py\0run",
+        "11": b"",
+    }
+    for number, command in commands.items():
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "cmdline").write_bytes(command)
+
+    assert list(script("drain").drivers(tmp_path)) == [9]
+
+
+@pytest.mark.parametrize("name", ["entrypoint", "onceflow-drain", "onceflow-driver.py"])
+def test_the_image_has_what_it_is_called_by(name: str) -> None:
+    assert f"/opt/onceflow/bin/{name}" in DOCKERFILE
+
+
+def test_chart_and_image_agree() -> None:
+    application = one(render("operator"), "SparkApplication")["spec"]
+    hook = application["driver"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]
+
+    assert application["mainApplicationFile"] == "local:///opt/onceflow/bin/onceflow-driver.py"
+    assert hook["exec"]["command"] == ["onceflow-drain"]
+    assert "USER 1000:1000" in DOCKERFILE
+
+
+def test_compose_runs_it_as_the_chart_does() -> None:
+    service = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]["service"]
+
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
