@@ -42,7 +42,10 @@ class LogFile:
         return found
 
     def save(self, log: dict[str, Any]) -> None:
-        self.path.write_text(json.dumps(log))
+        """In one step: Spark's processes read it all the time."""
+        written = self.path.with_suffix(".new")
+        written.write_text(json.dumps(log))
+        written.replace(self.path)
 
 
 class LogOrigin:
