@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-AlwaysPreTouch"
+"""For a JVM that ends in seconds: the better compiler and collector cost it more than they save."""
+
+
 def has_spark() -> bool:
     """Whether PySpark is installed."""
     return find_spec("pyspark") is not None
@@ -28,10 +32,12 @@ def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession
     """
     from onceflow.devkit.java import find_java
     from onceflow.runtime.session import SessionSettings, open_session
+    from onceflow.runtime.spark_home import sharing_options
 
     spark = settings_of(config=config).spark.model_copy(update={"master": "local[1]"})
     find_java()
-    session = open_session(command, SessionSettings(**spark.model_dump()), checkpoint="")
+    settings = SessionSettings(**spark.model_dump())
+    session = open_session(command, settings, "", f"{sharing_options()} {_SHORT_LIVED}")
     try:
         yield session
     finally:
