@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-OUTCOMES_VARIABLE = "ONCEFLOW_MUTANT_OUTCOMES"
+OUTCOMES_VARIABLE = "ONCEFLOW_TEST_MUTANT_OUTCOMES"
 """File that one JSON line is added to for each phase of each test."""
 PACKAGES = ("onceflow", "onceflow_connectors")
 LINES_SHOWN = 4
