@@ -31,6 +31,7 @@ from tests.support.cluster import (
 )
 from tests.support.driver import Driver
 from tests.support.eventually import eventually
+from tests.support.everything import some
 from tests.support.faulty import Faults
 from tests.support.here import finish, run_here, running_here
 from tests.support.history import read_ledger
@@ -244,7 +245,7 @@ def test_a_pipeline_goes_on_while_each_broker_in_turn_is_lost(
     file = job.write_file(batch=200)
     with running_here(file, job.bootstrap_servers) as running:
         running.wait_for_batches(2)
-        for broker in cluster.brokers:
+        for broker in some(cluster.brokers, 1, random):
             ACTS[random.choice(["kill", "stop"])](broker)
             job.produce(random, records=500, seconds=100)
             before = len(read_ledger(job.bootstrap_servers, job.name))

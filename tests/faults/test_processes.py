@@ -66,10 +66,10 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
     finish(job, file)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
-    job: ViewsJob, number: signal.Signals
+    job: ViewsJob, random: Random
 ) -> None:
+    number = random.choice([signal.SIGTERM, signal.SIGINT])
     file = job.write_file(batch=300)
     with started(job.folder / "drained", file, job.bootstrap_servers) as service:
         service.wait_for_batches(2)

@@ -32,6 +32,7 @@ from onceflow_connectors.kafka.consumers import (
 from onceflow_connectors.kafka.source import KafkaSource
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
+from tests.support.everything import is_everything
 from tests.support.kafka_origin import KafkaOrigin
 from tests.support.topics import delete_topic, ordered_producer
 
@@ -281,7 +282,7 @@ def test_ranges_anywhere_hold_what_was_committed_there(
     connection = Connection(origin.bootstrap_servers)
     readers = [SplitReader(connection, SystemClock()) for _ in range(2)]
     ends = {0: 0, 1: 0}
-    for step in range(150):
+    for step in range(150 if is_everything() else 50):
         if step % 10 == 0:
             grow(0)
             grow(1)

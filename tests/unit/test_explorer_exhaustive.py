@@ -1,6 +1,6 @@
 """The same as test_explorer.py in spaces that take minutes: for `make test`, not `make unit`.
 
-One space takes four minutes of a processor; its third batch is searched by `make faults`.
+Two spaces take minutes of a processor; their third batch is searched by `make faults`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ pytestmark = [pytest.mark.explorer, pytest.mark.timeout(1800)]
 EVERY = ALL_FAULTS - {Fault.REFUSED_FOR_GOOD}
 """That one adds nothing that a crash does not do, and doubles a space."""
 FEWER = EVERY - {Fault.LATE_INIT}
+BATCHES = 3 if is_everything() else 2
 SCOPES = {
-    "every fault": Scope(batches=3, faults=EVERY),
+    "every fault": Scope(batches=BATCHES, faults=EVERY),
     "overwritten plans": Scope(
-        batches=3 if is_everything() else 2,
+        batches=BATCHES,
         plan_variants=2,
         log_writes=LogWrites.CHECK_THEN_RENAME,
         faults=FEWER,
