@@ -108,7 +108,7 @@ class Oracle:
         if row["id"] in self.known:
             return "duplicates"
         self.known[row["id"]] = at + WITHIN
-        start = FIRST + (at - FIRST) // WINDOW * WINDOW
+        start = window_of(at)
         if start + WINDOW <= self.behind:
             self.late_in_windows += 1
             return "late"
@@ -116,9 +116,14 @@ class Oracle:
         return "used"
 
 
+def window_of(at: datetime) -> datetime:
+    """Where it begins."""
+    return FIRST + (at - FIRST) // WINDOW * WINDOW
+
+
 def is_over(job: EventsJob, events: Sequence[Event]) -> bool:
     """Whether all windows are closed, and the late records were read."""
-    closed = events[-1].view.at + WINDOW
+    closed = window_of(events[-1].view.at) + WINDOW
     head = job.heads()[-1]
     return bool(
         head["event_watermark_ms"] >= closed.timestamp() * 1000
