@@ -9,19 +9,19 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from onceflow.assembly import Assembly, Surroundings, Tools
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import FencedError, OnceflowError
+from onceflow.ops.bulletins import Bulletins
 from onceflow.ops.retention import RetentionGuard
+from onceflow.ops.standby import Standby
 from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
@@ -48,11 +48,13 @@ from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import (
     import_ahead,
     one_call_site,
+    pooled,
 )
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 from onceflow.runtime.ticks import EventTimeTeller
+from onceflow.runtime.warm_up import warm_up, with_small_batches
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
 
 if TYPE_CHECKING:
@@ -60,9 +62,9 @@ if TYPE_CHECKING:
 
 SLOTS = 1
 LEDGER_PARTITIONS = 1 + SLOTS
-LOOK_UP_TIMEOUT_S = 30.0
-"""For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
-_NO_COLUMNS = pa.schema([])
+BEAT_INTERVAL_S = 0.5
+BEATING_TIMEOUT_S = 150.0
+"""For a start, and for a drain. What takes longer is taken for hung by whoever stands by."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class RunOptions:
         transaction_timeout_s: budget of one batch's transaction.
         takeover_timeout_s: budget to claim and fence.
         drain_timeout_s: how long a drain waits for the running batch.
+        is_standby: wait, warmed up, until no other instance runs the pipeline.
     """
 
     is_until_caught_up: bool = False
@@ -88,6 +91,7 @@ class RunOptions:
     transaction_timeout_s: float = 60.0
     takeover_timeout_s: float = 90.0
     drain_timeout_s: float = 120.0
+    is_standby: bool = False
 
 
 class Application:
@@ -155,6 +159,25 @@ class Application:
         stack.callback(registering.cancel)
         seen = self._look(tools)
         found = self._preflight(tools, seen)
+        if self._options.is_standby:
+            self._stand_by(starting, stack)
+            if self._drain_requested.is_set():
+                self._around.report("drained")
+                return
+            seen = self._look(tools)
+            found = self._preflight(tools, seen)
+        with self._beating():
+            query = self._start(tools, starting, stack, seen, found)
+        self._watch(query)
+
+    def _start(
+        self,
+        tools: Tools,
+        starting: Future[SparkSession],
+        stack: ExitStack,
+        seen: HeadEntry | None,
+        found: PreflightReport,
+    ) -> _Started:
         owned = None
         if seen is not None and seen.plan_hash == self._assembly.plan.hash:
             # It has run as it is, so Spark will not refuse it: no need to wait for that with the
@@ -162,11 +185,54 @@ class Application:
             owned = self._become_owner(tools, found, seen, stack)
         import_ahead()
         session = starting.result()
+        stack.enter_context(pooled(session, self._pipeline.name))
         stack.enter_context(one_call_site(session))
         analysis = self._assembly.analyse(session)
         owned = owned or self._become_owner(tools, found, seen, stack)
         head = self._settle(owned.takeover, tools, found, owned.committer)
-        self._run_query(session, analysis, head, tools, owned)
+        return self._start_query(session, analysis, head, tools, owned)
+
+    def _stand_by(self, starting: Future[SparkSession], stack: ExitStack) -> None:
+        """Be ready, and wait until the other instance is gone or a drain is asked for."""
+        around, name = self._around, self._pipeline.name
+        import_ahead()
+        session = starting.result()
+        if around.session.is_local:
+            # Executors elsewhere could not reach the checkpoint that is thrown away.
+            self._warm_up(session)
+        board = around.connector.bulletin_board(name, around.connection)
+        stack.callback(board.close)
+        around.report("standby", pipeline=name)
+        if why := Standby(board, around.clock).wait(self._drain_requested.is_set):
+            around.report("taking_over", pipeline=name, why=why)
+
+    def _warm_up(self, session: SparkSession) -> None:
+        around = self._around
+        trial = Assembly(with_small_batches(self._file), around)
+        with ExitStack() as stack:
+            event_time = EventTimeTeller(around.clock)
+            stack.callback(event_time.close)
+            tools = trial.open_tools(stack)
+            query = trial.prepare(session, trial.analyse(session), tools, event_time)
+            warm_up(query.plan(""), query.handle, around.session.max_result_bytes)
+
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """Show that the run goes on while this thread is busy for a while."""
+        is_over = threading.Event()
+        most = Deadline.after(self._around.clock, BEATING_TIMEOUT_S)
+
+        def beat() -> None:
+            while not is_over.wait(BEAT_INTERVAL_S) and not most.is_over:
+                self._around.beat()
+
+        thread = threading.Thread(target=beat, name="beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def _look(self, tools: Tools) -> HeadEntry | None:
         # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
@@ -259,7 +325,16 @@ class Application:
         stack.callback(appender.close)
         timeouts = CommitTimeouts(options.transaction_timeout_s, options.takeover_timeout_s)
         return Committer(
-            CommitTools(name, settings.run_id, pool, appender, tools.ledger, around.clock, timeouts)
+            CommitTools(
+                name,
+                settings.run_id,
+                pool,
+                appender,
+                tools.ledger,
+                around.clock,
+                timeouts,
+                around.observer,
+            )
         )
 
     def _settle(
@@ -288,14 +363,14 @@ class Application:
         )
         return settle(takeover, wanted, repairs, committer)
 
-    def _run_query(
+    def _start_query(
         self,
         session: SparkSession,
         analysis: Analysis,
         head: HeadEntry,
         tools: Tools,
         owned: _Owned,
-    ) -> None:
+    ) -> _Started:
         options, owner = self._options, owned.takeover.owner
         query = self._assembly.prepare(session, analysis, tools, self._event_time)
         output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
@@ -307,38 +382,34 @@ class Application:
             query.plan(self._pipeline.checkpoint_location),
             is_until_caught_up=options.is_until_caught_up,
         )
-        self._watch(
-            RunningQuery(
-                start_query(plan, runner, query.handle),
-                runner,
-                tools.checkpoint,
-                self._around.clock,
-            ),
-            runner,
-            tools,
-            owner,
+        running = RunningQuery(
+            start_query(plan, runner, query.handle), runner, tools.checkpoint, self._around.clock
         )
+        return _Started(running, runner, tools, owner)
 
-    def _watch(
-        self, query: RunningQuery, runner: BatchRunner, tools: Tools, owner: OwnerEntry
-    ) -> None:
-        head = runner.head
-        self._around.report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
-        report, clock = self._around.report, self._around.clock
+    def _watch(self, started: _Started) -> None:
+        query, runner, tools = started.query, started.runner, started.tools
+        head, report, clock = runner.head, self._around.report, self._around.clock
+        report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
+        self._around.observer.position(head)
         guard = RetentionGuard(
             tools.broker, lambda: runner.head, clock, lambda text: report("warning", text=text)
         )
-        progress = ProgressReporter(report, tools.broker, lambda: runner.head, guard.left_s, clock)
+        progress = ProgressReporter(
+            report, tools.broker, lambda: runner.head, guard.left_s, clock, self._around.observer
+        )
+        watches: list[Callable[[], None]] = [ClockWatch(clock), guard, self._around.beat]
         try:
-            query.watch(self._drain_requested.is_set, progress, [ClockWatch(clock), guard])
+            query.watch(self._drain_requested.is_set, progress, watches)
         except SharedCheckpointError as error:
-            raise self._cause(error, owner, tools.ledger) from error
+            raise self._cause(error, started.owner, tools.ledger) from error
         if self._drain_requested.is_set():
-            self._around.report("draining")
-            is_whole = query.drain(self._options.drain_timeout_s)
-            self._around.report("drained" if is_whole else "cut_off")
+            report("draining")
+            with self._beating():
+                is_whole = query.drain(self._options.drain_timeout_s)
+            report("drained" if is_whole else "cut_off")
         else:
-            self._around.report("caught_up")
+            report("caught_up")
 
     def _cause(
         self, error: SharedCheckpointError, owner: OwnerEntry, ledger: Ledger
@@ -354,6 +425,7 @@ class Application:
     def _on_batch(self, outcome: BatchOutcome) -> None:
         head = outcome.head
         self._replays_skipped += outcome.is_skipped
+        self._around.observer.position(head)
         self._around.report(
             "batch",
             batch_id=head.batch.batch_id,
@@ -370,3 +442,39 @@ class _Owned:
 
     takeover: Takeover
     committer: Committer
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A query that runs, and what it is watched with."""
+
+    query: RunningQuery
+    runner: BatchRunner
+    tools: Tools
+    owner: OwnerEntry
+
+
+def with_bulletins(
+    file: PipelineFile,
+    options: RunOptions,
+    around: Surroundings,
+    before_close: Callable[[BaseException | None], None],
+) -> Application:
+    """A run whose bulletins are posted beside what it reports.
+
+    Args:
+        file: of the pipeline.
+        options: of the run.
+        around: of the process; told what happens as well.
+        before_close: told what the run ends with, before that is posted.
+    """
+    board = around.connector.bulletin_board(file.pipeline.name, around.connection)
+    budget_bytes = around.session.driver_memory_bytes
+    bulletins = Bulletins(board, socket.gethostname(), budget_bytes, around.clock, around.report)
+
+    def end(error: BaseException | None) -> None:
+        before_close(error)
+        bulletins.end(error)
+
+    posting = replace(around, report=bulletins, before_close=end, beat=bulletins.beat)
+    return Application(file, options, posting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
+from onceflow.contracts.observer import Observer
 from onceflow.contracts.sink import Ledger
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
@@ -32,7 +33,7 @@ from onceflow.runtime.preflight import MAX_BYTES_CONFIG
 from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle, QueryPlan
 from onceflow.runtime.rejects import RejectDesk, RejectSettings
-from onceflow.runtime.session import TIME_ZONE, SessionSettings, open_session
+from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES
 
@@ -56,6 +57,9 @@ class Surroundings:
         clock: the process's clock.
         report: told what happens.
         before_close: told what a run ends with, None for a good end, before anything is closed.
+        engine: Spark that other pipelines of this process use too; None for one of its own.
+        observer: told figures that only programs want.
+        beat: called several times a second from the claim on, while the run makes progress.
     """
 
     connector_name: str
@@ -65,6 +69,9 @@ class Surroundings:
     clock: Clock
     report: Report
     before_close: Callable[[BaseException | None], None] = lambda error: None
+    engine: SharedEngine | None = None
+    observer: Observer = field(default_factory=Observer)
+    beat: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -133,8 +140,10 @@ class Assembly:
         return Tools(broker, ledger, checkpoint, sources)
 
     def open_session(self, stack: ExitStack) -> SparkSession:
-        """Start Spark; `stack` stops it."""
-        pipeline = self._pipeline
+        """Start Spark; `stack` stops it unless others use it too."""
+        pipeline, engine = self._pipeline, self._around.engine
+        if engine is not None:
+            return engine.open_session(pipeline.checkpoint_location)
         session = open_session(pipeline.name, self._around.session, pipeline.checkpoint_location)
         # Last: if a look has failed meanwhile, this is undone at once.
         stack.callback(session.stop)

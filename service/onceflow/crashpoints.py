@@ -2,8 +2,9 @@
 
 A crash point costs one look into a module variable. It is armed by the environment, e.g.
 `ONCEFLOW_CRASH_POINT=after_commit:kill:3`: at the third arrival the process kills itself with
-SIGKILL (`kill`) or freezes itself with SIGSTOP (`stop`). Before it does, it writes the point's name
-into the file named by `ONCEFLOW_CRASH_PROOF`, so that a test can tell that its fault fired.
+SIGKILL (`kill`), freezes itself with SIGSTOP (`stop`), or lets this thread alone stand still
+(`hold`). Before it does, it writes the point's name into the file named by `ONCEFLOW_CRASH_PROOF`,
+so that a test can tell that its fault fired.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ class CrashPoint(StrEnum):
     BEFORE_OFFSET_COMMIT = "before_offset_commit"
 
 
-_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+HOLD_S = 600.0
+"""Longer than any test waits."""
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "hold": None}
 
 
 @dataclass
 class _Armed:
     point: CrashPoint
-    signal: signal.Signals
+    signal: signal.Signals | None
     arrivals_left: int
 
 
@@ -67,7 +70,7 @@ def _parse(text: str | None) -> _Armed | None:
         raise ConfigError(
             "unreadable crash point",
             subject=ENVIRONMENT_VARIABLE,
-            expected="POINT[:kill|stop[:ARRIVALS]]",
+            expected="POINT[:kill|stop|hold[:ARRIVALS]]",
             found=text,
         ) from error
 
@@ -76,13 +79,16 @@ _armed = _parse(os.environ.get(ENVIRONMENT_VARIABLE))
 
 
 def reach(point: CrashPoint) -> None:
-    """Die or freeze here if this point is armed and this is the arrival that was asked for."""
+    """Die, freeze or stand still if this point is armed and this is the arrival asked for."""
     if _armed is None or _armed.point is not point:
         return
     _armed.arrivals_left -= 1
     if _armed.arrivals_left == 0:
         if proof := os.environ.get(PROOF_VARIABLE):
             Path(proof).write_text(point.value)
+        if _armed.signal is None:
+            threading.Event().wait(HOLD_S)
+            return
         # To this thread: a signal to the process may reach another first, and this one goes on for
         # long enough to send what it must not.
         signal.pthread_kill(threading.get_ident(), _armed.signal)

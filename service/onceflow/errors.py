@@ -67,6 +67,8 @@ class OnceflowError(Exception):
     """
 
     exit_code: ClassVar[int] = 70
+    is_permanent: ClassVar[bool] = False
+    """Whether the same start would end the same way, so that nobody should make it unasked."""
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class ConfigError(OnceflowError):
     """
 
     exit_code = 2
+    is_permanent = True
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class FencedError(OnceflowError):
     """A newer instance owns the pipeline. Stop: write nothing, abort nothing."""
 
     exit_code = 4
+    is_permanent = True
 
     @classmethod
     def by_newer_instance(cls, pipeline: str, run_id: str, found: str = "") -> FencedError:
@@ -175,18 +179,21 @@ class RecordError(OnceflowError):
     """One record cannot be read or written. The batch that holds it was not committed."""
 
     exit_code = 6
+    is_permanent = True
 
 
 class LineageError(OnceflowError):
     """The checkpoint does not belong to this ledger. Nothing was written."""
 
     exit_code = 7
+    is_permanent = True
 
 
 class CorruptionError(OnceflowError):
     """Two durable truths disagree. Nothing was written; the evidence is kept."""
 
     exit_code = 7
+    is_permanent = True
 
 
 class InvariantError(OnceflowError):

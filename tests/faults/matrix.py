@@ -276,6 +276,34 @@ ROWS: tuple[Row, ...] = (
         _in("processes", "a_signal_lets_the_running_batch_commit_and_leaves_nothing_open"),
     ),
     Row(
+        "N",
+        "a second SIGTERM while the first is obeyed",
+        f"the process ends at once; {ONCE}",
+        _in("processes", "the_second_signal_stops_at_once_and_loses_nothing"),
+    ),
+    Row(
+        "O",
+        "the driver killed, frozen or drained beside one that stands by",
+        f"that one takes over by itself, and one that comes back ends with 4; {ONCE}",
+        _in(
+            "processes",
+            "an_instance_that_stands_by_takes_over",
+            "one_that_stands_by_ends_at_a_signal_and_has_written_nothing",
+        ),
+    ),
+    Row(
+        "P",
+        "one pipeline of many in a process fails, for good or for a while; two of one name",
+        f"the others go on, and so does that one if it may; {ONCE}",
+        _in(
+            "services",
+            "a_pipeline_that_fails_for_good_leaves_the_others_running",
+            "a_pipeline_whose_failure_may_pass_goes_on_by_itself",
+            "two_files_with_one_name_are_both_refused",
+            "when_no_pipeline_is_left_the_process_ends_with_the_reason",
+        ),
+    ),
+    Row(
         "B",
         "a disk full under the checkpoint",
         f"the process ends and says so; {ONCE} when there is room",

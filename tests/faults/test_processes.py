@@ -66,6 +66,61 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
     finish(job, file)
 
 
+def test_the_second_signal_stops_at_once_and_loses_nothing(job: ViewsJob) -> None:
+    """out: n rec (A, open) | killed by the 2nd SIGTERM | B: fence, n rec + C"""
+    file = job.write_file(batch=300)
+    proof = job.folder / "stopped" / "crashed"
+    # The batch stands still before its commit, so the drain that the first one asks for waits.
+    with started(
+        job.folder / "stopped", file, job.bootstrap_servers, crash="before_commit:hold:3"
+    ) as service:
+        eventually(proof.exists, timeout_s=START_TIMEOUT_S)
+        service.send(signal.SIGTERM)
+        service.wait_for("draining")
+        service.send(signal.SIGTERM)
+        assert service.wait() == -signal.SIGTERM, service.errors[-3000:]
+    assert not service.of_kind("drained")
+    finish(job, file)
+
+
+@pytest.mark.parametrize("end", ["killed", "frozen", "drained"])
+def test_an_instance_that_stands_by_takes_over(job: ViewsJob, end: str) -> None:
+    file, servers = job.write_file(), job.bootstrap_servers
+    with (
+        started(job.folder / "first", file, servers) as first,
+        started(job.folder / "second", file, servers, "--standby") as second,
+    ):
+        first.wait_for_batches(2)
+        second.wait_for("standby")
+        job.produce(Random(2), records=500, seconds=50)
+        assert not second.of_kind("owner")
+        {"killed": first.kill, "frozen": first.freeze, "drained": first.drain}[end]()
+        job.produce(Random(3), records=500, seconds=50)
+        second.wait_for("taking_over")
+        second.wait_for_batches(1)
+        if end == "frozen":
+            first.thaw()
+            assert first.wait() == FENCED, first.errors[-3000:]
+        second.send(signal.SIGTERM)
+        assert second.wait() == 0, second.errors[-3000:]
+    why = second.of_kind("taking_over")[0]["why"]
+    assert ("it has ended" in why) == (end == "drained")
+    finish(job, file)
+
+
+def test_one_that_stands_by_ends_at_a_signal_and_has_written_nothing(job: ViewsJob) -> None:
+    file, servers = job.write_file(), job.bootstrap_servers
+    with running_here(file, servers) as running:
+        running.wait_for_batches(1)
+        with started(job.folder / "second", file, servers, "--standby") as second:
+            second.wait_for("standby")
+            second.send(signal.SIGTERM)
+            assert second.wait() == 0, second.errors[-3000:]
+        assert not second.of_kind("owner")
+        assert second.of_kind("drained")
+    finish(job, file)
+
+
 def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
     job: ViewsJob, random: Random
 ) -> None:

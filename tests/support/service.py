@@ -24,6 +24,7 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {
     "ONCEFLOW_SPARK__MASTER": "local[2]",
     "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "1",
+    "ONCEFLOW_MONITORING__PORT": "0",
     "ONCEFLOW_SPARK__CONF": json.dumps({"spark.driver.extraJavaOptions": QUICK_JVM}),
 }
 END_TIMEOUT_S = 150.0
@@ -47,8 +48,13 @@ class Service:
     def errors(self) -> str:
         return (self.folder / "stderr").read_text()
 
-    def of_kind(self, event: str) -> list[dict[str, Any]]:
-        return [line for line in self.events if line["event"] == event]
+    def of_kind(self, event: str, pipeline: str | None = None) -> list[dict[str, Any]]:
+        """Events; of many pipelines, those of one."""
+        return [
+            line
+            for line in self.events
+            if line["event"] == event and pipeline in {None, line.get("pipeline")}
+        ]
 
     def wait(self) -> int:
         """Exit code; negative for a signal."""
@@ -57,6 +63,16 @@ class Service:
     def send(self, number: signal.Signals) -> None:
         """To the driver alone, as an operator or Kubernetes would."""
         self.process.send_signal(number)
+
+    def drain(self) -> None:
+        """Ask for an end as Kubernetes does, and wait for it."""
+        self.send(signal.SIGTERM)
+        assert self.wait() == 0, self.errors[-3000:]
+
+    def kill(self) -> None:
+        """The driver and its JVM, as when their machine is lost."""
+        for process in self._family():
+            process.kill()
 
     def freeze(self) -> None:
         """Stop the driver and all it started, as a paused machine would."""
@@ -71,13 +87,17 @@ class Service:
         """All that the driver has started, and that these have."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def wait_for_batches(self, count: int) -> None:
+    def wait_for_batches(self, count: int, pipeline: str | None = None) -> None:
         """Until so many were committed since the start; fails if it ends before."""
+        self.wait_for("batch", count, pipeline)
+
+    def wait_for(self, event: str, count: int = 1, pipeline: str | None = None) -> None:
+        """Until it was reported so often; fails if the process ends before."""
         eventually(
-            lambda: len(self.of_kind("batch")) >= count or self.process.poll() is not None,
+            lambda: len(self.of_kind(event, pipeline)) >= count or self.process.poll() is not None,
             timeout_s=END_TIMEOUT_S,
         )
-        assert len(self.of_kind("batch")) >= count, self.errors[-3000:]
+        assert len(self.of_kind(event, pipeline)) >= count, self.errors[-3000:]
 
     def _family(self) -> list[psutil.Process]:
         return [psutil.Process(self.process.pid), *self.children()]
@@ -91,6 +111,7 @@ def started(
     *arguments: str,
     crash: str | None = None,
     environment: Mapping[str, str] | None = None,
+    command: str = "run",
 ) -> Iterator[Service]:
     """Start a service; whatever it left is ended with the block.
 
@@ -98,20 +119,21 @@ def started(
         folder: for its output and the proof of its crash; made if need be.
         pipeline_file: what to run.
         bootstrap_servers: where.
-        arguments: further arguments of `onceflow run`.
+        arguments: further arguments of the command.
         crash: `POINT:kill|stop:ARRIVALS`, or None.
         environment: further variables, such as settings of the product.
+        command: of `onceflow`; `serve` takes a folder of files, too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     variables = {k: v for k, v in os.environ.items() if k not in {CRASH_POINT, CRASH_PROOF}}
     variables |= {**QUICK, **(environment or {})}
     if crash is not None:
         variables |= {CRASH_POINT: crash, CRASH_PROOF: str(folder / "crashed")}
-    command = [sys.executable, "-m", "onceflow.cli", "run", str(pipeline_file)]
-    command += ["--bootstrap-servers", bootstrap_servers, *arguments]
+    line = [sys.executable, "-m", "onceflow.cli", command, str(pipeline_file)]
+    line += ["--bootstrap-servers", bootstrap_servers, *arguments]
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            command, env=variables, stdout=out, stderr=err, start_new_session=True
+            line, env=variables, stdout=out, stderr=err, start_new_session=True
         )
     try:
         yield Service(process, folder, arguments)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from onceflow.clock import Deadline
-from onceflow.config import Spark
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES
 from onceflow.errors import CorruptionError, DeadlineError, FencedError, RecordError
 from onceflow.ops.bulletins import END_TIMEOUT_S, POST_INTERVAL_S, Bulletins
@@ -22,6 +21,7 @@ from onceflow.protocol.bulletin import (
     StateFigures,
 )
 from onceflow.runtime.progress import figures
+from onceflow.runtime.session import SessionSettings
 from tests.support.clock import ManualClock
 
 FIGURES: dict[str, Any] = {
@@ -119,6 +119,18 @@ def test_bulletins_are_paced_and_the_last_batch_keeps_its_time(run: Run) -> None
     assert told[-1].at_ms == run.clock.unix_ms()
 
 
+def test_beats_show_that_it_goes_on(run: Run) -> None:
+    run.report("owner", run_id="run-1", token=1)
+    for _ in range(30):
+        run.report.beat()
+        run.clock.sleep(POST_INTERVAL_S / 5)
+    told = run.bulletins()
+    assert len(told) == 6
+    assert len({bulletin.at_ms for bulletin in told}) == 6
+    assert {bulletin.run_id for bulletin in told} == {"run-1"}
+    assert run.heard == ["owner"]
+
+
 def test_growth_of_state_is_told_from_the_first_batch(run: Run) -> None:
     for rows in (10, 20, 30):
         run.report("progress", **{**FIGURES, "state_rows": rows})
@@ -199,4 +211,4 @@ def test_times_of_the_state_are_per_task() -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("2g", 2 << 30), ("512m", 512 << 20), ("9K", 9 << 10)])
 def test_the_driver_s_memory_is_a_number(text: str, size: int) -> None:
-    assert Spark(driver_memory=text).driver_memory_bytes == size
+    assert SessionSettings(driver_memory=text).driver_memory_bytes == size

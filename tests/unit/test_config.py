@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from onceflow.config import Settings, load_settings
+from onceflow.config import effective_values, load_settings
 from onceflow.errors import ConfigError, Fault
+from onceflow.settings import Settings
+from tests.support.pipelines import pipeline_text, write_pipeline
 
 SECRET = "hush-hush"
 
@@ -222,3 +224,57 @@ def test_the_engines_settings_are_those_of_a_session() -> None:
     session = pytest.importorskip("onceflow.runtime.session")
 
     assert session.SessionSettings(**load().spark.model_dump()) == session.SessionSettings()
+
+
+def test_code_in_pipeline_files_can_be_forbidden(tmp_path: Path) -> None:
+    with_code = pipeline_text("unused").replace("query: |\n  unused", "transform: module:function")
+    loaded = write_pipeline(tmp_path, with_code)
+    assert Settings().require_allowed(loaded) is loaded
+    with pytest.raises(ConfigError, match=r"line 3, transform: .* not bring Python code here"):
+        Settings(transforms=False).require_allowed(loaded)
+    without_code = write_pipeline(tmp_path, pipeline_text())
+    assert Settings(transforms=False).require_allowed(without_code) is without_code
+
+
+def test_values_in_force_name_their_origin() -> None:
+    write("bootstrap_servers: from-file:1\nspark:\n  driver_memory: 3g\n")
+    environment = {"ONCEFLOW_SPARK__MASTER": "local[3]"}
+    found = {
+        value.name: (value.value, value.origin)
+        for value in effective_values(environment, {"bootstrap_servers": "said:1"})
+    }
+    assert found["bootstrap_servers"] == ("said:1", "--bootstrap-servers")
+    assert found["spark.master"] == ("local[3]", "ONCEFLOW_SPARK__MASTER")
+    assert found["spark.driver_memory"] == ("3g", "onceflow.yaml, line 3")
+    assert found["spark.shuffle_partitions"] == (0, "default")
+
+
+CONTROL = {"tokens_file": "tokens"}
+
+
+@pytest.mark.parametrize(
+    ("control", "what"),
+    [
+        ({}, "nobody could come in"),
+        (CONTROL | {"certificate_file": "c.pem"}, "half a key pair"),
+        (CONTROL | {"client_ca_file": "ca.pem"}, "client certificates need TLS"),
+        (CONTROL | {"client_roles": {"ann": "read"}}, "nobody vouches for client certificates"),
+        (CONTROL | {"address": "10.1.2.3"}, "tokens would cross the network in clear text"),
+        (CONTROL | {"address": "kafka"}, "not an address"),
+        (CONTROL | {"port": 70_000}, "less than or equal to 65535"),
+    ],
+)
+def test_a_door_that_is_open_is_refused(control: dict[str, object], what: str) -> None:
+    found = faults(control=control)
+    assert any(what in str(fault) for fault in found), found
+
+
+def test_a_door_with_a_lock_is_not() -> None:
+    pair = {"certificate_file": "c.pem", "key_file": "k.pem"}
+    outside = load(control=CONTROL | pair | {"address": "10.1.2.3"}).control
+    by_certificate = load(
+        control=pair | {"client_ca_file": "ca.pem", "client_roles": {"ann": "write"}}
+    ).control
+    assert outside is not None
+    assert by_certificate is not None
+    assert load(control=CONTROL).control is not None

@@ -24,6 +24,8 @@ EXIT_CODES = {
     "CorruptionError": 7,
     "InvariantError": 70,
 }
+PERMANENT = {"ConfigError", "FencedError", "RecordError", "LineageError", "CorruptionError"}
+"""The same start would end the same way: nobody makes it unasked."""
 FAULTS = (
     Fault("unknown key", where="sources.clicks.latenes", line=7, suggestion="Write `lateness`"),
 )
@@ -55,6 +57,10 @@ def test_every_class_survives_pickling_with_all_it_says(kind: type[OnceflowError
 
 def test_every_class_has_the_exit_code_of_its_consequence() -> None:
     assert {kind.__name__: kind.exit_code for kind in ALL} == EXIT_CODES
+
+
+def test_what_would_fail_again_is_known() -> None:
+    assert {kind.__name__ for kind in ALL if kind.is_permanent} == PERMANENT
 
 
 def test_a_message_says_what_failed_then_the_facts_then_what_happens() -> None:

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from onceflow.config import Settings
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.schema import json_schema, reference_table
 from onceflow.pipeline.yaml_text import parse_yaml
+from onceflow.settings import Settings
 from tests.support.pipelines import pipeline_text
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 
 if TYPE_CHECKING:
-    from onceflow.config import Settings
     from onceflow.devkit.chaos import ChaosProxy
+    from onceflow.settings import Settings
 
 RulesPath = Annotated[Path, typer.Argument(metavar="RULES.yaml", help="What is to go wrong.")]
 

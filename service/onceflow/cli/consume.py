@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, text_of
+from onceflow.cli.output import OutputFormat, OutputOption, chosen
+from onceflow.ops.texts import text_of
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json, text_of
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import Connection
@@ -44,7 +44,7 @@ def list_letters(
     output: OutputOption = None,
 ) -> None:
     """List rejected records, oldest first in each partition of their topic."""
-    from onceflow.ops.dead_letters import read_letters
+    from onceflow.ops.dead_letters import fields_of, read_letters
 
     with _opened(file, bootstrap_servers, config) as resender:
         letters = read_letters(resender.broker, resender.topic, {}, _deadline())
@@ -52,7 +52,7 @@ def list_letters(
         found = [*islice(wanted, maximum)]
     if chosen(output) is OutputFormat.JSON:
         for filed in found:
-            print_json(_fields(filed))
+            print_json(fields_of(filed))
         return
     _print_table(found)
 
@@ -67,6 +67,7 @@ def show(
 ) -> None:
     """Show one rejected record as it came: key, payload, headers, and what is wrong with it."""
     from onceflow.errors import ConfigError
+    from onceflow.ops.dead_letters import fields_of
     from onceflow.protocol.dead_letter import DeadLetter
 
     with _opened(file, bootstrap_servers, config) as resender:
@@ -84,7 +85,7 @@ def show(
                 expected=f"an offset in [{first}, {stable_end}) that `dead-letter list` names",
             )
     (record,) = records
-    fields = _fields((record, DeadLetter.from_record(record.key, record.value, record.headers)))
+    fields = fields_of((record, DeadLetter.from_record(record.key, record.value, record.headers)))
     if chosen(output) is OutputFormat.JSON:
         print_json(fields)
         return
@@ -146,26 +147,6 @@ def _deadline() -> Any:
     from onceflow.clock import Deadline, SystemClock
 
     return Deadline.after(SystemClock(), TIMEOUT_S)
-
-
-def _fields(filed: Filed) -> Mapping[str, Any]:
-    record, letter = filed
-    return {
-        "at_partition": record.partition,
-        "at_offset": record.offset,
-        "reason": letter.reason,
-        "text": letter.text,
-        "pipeline": letter.pipeline,
-        "batch_id": letter.batch_id,
-        "source": letter.source,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "timestamp_ms": letter.timestamp_ms,
-        "headers": [[name, text_of(value)] for name, value in letter.headers],
-        "key": text_of(letter.key),
-        "value": text_of(letter.value),
-    }
 
 
 def _print_table(found: list[Filed]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -143,6 +142,7 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from onceflow.ops.texts import time_text
     from onceflow.protocol.delivery import Delivery
 
     headings = ["batch", "gen", "token", "batch clock", "read", "late", "written", "digest", "note"]
@@ -169,11 +169,3 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
 def _at_risk_text(entry: HeadEntry) -> str:
     ranges = sorted(entry.at_risk.items())
     return ", ".join(f"{partition}: {first}-{last}" for partition, (first, last) in ranges)
-
-
-def time_text(unix_ms: int) -> str:
-    """A moment for people; 0 means that there is none."""
-    if unix_ms == 0:
-        return "-"
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=unix_ms)
-    return moment.isoformat(timespec="seconds")

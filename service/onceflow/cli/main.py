@@ -22,6 +22,8 @@ COMMANDS = (
     "validate",
     "explain",
     "run",
+    "serve",
+    "control",
     "produce",
     "consume",
     "status",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from onceflow.config import Settings
+    from onceflow.config import EffectiveValue
+    from onceflow.settings import Settings
 
 BootstrapServers = Annotated[
     str | None,
@@ -33,3 +35,10 @@ def settings_of(bootstrap_servers: str | None = None, config: Path | None = None
     from onceflow.config import load_settings
 
     return load_settings(os.environ, {"bootstrap_servers": bootstrap_servers}, config)
+
+
+def effective_of(bootstrap_servers: str | None, config: Path | None) -> Sequence[EffectiveValue]:
+    """The same, each with its origin; errors as `settings_of`."""
+    from onceflow.config import effective_values
+
+    return effective_values(os.environ, {"bootstrap_servers": bootstrap_servers}, config)

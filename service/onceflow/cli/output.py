@@ -37,11 +37,6 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, default=str))
 
 
-def text_of(data: bytes | None) -> str | None:
-    """Bytes for people: UTF-8, with what is none as escapes."""
-    return None if data is None else data.decode("utf-8", "backslashreplace")
-
-
 def fault_fields(fault: Fault) -> Mapping[str, Any]:
     """A fault as a JSON object, without what it does not say."""
     return {name: value for name, value in asdict(fault).items() if value not in (None, "")}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TextIO
 
 from rich.console import Console, Group
@@ -22,6 +24,8 @@ from onceflow.runtime.progress import Report, event_time_text
 REFRESH_PER_SECOND = 4
 MAX_MESSAGES = 5
 """Warnings and news that the panel keeps below its figures."""
+_FLEET_FIGURES = ("batch", "records/s", "lag", "event watermark", "last commit")
+"""Those that a table of many pipelines has columns for."""
 
 
 @dataclass
@@ -53,9 +57,9 @@ class LivePanel:
         if event == "batch":
             self.facts["last_commit_ms"] = self.clock.unix_ms()
         elif event == "warning":
-            self._tell(Text(f"warning: {facts.get('text')}", style="yellow"))
+            self.tell(Text(f"warning: {facts.get('text')}", style="yellow"))
         elif event != "progress":
-            self._tell(Text(event.replace("_", " "), style="dim"))
+            self.tell(Text(event.replace("_", " "), style="dim"))
         if self.live is not None:
             self.live.update(self.render())
 
@@ -64,15 +68,17 @@ class LivePanel:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", justify="right")
         table.add_column()
-        for label, value in self._lines():
+        for label, value in self.lines():
             table.add_row(label, value)
         title = f"onceflow · {self.facts.get('pipeline', '')}"
         return Panel(Group(table, *self.messages), title=title, title_align="left")
 
-    def _tell(self, message: Text) -> None:
+    def tell(self, message: Text) -> None:
+        """Show a message below the figures."""
         self.messages = [*self.messages, message][-MAX_MESSAGES:]
 
-    def _lines(self) -> Iterator[tuple[str, str]]:
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """The figures, each with its name."""
         facts = self.facts
         yield "batch", _number(facts.get("batch_id"))
         yield "records/s", _number(facts.get("records_per_second"))
@@ -98,6 +104,69 @@ def open_report(clock: Clock) -> Iterator[Report]:
     with Live(panel.render(), console=Console(), refresh_per_second=REFRESH_PER_SECOND) as live:
         panel.live = live
         yield panel
+
+
+@dataclass
+class FleetPanel:
+    """The newest facts of many pipelines, a row each. Told by a thread for each of them."""
+
+    clock: Clock
+    panels: dict[str, LivePanel] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    live: Live | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, pipeline: str) -> Report:
+        """A row, and what to tell it; without a name, for what is of no pipeline and not shown."""
+        if not pipeline:
+            return lambda event, /, **facts: None
+        self.panels[pipeline] = LivePanel(self.clock)
+        return partial(self._take_in, pipeline)
+
+    def render(self) -> Group:
+        """The table as it stands, and the newest messages below."""
+        table = Table(box=None, header_style="dim")
+        for title in ("pipeline", "state"):
+            table.add_column(title)
+        for title in _FLEET_FIGURES:
+            table.add_column(title, justify="right")
+        messages: list[Text] = []
+        for name, panel in self.panels.items():
+            figures = dict(panel.lines())
+            shown = (figures[label] for label in _FLEET_FIGURES)
+            table.add_row(name, self.states.get(name, ""), *shown)
+            messages += (Text(f"{name}: ").append(message) for message in panel.messages)
+        return Group(table, *messages[-MAX_MESSAGES:])
+
+    def _take_in(self, pipeline: str, event: str, /, **facts: object) -> None:
+        with self._lock:
+            panel = self.panels[pipeline]
+            if event == "failed":
+                panel.tell(Text(str(facts.get("text")), style="red"))
+            elif event in {"warning", "batch", "progress"}:
+                panel(event, **facts)
+            if event not in {"warning", "batch", "progress", "owner"}:
+                self.states[pipeline] = event.replace("_", " ")
+            if self.live is not None:
+                self.live.update(self.render())
+
+
+@contextmanager
+def open_fleet_report(clock: Clock) -> Iterator[Callable[[str], Report]]:
+    """Makes the report of each pipeline, by its name, so that it suits standard output."""
+    if not sys.stdout.isatty():
+        lines, lock = JsonLines(clock), threading.Lock()
+
+        def tell(pipeline: str, event: str, /, **facts: object) -> None:
+            with lock:
+                lines(event, **{**facts, **({"pipeline": pipeline} if pipeline else {})})
+
+        yield lambda pipeline: partial(tell, pipeline)
+        return
+    panel = FleetPanel(clock)
+    with Live(panel.render(), console=Console(), refresh_per_second=REFRESH_PER_SECOND) as live:
+        panel.live = live
+        yield panel.add
 
 
 def _number(value: object) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -66,6 +65,12 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     reason: Annotated[
         str, typer.Option(help="Why; recorded in the ledger with what it led to.")
     ] = "",
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby", help="Wait, warmed up, and take over when the other instance is gone."
+        ),
+    ] = False,
 ) -> None:
     """Run a pipeline. SIGTERM and Ctrl-C let the running batch commit, then end it."""
     from onceflow.app import RunOptions
@@ -73,12 +78,16 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     from onceflow.clock import SystemClock
     from onceflow.ops.drain import drain_on_signals
 
-    _check_remedies([new_generation, adopt, accept_change], reason)
+    remedies = [new_generation, adopt, accept_change]
+    _check_remedies(remedies, reason)
+    if standby and (until or any(remedies)):
+        _refuse_standby()
     options = RunOptions(
         is_until_caught_up=until is Until.CAUGHT_UP,
         remedy=_remedy(new_generation=new_generation, adopt=adopt),
         is_change_accepted=accept_change,
         reason=reason,
+        is_standby=standby,
     )
     clock = SystemClock()
     with open_report(clock) as report:
@@ -101,25 +110,15 @@ def open_application(
     """
     from dataclasses import replace
 
-    from onceflow.app import Application
+    from onceflow.app import with_bulletins
     from onceflow.clock import SystemClock
-    from onceflow.ops.bulletins import Bulletins
     from onceflow.ops.exit_watch import end_within
     from onceflow.pipeline.loader import load_pipeline
 
-    clock = SystemClock()
-    pipeline = load_pipeline(file)
-    around = open_surroundings(bootstrap_servers, config, clock)
-    board = around.connector.bulletin_board(pipeline.pipeline.name, around.connection)
-    budget_bytes = settings_of(bootstrap_servers, config).spark.driver_memory_bytes
-    bulletins = Bulletins(board, socket.gethostname(), budget_bytes, clock, report)
-
-    def before_close(error: BaseException | None) -> None:
-        end_within(error)
-        bulletins.end(error)
-
-    around = replace(around, report=bulletins, before_close=before_close)
-    return Application(pipeline, options, around)
+    settings = settings_of(bootstrap_servers, config)
+    pipeline = settings.require_allowed(load_pipeline(file))
+    around = open_surroundings(bootstrap_servers, config, SystemClock())
+    return with_bulletins(pipeline, options, replace(around, report=report), end_within)
 
 
 def open_surroundings(
@@ -159,6 +158,16 @@ def _check_remedies(asked_for: Sequence[bool], reason: str) -> None:
             expected="--reason TEXT",
             then="it is recorded in the ledger for whoever looks at it later",
         )
+
+
+def _refuse_standby() -> NoReturn:
+    from onceflow.errors import ConfigError
+
+    raise ConfigError(
+        "--standby goes with nothing that is done once",
+        expected="neither --until nor a remedy",
+        then="nothing was started",
+    )
 
 
 def _remedy(*, new_generation: bool, adopt: bool) -> Remedy | None:

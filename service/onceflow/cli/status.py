@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from onceflow.cli.ledger import time_text
 from onceflow.cli.options import BootstrapServers, ConfigFile
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.cli.target import PipelineTarget, opened_survey, target_of
-
-if TYPE_CHECKING:
-    from onceflow.ops.facts import Facts
-    from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 
 
 def register(app: typer.Typer) -> None:
@@ -30,74 +24,20 @@ def status(
     output: OutputOption = None,
 ) -> None:
     """Show owner, position, lag, watermark, retention, last commit and account of all records."""
+    from onceflow.ops.summary import summary_of
+
     with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
-        seen = survey.facts()
-    facts = {**_facts(seen.head, seen.owner), **_surroundings(seen)}
+        facts = summary_of(survey.facts())
     if chosen(output) is OutputFormat.JSON:
         print_json(facts)
         return
     _print_text(facts)
 
 
-def _facts(head: HeadEntry, owner: OwnerEntry | None) -> dict[str, Any]:
-    return {
-        "pipeline": head.pipeline,
-        "generation": head.generation,
-        "batch_id": head.batch.batch_id,
-        "query_id": head.batch.query_id,
-        "batch_timestamp": time_text(head.plan.batch_timestamp_ms),
-        "event_watermark": time_text(head.plan.event_watermark_ms),
-        "records": asdict(head.records),
-        "totals": asdict(head.totals),
-        "waivers": head.waivers,
-        "output": {"topic": head.sink.topic, "sequence": _last_sequences(head)},
-        "owner": {
-            "host": owner.host,
-            "token": owner.token,
-            "run_id": owner.run_id,
-            "started_at": time_text(owner.started_at_ms),
-        }
-        if owner
-        else None,
-    }
-
-
-def _surroundings(seen: Facts) -> dict[str, Any]:
-    from onceflow.ops.facts import watermark_holder
-
-    holder = watermark_holder(seen)
-    return {
-        "sources": [*_positions(seen)],
-        "open_transactions": [asdict(transaction) for transaction in seen.transactions],
-        "watermark_holder": asdict(holder) if holder else None,
-        "retention": [{**asdict(one), "is_soon": one.is_soon} for one in seen.forecasts],
-        "last_bulletin": time_text(seen.bulletin.at_ms) if seen.bulletin else None,
-        "last_end": asdict(seen.ending) if seen.ending else None,
-        "not_seen": seen.blind,
-    }
-
-
 def _account_text(counts: Mapping[str, int]) -> str:
     """Whatever happened; `read` and `written` also where nothing did."""
     told = {kind: count for kind, count in counts.items() if count or kind in {"read", "written"}}
     return ", ".join(f"{kind} {count:,}" for kind, count in told.items())
-
-
-def _last_sequences(head: HeadEntry) -> dict[int, int]:
-    return {p: head.sink.next_sequence(p) - 1 for p in range(head.sink.partitions)}
-
-
-def _positions(seen: Facts) -> Iterator[dict[str, Any]]:
-    for one in seen.inputs:
-        yield {
-            "source": one.source,
-            "topic": one.topic,
-            "partition": one.partition,
-            "position": one.position,
-            "lag": one.lag,
-            "undecided": one.undecided,
-            "newest_record": time_text(one.newest_ms or 0),
-        }
 
 
 def _print_text(facts: dict[str, Any]) -> None:
@@ -125,6 +65,7 @@ def _print_text(facts: dict[str, Any]) -> None:
 
 def _notes(facts: dict[str, Any]) -> Iterator[str]:
     from onceflow.ops.retention import duration_text
+    from onceflow.ops.texts import time_text
 
     if (holder := facts["watermark_holder"]) and len(
         {row["source"] for row in facts["sources"]}

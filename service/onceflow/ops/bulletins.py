@@ -19,8 +19,8 @@ from onceflow.protocol.bulletin import (
     StateFigures,
 )
 
-POST_INTERVAL_S = 5.0
-"""Between two bulletins: whoever asks wants to know what is, and one costs little."""
+POST_INTERVAL_S = 1.0
+"""Between two bulletins: an instance that stands by wants to know soon, and one costs little."""
 END_TIMEOUT_S = 3.0
 """For the last one. Brokers that do not answer keep no process from ending."""
 
@@ -36,8 +36,8 @@ class Listener(Protocol):
 class Bulletins:
     """A report that lets other processes see what it is told.
 
-    `progress` events drive it, all from one thread; they come every few seconds also while no batch
-    ends. A board that cannot be used is no reason to stop.
+    Beats and `progress` events drive it, all from one thread at a time, also while no batch ends. A
+    board that cannot be used is no reason to stop.
 
     Args:
         board: where to post.
@@ -65,6 +65,10 @@ class Bulletins:
         if event == "progress":
             self._take_in(facts)
             self._post()
+
+    def beat(self) -> None:
+        """Show that the run goes on. Call as often as you like."""
+        self._post()
 
     def end(self, error: BaseException | None) -> None:
         """Post how the run ends; None is a good end. Takes at most `END_TIMEOUT_S`."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
 from onceflow.contracts.sink import Incarnation, OutputRecord
 from onceflow.errors import ConfigError
+from onceflow.ops.texts import text_of
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.identity import resend_group, resend_transactional_id
 
@@ -129,3 +130,24 @@ class Resender:
         position = {(self.topic, filed.partition): filed.offset + 1 for filed, _ in letters}
         incarnation.send_offsets(resend_group(self.pipeline), position, deadline)
         incarnation.commit(deadline)
+
+
+def fields_of(filed: Filed) -> Mapping[str, Any]:
+    """A letter as plain data, with bytes as text."""
+    record, letter = filed
+    return {
+        "at_partition": record.partition,
+        "at_offset": record.offset,
+        "reason": letter.reason,
+        "text": letter.text,
+        "pipeline": letter.pipeline,
+        "batch_id": letter.batch_id,
+        "source": letter.source,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp_ms": letter.timestamp_ms,
+        "headers": [[name, text_of(value)] for name, value in letter.headers],
+        "key": text_of(letter.key),
+        "value": text_of(letter.value),
+    }

@@ -14,7 +14,7 @@ from onceflow.protocol.bulletin import Bulletin, Ending
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 
 SILENT_AFTER_MS = 60_000
-"""Without a bulletin for so long, twelve in a row, nobody runs the pipeline."""
+"""Without a bulletin for so long, sixty in a row, nobody runs the pipeline."""
 FENCED_NEWS_MS = 600_000
 """For so long an instance that was fenced is news although its successor is well."""
 HUNG_AFTER_MS = 10_000

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any
 
+_COMPILING = threading.Lock()
 
-@lru_cache(maxsize=16)
+
 def load_classes(jvm: Any, source: str) -> Any:
     """Compile with Janino, which Spark compiles its plans with: Java 8 without lambdas.
 
     Once for each JVM, and not only to save time: Py4J remembers methods by the name of their class,
-    and would take one of a class that was loaded before.
+    and would take one of a class that was loaded before. So pipelines that start at the same time
+    must wait for one another here.
 
     Args:
         jvm: Py4J's view of it.
@@ -20,6 +23,12 @@ def load_classes(jvm: Any, source: str) -> Any:
     Returns:
         A class loader that knows these classes, and Spark's.
     """
+    with _COMPILING:
+        return _compiled(jvm, source)
+
+
+@lru_cache(maxsize=16)
+def _compiled(jvm: Any, source: str) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(source)

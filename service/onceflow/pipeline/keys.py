@@ -64,12 +64,12 @@ class KeyIndex:
     def suggestion(self, path: Sequence[str | int]) -> str:
         """What an unknown key may have been meant to be; empty if nothing is like it."""
         name = str(path[-1])
-        near = difflib.get_close_matches(name.lower(), self.siblings(path), n=1)
-        if near:
-            return f"Did you mean `{near[0]}`?"
         homes = [known for known in self._keys if known[-1] == name and len(known) > 1]
         if len(homes) == 1:
             return f"It belongs to `{'.'.join(homes[0][:-1])}`."
+        near = difflib.get_close_matches(name.lower(), self.siblings(path), n=1)
+        if near:
+            return f"Did you mean `{near[0]}`?"
         return ""
 
     def _generic(self, path: Sequence[str | int]) -> Path:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.dead_letter import DeadLetter, Late, OnDivergence, OnReject
 from onceflow.pipeline.determinism.code_files import code_of
+from onceflow.pipeline.restart import Restart
 from onceflow.pipeline.sink import Sink
 from onceflow.pipeline.source import KafkaSource, Source
 from onceflow.pipeline.values import (
@@ -102,6 +103,11 @@ class Pipeline(Block):
         description="Where late records go, in the transaction of their batch. Left out: they are"
         " counted and dropped.",
     )
+    restart: Restart = Field(
+        default=Restart(),
+        description="When `onceflow serve` starts the pipeline again after a failure. A pipeline of"
+        " `onceflow run` ends with its first error instead, for whoever started it.",
+    )
 
     _folder: Path = PrivateAttr(default=Path())
 
@@ -155,7 +161,7 @@ class Pipeline(Block):
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
-        Left out is what changes only when and where: trigger, checkpoint, `starting`,
+        Left out is what changes only when and where: trigger, checkpoint, restarts, `starting`,
         `max_records_per_batch`, `idle_after`, and where rejected, late and divergent records go;
         the output's partitions, which the ledger pins; and waivers, which change nothing.
         """
@@ -171,6 +177,7 @@ class Pipeline(Block):
                 "dead_letter": True,
                 "late": True,
                 "on_divergence": True,
+                "restart": True,
                 "sources": {
                     "__all__": {
                         "kafka": {"starting", "max_records_per_batch"},

@@ -13,6 +13,7 @@ from onceflow.pipeline.model import Pipeline
 _TYPES: Mapping[str, str] = {
     "string": "text",
     "integer": "whole number",
+    "number": "number",
     "array": "list",
     "object": "mapping",
     "boolean": "true or false",

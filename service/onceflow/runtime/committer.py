@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from onceflow.clock import Clock, Deadline
+from onceflow.contracts.observer import Observer
 from onceflow.contracts.sink import Appender, Ledger, OutputRecord
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import (
@@ -45,6 +46,9 @@ _T = TypeVar("_T")
 
 MAX_STEPS = 200
 """Actions for one proposal: MAX_ATTEMPTS transactions of 9 actions, with room; more is a bug."""
+
+_OUTCOMES: Mapping[Event, str] = {Event.DONE: "committed", Event.UNKNOWN: "unknown"}
+"""Ends of a commit, for the observer; after others the transaction is aborted."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class CommitTools:
         ledger: used by the thread that commits alone.
         clock: measures the budgets.
         timeouts: the budgets.
+        observer: told how transactions end.
     """
 
     pipeline: str
@@ -98,6 +103,7 @@ class CommitTools:
     ledger: Ledger
     clock: Clock
     timeouts: CommitTimeouts
+    observer: Observer = field(default_factory=Observer)
 
 
 class Committer:
@@ -249,13 +255,19 @@ class _Attempt:
 
     def _commit(self) -> Event:
         reach(CrashPoint.BEFORE_COMMIT)
+        began_s = self._tools.clock.monotonic_s()
         event = self._try(lambda: self.require_lane().require_incarnation().commit(self._budget))
+        if event in _OUTCOMES:
+            took_s = self._tools.clock.monotonic_s() - began_s
+            self._tools.observer.transaction(_OUTCOMES[event], took_s)
         reach(CrashPoint.AFTER_COMMIT if event is Event.DONE else CrashPoint.COMMIT_UNKNOWN)
         return event
 
     def _abort(self) -> Event:
         lane = self.require_lane()
+        began_s = self._tools.clock.monotonic_s()
         lane.require_incarnation().abort(self._budget)
+        self._tools.observer.transaction("aborted", self._tools.clock.monotonic_s() - began_s)
         self._tools.pool.release(lane)
         return Event.DONE
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
+from onceflow.contracts.observer import Observer
 from onceflow.errors import OnceflowError
 from onceflow.protocol.ledger import HeadEntry
 
@@ -36,6 +38,7 @@ class ProgressReporter:
         position: the newest `head`.
         retention_left_s: time until retention is predicted to overtake the pipeline, or None.
         clock: measures the interval.
+        observer: told the lag of each partition.
     """
 
     report: Report
@@ -43,6 +46,7 @@ class ProgressReporter:
     position: Callable[[], HeadEntry]
     retention_left_s: Callable[[], float | None]
     clock: Clock
+    observer: Observer = field(default_factory=Observer)
     _seen_batch: int = -1
     _next_lag_s: float = 0.0
 
@@ -60,28 +64,30 @@ class ProgressReporter:
 
     def _lag(self) -> dict[str, object]:
         try:
-            return {"lag": lag_of(self.position(), self.broker, self._deadline())}
+            lag = lag_of(self.position(), self.broker, self._deadline())
         except OnceflowError:
             # A display without its lag is better than a query that ends for want of one.
             return {"lag": None}
+        self.observer.lag(lag)
+        return {"lag": sum(lag.values())}
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, LAG_TIMEOUT_S)
 
 
-def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> int:
-    """Offsets between the pipeline's position and the last stable offset of its input.
+def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple[str, int], int]:
+    """Offsets between the pipeline's position and the last stable offset of each input partition.
 
     Raises:
         OnceflowError: the brokers did not tell.
     """
-    lag = 0
+    lag: Counter[tuple[str, int]] = Counter()
     for topics in head.plan.sources.values():
         for topic, ranges in topics.items():
             offsets = broker.offsets(topic, deadline)
             for partition, (_, last_stable_offset, _) in offsets.items():
                 _, end = ranges.get(partition, (0, 0))
-                lag += max(0, last_stable_offset - end)
+                lag[topic, partition] += max(0, last_stable_offset - end)
     return lag
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
@@ -55,6 +57,10 @@ _FIXED: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
 }
+
+_POOL = "spark.scheduler.pool"
+_FAIR: Mapping[str, str] = {"spark.scheduler.mode": "FAIR"}
+"""First come, first served would let one pipeline's backlog keep all cores from the others."""
 
 _COMPILER = (
     "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
@@ -116,6 +122,17 @@ class SessionSettings:
     max_result_bytes: int = 256 * 1024 * 1024
     conf: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def driver_memory_bytes(self) -> int:
+        """`driver_memory` as a number."""
+        size, unit = self.driver_memory[:-1], self.driver_memory[-1].lower()
+        return int(size) << 10 * ("kmg".index(unit) + 1)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything is computed in the driver's own JVM."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
     def resolved_shuffle_partitions(self) -> int:
         """The number in force: as given, or this machine's cores."""
         return self.shuffle_partitions or len(os.sched_getaffinity(0))
@@ -176,6 +193,69 @@ def open_session(
     return session
 
 
+class SharedEngine:
+    """One Spark of this process for several pipelines, which take turns at its cores.
+
+    Each gets a session of its own: views, functions and settings of one are not seen by others.
+
+    Args:
+        settings: what a user says, for all of them.
+    """
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self._settings = replace(settings, conf={**_FAIR, **settings.conf})
+        self._first: SparkSession | None = None
+        self._lock = threading.Lock()
+
+    def open_session(self, checkpoint: str) -> SparkSession:
+        """A new session; Spark is started at the first call. Nobody need stop it.
+
+        Args:
+            checkpoint: location of Spark's checkpoint.
+
+        Raises:
+            ConfigError: as the function of the same name.
+        """
+        with self._lock:
+            if self._first is None:
+                self._first = open_session("serve", self._settings, checkpoint="")
+            session = self._first.newSession()
+        if _is_remote(checkpoint):
+            for key in _LOCAL_CHECKPOINT.keys() - self._settings.conf.keys():
+                session.conf.unset(key)
+        return session
+
+    def is_lost(self) -> bool:
+        """Whether Spark was started and has ended since; this process can't bring it back."""
+        if self._first is None:
+            return False
+        try:
+            # No public way.
+            return bool(self._first.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
+        except (Py4JError, OSError):
+            return True
+
+    def stop(self) -> None:
+        """End Spark, if it was started."""
+        if self._first is not None:
+            self._first.stop()
+
+
+@contextmanager
+def pooled(session: SparkSession, pool: str) -> Iterator[None]:
+    """What this thread starts inside shares the cores fairly with other pools of a shared engine.
+
+    Queries that are started inside belong to the pool for good.
+    """
+    context = session.sparkContext
+    context.setLocalProperty(_POOL, pool)
+    try:
+        yield
+    finally:
+        # As Spark documents it, although its annotation says str.
+        context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
+
+
 def import_ahead() -> None:
     """Import what PySpark does at its first call of the JVM, for which that would wait 0.5 s.
 
@@ -220,9 +300,13 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
-    if "://" not in checkpoint:
+    if not _is_remote(checkpoint):
         conf = {**_LOCAL_CHECKPOINT, **conf}
     return conf
+
+
+def _is_remote(checkpoint: str) -> bool:
+    return "://" in checkpoint
 
 
 def _least_heap(most: str) -> str:

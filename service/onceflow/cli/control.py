@@ -1,0 +1,38 @@
+"""`onceflow control`: what the control API of a service needs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(no_args_is_help=True, help="What the control API needs: tokens.")
+    # With a callback, a group of one command keeps that command's name.
+    group.callback()(_group)
+    group.command("token")(token)
+    app.add_typer(group, name="control")
+
+
+def _group() -> None:
+    """What the control API needs: tokens."""
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Whose it is; for the audit log.")],
+    role: Annotated[str, typer.Option(help="`read`, or `write` to give orders.")] = "read",
+) -> None:
+    """Make a bearer token: itself on standard error, the line for `control.tokens_file` on output.
+
+    The token is shown once and kept nowhere; the line holds only its hash.
+    """
+    from onceflow.control.tokens import Role, line_of, new_token
+    from onceflow.errors import ConfigError
+
+    if role not in {*Role}:
+        raise ConfigError("not a role", expected="read or write", found=role)
+    made = new_token()
+    typer.echo(line_of(made, Role(role), name))
+    typer.echo(f"token: {made}", err=True)

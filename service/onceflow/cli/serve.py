@@ -1,0 +1,60 @@
+"""`onceflow serve`: many pipelines in one process, each started again when it fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onceflow.cli.options import BootstrapServers, ConfigFile, effective_of, settings_of
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve")(serve)
+
+
+def serve(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Pipeline files, and folders in which every YAML file is one."),
+    ],
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby", help="Take over each pipeline when the instance that runs it is gone."
+        ),
+    ] = False,
+) -> None:
+    """Run many pipelines. A fault in one does not touch the others.
+
+    SIGTERM and Ctrl-C let the running batches commit, then end. A pipeline that fails is started
+    again as its `restart` says. The process ends by itself only when every pipeline has failed for
+    good, with the code of the first one's error.
+    """
+    from contextlib import ExitStack
+
+    from onceflow.app import RunOptions
+    from onceflow.cli.report import open_fleet_report
+    from onceflow.cli.run import open_surroundings
+    from onceflow.clock import SystemClock
+    from onceflow.control.server import controlled
+    from onceflow.ops.drain import drain_on_signals
+    from onceflow.serving import Service, find_entries
+
+    entries = find_entries(paths)
+    settings = settings_of(bootstrap_servers, config)
+    effective = effective_of(bootstrap_servers, config)
+    clock = SystemClock()
+    around = open_surroundings(bootstrap_servers, config, clock)
+    options = RunOptions(is_standby=standby)
+    with ExitStack() as stack:
+        report_of = stack.enter_context(open_fleet_report(clock))
+        service = Service(entries, settings, effective, around, options, report_of)
+        if settings.control is not None:
+            stack.enter_context(controlled(service, settings.control, report_of("")))
+        stack.enter_context(drain_on_signals(service.fleet.request_drain))
+        service.run()

@@ -1,0 +1,1 @@
+"""The control API and the status page of a service."""

@@ -1,0 +1,243 @@
+"""The control API: looks at pipelines for whoever may read, orders for whoever may write.
+
+An order returns when it is true, or, after `wait` seconds, as an operation to ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from onceflow.control.access import Gate, needs
+from onceflow.control.operations import Operation, Operations, Outcome
+from onceflow.control.page import add_page
+from onceflow.control.tokens import Role
+from onceflow.control.views import Views
+from onceflow.errors import ConfigError, DeadlineError, OnceflowError
+from onceflow.ops.fleet import Member, Observed
+from onceflow.serving import Service
+
+MAX_WAIT_S = 60.0
+DEFAULT_WAIT_S = 30.0
+ORDER_TIMEOUT_S = 300.0
+"""For an order to become true: a drain waits for its batch, a start for Spark."""
+MAX_ENTRIES = 1_000
+
+Name = Annotated[str, Path(description="Name of the pipeline.", max_length=200)]
+Wait = Annotated[
+    float,
+    Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait until the order is true."),
+]
+Json = Mapping[str, Any]
+_ORDERS: Mapping[str, tuple[Callable[[Member], None], Sequence[Observed]]] = {
+    "start": (Member.start, (Observed.RUNNING, Observed.STANDBY)),
+    "stop": (Member.stop, (Observed.STOPPED,)),
+    "restart": (Member.restart, (Observed.RUNNING, Observed.STANDBY)),
+}
+"""Order -> what it does, and what is seen when it is true."""
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: {"description": "Not true yet; `Location` is to be asked."},
+    401: {"description": "Nobody that is known here."},
+    403: {"description": "Known, but may not do this."},
+    404: {"description": "There is no such pipeline or operation."},
+    409: {"description": "The pipeline's file or state does not allow it."},
+    413: {"description": "A body that is too large."},
+    422: {"description": "A parameter that is not understood."},
+    429: {"description": "Too much from this address; `Retry-After` says when to come back."},
+    502: {"description": "Brokers or ledger did not answer, or refused."},
+}
+
+
+def control_app(service: Service, gate: Gate) -> FastAPI:
+    """The whole application: API and page.
+
+    Args:
+        service: to control.
+        gate: lets callers in and keeps the audit log.
+    """
+    app = FastAPI(
+        title="Onceflow control",
+        version=version("onceflow"),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    views = Views(service)
+    operations = Operations(service.around.clock)
+    reading = _reading(service, views, operations)
+    writing = _writing(service, views, operations)
+    app.include_router(reading, dependencies=[Depends(needs(gate, Role.READ))])
+    app.include_router(writing, dependencies=[Depends(needs(gate, Role.WRITE))])
+
+    @app.get("/v1/openapi.json", dependencies=[Depends(needs(gate, Role.READ))])
+    def openapi() -> Json:
+        """This description."""
+        return app.openapi()
+
+    @app.exception_handler(OnceflowError)
+    def refused(_: Request, error: OnceflowError) -> JSONResponse:
+        is_ours = isinstance(error, ConfigError)
+        status = HTTPStatus.CONFLICT if is_ours else HTTPStatus.BAD_GATEWAY
+        faults = [str(fault) for fault in error.faults] if isinstance(error, ConfigError) else []
+        body = {"detail": str(error), "kind": type(error).__name__, "faults": faults}
+        return JSONResponse(body, status)
+
+    add_page(app, service, views, gate)
+    gate.guard(app)
+    return app
+
+
+def _reading(service: Service, views: Views, operations: Operations) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["look"], responses=_RESPONSES)
+    here = Depends(_is_here(service))
+    router.include_router(_reading_pipelines(views), prefix="/pipelines", dependencies=[here])
+
+    @router.get("/pipelines")
+    def pipelines() -> Sequence[Json]:
+        """Every pipeline: desired and observed state."""
+        return views.pipelines()
+
+    @router.get("/configuration")
+    def configuration() -> Sequence[Json]:
+        """Every setting of the process, and where it comes from. No secrets."""
+        return views.configuration()
+
+    @router.get("/operations/{operation_id}")
+    def operation(operation_id: Annotated[str, Path(max_length=64)]) -> Json:
+        """How far an order is."""
+        found = operations.find(operation_id)
+        if found is None:
+            raise HTTPException(404, "no such operation, or it is long over")
+        return _operation_fields(found)
+
+    return router
+
+
+def _reading_pipelines(views: Views) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/{name}")
+    def pipeline(name: Name) -> Json:
+        """State, owner, position, lag, event watermark and who holds it, account."""
+        return views.pipeline(name)
+
+    @router.get("/{name}/position")
+    def position(name: Name) -> Json:
+        """The newest entry of its ledger."""
+        return views.position(name)
+
+    @router.get("/{name}/ledger")
+    def ledger(
+        name: Name, last: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 20
+    ) -> Sequence[Json]:
+        """The newest entries of its ledger, oldest first."""
+        return views.ledger(name, last)
+
+    @router.get("/{name}/dead-letters")
+    def dead_letters(
+        name: Name,
+        reason: Annotated[str, Query(max_length=100)] = "",
+        most: Annotated[int, Query(alias="max", ge=1, le=MAX_ENTRIES)] = 100,
+    ) -> Sequence[Json]:
+        """Rejected records, oldest first."""
+        return views.dead_letters(name, reason, most)
+
+    @router.get("/{name}/why-stuck")
+    def why_stuck(name: Name) -> Json:
+        """What holds it up, gravest first; looks for two seconds."""
+        return views.why_stuck(name)
+
+    @router.get("/{name}/configuration")
+    def configuration_of(name: Name) -> Sequence[Json]:
+        """Every value of its file that is in force, and where it comes from."""
+        return views.configuration_of(name)
+
+    return router
+
+
+def _writing(service: Service, views: Views, operations: Operations) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["order"], responses=_RESPONSES)
+
+    here = [Depends(_is_here(service))]
+
+    @router.post("/pipelines/{name}/validate", dependencies=here)
+    def validate(name: Name) -> Json:
+        """Whether its file as it is now could be started, and every fault in it."""
+        return views.validate(name)
+
+    @router.post("/pipelines/{name}/start", dependencies=here)
+    def start(name: Name, response: Response, wait: Wait = DEFAULT_WAIT_S) -> Json:
+        """Let it run, with its file as it is now. True when it runs or stands by."""
+        return order("start", name, response, wait)
+
+    @router.post("/pipelines/{name}/stop", dependencies=here)
+    def stop(name: Name, response: Response, wait: Wait = DEFAULT_WAIT_S) -> Json:
+        """Drain and stop it: the running batch commits everywhere first."""
+        return order("stop", name, response, wait)
+
+    @router.post("/pipelines/{name}/restart", dependencies=here)
+    def restart(name: Name, response: Response, wait: Wait = DEFAULT_WAIT_S) -> Json:
+        """Drain it, and start it with its file as it is then."""
+        return order("restart", name, response, wait)
+
+    @router.post("/drain")
+    def drain() -> Json:
+        """Drain every pipeline and end the process, as SIGTERM does."""
+        service.fleet.request_drain()
+        return {"draining": [*service.entries]}
+
+    def order(action: str, name: str, response: Response, wait_s: float) -> Json:
+        member = service.fleet.members[name]
+        operation = operations.begin(action, name, lambda: carry_out(member, action))
+        operation.ended.wait(wait_s)
+        if operation.outcome is Outcome.RUNNING:
+            response.status_code = HTTPStatus.ACCEPTED
+            response.headers["Location"] = f"/v1/operations/{operation.operation_id}"
+        return _operation_fields(operation)
+
+    def carry_out(member: Member, action: str) -> str:
+        give, wanted = _ORDERS[action]
+        seen = member.follow(give, wanted, ORDER_TIMEOUT_S)
+        if seen in wanted:
+            return str(seen)
+        error = member.status().error
+        if isinstance(error, OnceflowError):
+            raise error
+        raise DeadlineError(
+            f"{action} is not true yet",
+            subject=member.name,
+            expected=" or ".join(wanted),
+            found=str(error or seen),
+        )
+
+    return router
+
+
+def _is_here(service: Service) -> Callable[[str], None]:
+    """A dependency: the pipeline of the path.
+
+    Raises:
+        HTTPException: 404, it is not of this service.
+    """
+
+    def check(name: Name) -> None:
+        if name not in service.entries:
+            raise HTTPException(404, f"no pipeline {name!r} here")
+
+    return check
+
+
+def _operation_fields(operation: Operation) -> Json:
+    return {
+        "id": operation.operation_id,
+        "action": operation.action,
+        "pipeline": operation.pipeline,
+        "began_ms": operation.began_ms,
+        "outcome": operation.outcome,
+        "detail": operation.detail,
+    }

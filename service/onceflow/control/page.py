@@ -1,0 +1,178 @@
+"""The status page: rendered here, refreshed by a few lines of script, whole without internet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from onceflow.control.access import COOKIE, Gate, Session, address_of
+from onceflow.control.drawing import graph_of, timeline_of
+from onceflow.control.tokens import Role
+from onceflow.control.views import Views, status_fields
+from onceflow.errors import OnceflowError
+from onceflow.ops.diagnosis import diagnose
+from onceflow.ops.retention import duration_text
+from onceflow.ops.summary import summary_of
+from onceflow.serving import Service
+
+HERE = Path(__file__).parent
+STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
+MAX_LETTERS = 10
+"""Dead letters that a pipeline's page shows."""
+
+
+def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
+    """Add the page's routes.
+
+    Args:
+        app: of the control API.
+        service: shown.
+        views: looks at its pipelines.
+        gate: signs people in.
+    """
+    pages = _Pages(service, views)
+
+    @app.get("/static/{file}", include_in_schema=False)
+    def static(file: str) -> Response:
+        if file not in STATIC:
+            return HTMLResponse("not found", 404)
+        return FileResponse(HERE / "static" / file, media_type=STATIC[file])
+
+    @app.get("/sign-in", include_in_schema=False)
+    def sign_in_form() -> HTMLResponse:
+        return pages.render("sign_in.html", wrong=False)
+
+    @app.post("/sign-in", include_in_schema=False)
+    async def sign_in(request: Request) -> Response:
+        form = parse_qs((await request.body()).decode("utf-8", "replace"))
+        caller = gate.by_token(request, form.get("token", [""])[0].strip())
+        if caller is None:
+            return pages.render("sign_in.html", wrong=True, status=401)
+        gate.audit("signed_in", who=caller.name, address=address_of(request))
+        response = RedirectResponse("/", 303)
+        response.set_cookie(
+            COOKIE,
+            gate.sign_in(caller),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    @app.get("/sign-out", include_in_schema=False)
+    def sign_out(request: Request) -> Response:
+        gate.sign_out(request)
+        return RedirectResponse("/sign-in", 303)
+
+    @app.get("/", include_in_schema=False)
+    def overview(request: Request) -> Response:
+        session = gate.session_of(request)
+        return pages.overview(session) if session else RedirectResponse("/sign-in", 303)
+
+    @app.get("/pipelines/{name}", include_in_schema=False)
+    def pipeline(request: Request, name: str) -> Response:
+        session = gate.session_of(request)
+        if session is None:
+            return RedirectResponse("/sign-in", 303)
+        if name not in service.entries:
+            return HTMLResponse("there is no such pipeline here", 404)
+        return pages.pipeline(session, name)
+
+
+class _Pages:
+    def __init__(self, service: Service, views: Views) -> None:
+        self._service = service
+        self._views = views
+        self._templates = Environment(
+            loader=PackageLoader("onceflow.control"),
+            autoescape=select_autoescape(default=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {
+            "count": _count,
+            "duration": duration_text,
+            "path": lambda text: quote(text, safe=""),
+        }
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        return HTMLResponse(self._templates.get_template(template).render(values), status)
+
+    def overview(self, session: Session) -> HTMLResponse:
+        rows = [
+            {**status_fields(status), "seen": self._seen(status.name)}
+            for status in self._service.statuses()
+        ]
+        return self.render("overview.html", rows=rows, **_signed_in(session))
+
+    def pipeline(self, session: Session, name: str) -> HTMLResponse:
+        seen = self._seen(name)
+        return self.render(
+            "pipeline.html",
+            pipeline=status_fields(self._views.status(name)),
+            seen=seen,
+            findings=self._findings(name),
+            graph=self._graph(name, seen),
+            timeline=self._timeline(name),
+            letters=self._letters(name),
+            **_signed_in(session),
+        )
+
+    def _seen(self, name: str) -> Mapping[str, Any]:
+        try:
+            facts = self._views.facts(name)
+        except OnceflowError as error:
+            return {"is_seen": False, "why": str(error)}
+        bulletin = facts.bulletin
+        return {
+            **summary_of(facts),
+            "is_seen": True,
+            "lag": facts.lag,
+            "records_per_second": bulletin.records_per_second if bulletin else None,
+            "state_rows": bulletin.state.rows if bulletin else None,
+            "retention_left_s": bulletin.retention_left_s if bulletin else None,
+        }
+
+    def _findings(self, name: str) -> Sequence[Any]:
+        try:
+            return diagnose(self._views.facts(name))
+        except OnceflowError:
+            return ()
+
+    def _graph(self, name: str, seen: Mapping[str, Any]) -> str:
+        try:
+            return graph_of(self._views.file(name).pipeline, seen)
+        except OnceflowError:
+            return ""
+
+    def _timeline(self, name: str) -> str:
+        try:
+            recent = self._views.facts(name).recent
+        except OnceflowError:
+            return ""
+        return timeline_of(recent, self._service.replayed[name])
+
+    def _letters(self, name: str) -> Mapping[str, Any]:
+        try:
+            return {"rows": self._views.dead_letters(name, "", MAX_LETTERS), "why": ""}
+        except OnceflowError as error:
+            return {"rows": (), "why": str(error)}
+
+
+def _signed_in(session: Session) -> Mapping[str, Any]:
+    return {
+        "csrf": session.csrf,
+        "who": session.caller.name,
+        "may_write": session.caller.role is Role.WRITE,
+    }
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

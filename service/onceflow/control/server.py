@@ -1,0 +1,47 @@
+"""Answers the control API and the status page beside a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onceflow.control.access import Gate
+from onceflow.control.api import control_app
+from onceflow.ops.fleet import Report
+from onceflow.ops.http_server import Endpoint, answering
+from onceflow.serving import Service
+from onceflow.settings import Control
+
+
+@contextmanager
+def controlled(service: Service, settings: Control, report: Report) -> Iterator[int]:
+    """Take orders for a service inside the block; gives the port.
+
+    Args:
+        service: to control.
+        settings: where, and who may come in.
+        report: told `audit` events.
+
+    Raises:
+        ConfigError: the tokens or the certificate cannot be used, or the port is taken.
+    """
+
+    def audit(what: str, **facts: object) -> None:
+        report("audit", what=what, **facts)
+
+    app = control_app(service, Gate(settings, service.around.clock, audit))
+    endpoint = Endpoint(
+        settings.address,
+        settings.port,
+        _path(settings.certificate_file),
+        _path(settings.key_file),
+        _path(settings.client_ca_file),
+    )
+    with answering(app, endpoint) as port:
+        report("listening", what="control", address=settings.address, port=port)
+        yield port
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text is not None else None

@@ -1,0 +1,128 @@
+"""Bearer tokens: kept as hashes, compared in constant time.
+
+A line of the file is `ROLE NAME SHA256`. The token itself is 256 random bits, which no table of
+hashes covers, so a plain hash of it is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from onceflow.errors import ConfigError, Fault
+
+TOKEN_BYTES = 32
+_LINE = re.compile(r"(?P<role>read|write) (?P<name>[A-Za-z0-9._-]{1,64}) (?P<sha256>[0-9a-f]{64})")
+
+
+class Role(StrEnum):
+    """What somebody may do."""
+
+    READ = "read"
+    WRITE = "write"
+
+    def covers(self, needed: Role) -> bool:
+        """Whether it is enough. Who may write may read."""
+        return self is Role.WRITE or needed is Role.READ
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody who was let in.
+
+    Args:
+        name: for the audit log.
+        role: what they may do.
+    """
+
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class _Known:
+    caller: Caller
+    sha256: str
+
+
+class Tokens:
+    """Who may come in. The file is read at each question, so that it can be rotated.
+
+    Args:
+        file: of tokens; None if there are none.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        if file is not None:
+            read_tokens(file)
+
+    def caller_of(self, token: str) -> Caller | None:
+        """Whose token it is, found in a time that does not depend on how near it comes.
+
+        Raises:
+            ConfigError: the file was changed to something unreadable; nobody is let in.
+        """
+        given = hashlib.sha256(token.encode()).hexdigest()
+        found = None
+        for known in read_tokens(self._file) if self._file is not None else ():
+            if hmac.compare_digest(known.sha256, given):
+                found = known.caller
+        return found
+
+
+def read_tokens(file: Path) -> Sequence[_Known]:
+    """Every line but empty ones and comments.
+
+    Raises:
+        ConfigError: lists every line that is none, without its content, which may be a secret.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "cannot read the tokens",
+            subject=str(file),
+            expected="a text file",
+            found=getattr(error, "strerror", None) or type(error).__name__,
+        ) from error
+    known, faults = [], []
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            expected = "`read` or `write`, a name, and the SHA-256 of a token in hex"
+            faults.append(Fault("not a token", line=number, expected=expected))
+        else:
+            known.append(_Known(Caller(match["name"], Role(match["role"])), match["sha256"]))
+    if faults:
+        raise ConfigError("tokens refused", subject=str(file), faults=tuple(faults))
+    return known
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def line_of(token: str, role: Role, name: str) -> str:
+    """The line for the file.
+
+    Raises:
+        ConfigError: the name cannot stand there.
+    """
+    line = f"{role} {name} {hashlib.sha256(token.encode()).hexdigest()}"
+    if _LINE.fullmatch(line) is None:
+        raise ConfigError(
+            "not a name for a token",
+            expected="1 to 64 of A-Z, a-z, 0-9, dot, dash and underscore",
+            found=name,
+        )
+    return line

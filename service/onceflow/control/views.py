@@ -1,0 +1,218 @@
+"""Looks at the pipelines of a service, for the API and the page. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any
+
+from onceflow.clock import Deadline
+from onceflow.config import leaves_of
+from onceflow.errors import ConfigError, OnceflowError
+from onceflow.ops.dead_letters import fields_of, read_letters
+from onceflow.ops.diagnosis import diagnose
+from onceflow.ops.facts import Facts
+from onceflow.ops.fleet import Status
+from onceflow.ops.summary import summary_of
+from onceflow.ops.survey import Survey
+from onceflow.pipeline.loader import PipelineFile, load_pipeline
+from onceflow.protocol.identity import DRIVER_SLOT
+from onceflow.serving import Service
+
+FRESH_S = 2.0
+"""For so long a look at a pipeline is good enough for everybody who asks."""
+READ_TIMEOUT_S = 30.0
+WATCH_S = 2.0
+"""For which input is watched, to tell how much comes in."""
+
+
+@dataclass
+class _Look:
+    facts: Facts | None = None
+    at_s: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Views:
+    """What can be asked about a service. For several threads at once.
+
+    Args:
+        service: looked at.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._looks = {name: _Look() for name in service.entries}
+
+    def status(self, name: str) -> Status:
+        """Desired and observed state."""
+        return self._service.fleet.members[name].status()
+
+    def pipelines(self) -> Sequence[Mapping[str, Any]]:
+        """Every pipeline's state, in a line each."""
+        return [status_fields(status) for status in self._service.statuses()]
+
+    def pipeline(self, name: str) -> Mapping[str, Any]:
+        """State, and everything that `onceflow status` shows; only the state if it never ran."""
+        try:
+            seen: Mapping[str, Any] = summary_of(self.facts(name))
+        except OnceflowError as error:
+            seen = {"not_seen": {"pipeline": str(error)}}
+        return {**status_fields(self.status(name)), "seen": seen}
+
+    def facts(self, name: str) -> Facts:
+        """A look that is at most `FRESH_S` old, however many ask.
+
+        Raises:
+            OnceflowError: the ledger cannot be read, or the pipeline never ran.
+        """
+        look, clock = self._looks[name], self._service.around.clock
+        with look.lock:
+            if look.facts is None or clock.monotonic_s() - look.at_s > FRESH_S:
+                with self._surveyed(name) as survey:
+                    look.facts = survey.facts()
+                look.at_s = clock.monotonic_s()
+            return look.facts
+
+    def why_stuck(self, name: str) -> Mapping[str, Any]:
+        """Causes, gravest first; takes `WATCH_S`.
+
+        Raises:
+            OnceflowError: as `facts`.
+        """
+        with self._surveyed(name) as survey:
+            facts = survey.watched(survey.facts(), WATCH_S)
+        causes = [asdict(finding) for finding in diagnose(facts)]
+        return {"pipeline": name, "causes": causes, "lag": facts.lag, "not_seen": facts.blind}
+
+    def position(self, name: str) -> Mapping[str, Any]:
+        """The newest `head`, as the ledger has it.
+
+        Raises:
+            OnceflowError: as `facts`.
+        """
+        return _entry_fields(self.facts(name).head.to_json())
+
+    def ledger(self, name: str, last: int) -> Sequence[Mapping[str, Any]]:
+        """The newest entries, oldest first.
+
+        Raises:
+            OnceflowError: the ledger cannot be read.
+        """
+        around, pipeline = self._service.around, self.file(name).pipeline
+        ledger = around.connector.ledger(pipeline.name, around.connection)
+        try:
+            deadline = self._deadline()
+            entries = ledger.history(DRIVER_SLOT, deadline) if ledger.exists(deadline) else ()
+            return [_entry_fields(entry.to_json()) for entry in [*entries][-last:]]
+        finally:
+            ledger.close()
+
+    def dead_letters(self, name: str, reason: str, most: int) -> Sequence[Mapping[str, Any]]:
+        """Rejected records, oldest first.
+
+        Args:
+            name: of the pipeline.
+            reason: only those with this code; empty for all.
+            most: how many.
+
+        Raises:
+            ConfigError: the pipeline has no topic of dead letters.
+            OnceflowError: the topic cannot be read.
+        """
+        pipeline = self.file(name).pipeline
+        if pipeline.dead_letter is None:
+            expected = "`dead_letter: {topic: ...}` in its file"
+            raise ConfigError("the pipeline has no topic of dead letters", expected=expected)
+        broker = self._service.around.connector.broker(self._service.around.connection)
+        try:
+            letters = read_letters(broker, pipeline.dead_letter.topic, {}, self._deadline())
+            wanted = (filed for filed in letters if reason in {"", filed[1].reason})
+            return [fields_of(filed) for filed in islice(wanted, most)]
+        finally:
+            broker.close()
+
+    def validate(self, name: str) -> Mapping[str, Any]:
+        """Whether the file as it is now could be started: everything that is known before a run."""
+        try:
+            self._service.analyse(self._service.load(name))
+        except ConfigError as error:
+            faults = [str(fault) for fault in error.faults] or [str(error)]
+            return {"is_valid": False, "faults": faults}
+        return {"is_valid": True, "faults": []}
+
+    def file(self, name: str) -> PipelineFile:
+        """The pipeline file as it is now.
+
+        Raises:
+            ConfigError: it is faulty.
+        """
+        return load_pipeline(self._service.entries[name].path)
+
+    def configuration_of(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Every value of the pipeline file that is in force, and where it comes from.
+
+        Raises:
+            ConfigError: the file is faulty.
+        """
+        file = self.file(name)
+        return [*_with_origins(file)]
+
+    def configuration(self) -> Sequence[Mapping[str, Any]]:
+        """Every setting of the process, and where it comes from. Secrets stand in files."""
+        return [asdict(value) for value in self._service.effective]
+
+    @contextmanager
+    def _surveyed(self, name: str) -> Iterator[Survey]:
+        around, pipeline = self._service.around, self.file(name).pipeline
+        ledger = around.connector.ledger(pipeline.name, around.connection)
+        broker = around.connector.broker(around.connection)
+        board = around.connector.bulletin_board(pipeline.name, around.connection)
+        timed = frozenset(view for view, source in pipeline.sources.items() if source.event_time)
+        closers: Sequence[Callable[[], None]] = (board.close, broker.close, ledger.close)
+        try:
+            # Whoever asks for a topic waits much longer for brokers that are not there.
+            broker.brokers(self._deadline())
+            yield Survey(pipeline.name, ledger, broker, board, around.clock, timed)
+        finally:
+            for close in closers:
+                close()
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._service.around.clock, READ_TIMEOUT_S)
+
+
+def status_fields(status: Status) -> Mapping[str, Any]:
+    """A state as plain data."""
+    error = status.error
+    return {
+        "name": status.name,
+        "desired": status.desired,
+        "observed": status.observed,
+        "restarts": status.restarts,
+        "error": None if error is None else {"kind": type(error).__name__, "text": str(error)},
+    }
+
+
+def _entry_fields(text: bytes) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = json.loads(text)
+    return fields
+
+
+def _with_origins(file: PipelineFile) -> Iterator[Mapping[str, Any]]:
+    for path, value in leaves_of(file.pipeline.model_dump(mode="json", by_alias=True)):
+        place = file.document.place(path) if _is_written(file.document.data, path) else None
+        origin = f"{file.path.name}, line {place.line}" if place else "default"
+        yield {"name": ".".join(map(str, path)), "value": value, "origin": origin}
+
+
+def _is_written(data: Any, path: Sequence[str | int]) -> bool:
+    for part in path:
+        if not isinstance(data, Mapping) or part not in data:
+            return False
+        data = data[part]
+    return True

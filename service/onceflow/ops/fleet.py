@@ -1,0 +1,316 @@
+"""Several pipelines in one process: each runs, fails and starts again without the others.
+
+What somebody wants of a pipeline and what can be seen of it are two things, which one thread for
+each pipeline brings together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Protocol
+
+from onceflow.clock import Clock, Deadline
+from onceflow.errors import OnceflowError, RetriableError
+from onceflow.ops.restarts import Restarts
+
+WATCH_INTERVAL_S = 0.5
+"""Between two looks at all pipelines: whether any is left."""
+END_TIMEOUT_S = 300.0
+"""For all pipelines to drain: more than one of them takes, for they do it at the same time."""
+
+
+class Desired(StrEnum):
+    """What somebody wants of a pipeline."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+class Observed(StrEnum):
+    """What can be seen of it."""
+
+    STARTING = "starting"
+    STANDBY = "standby"
+    RUNNING = "running"
+    DRAINING = "draining"
+    WAITING = "waiting"
+    """It failed, and will be started again."""
+    FAILED = "failed"
+    """It failed, and will not be started again by itself."""
+    STOPPED = "stopped"
+
+
+_OBSERVED_AT = {
+    "standby": Observed.STANDBY,
+    "taking_over": Observed.STARTING,
+    "running": Observed.RUNNING,
+    "draining": Observed.DRAINING,
+}
+"""Events of a run that tell how far it is."""
+
+
+class Run(Protocol):
+    """One run of a pipeline: `Application`."""
+
+    def run(self) -> None:
+        """Until it is drained or fails."""
+
+    def request_drain(self) -> None:
+        """End after the running batch."""
+
+
+class Report(Protocol):
+    """Told what a run reports."""
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """One thing that happened."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline at an instant.
+
+    Args:
+        name: of the pipeline.
+        desired: what somebody wants.
+        observed: what is.
+        restarts: starts after a failure, since the process began.
+        error: the newest failure; None if there was none since the last start that somebody asked.
+    """
+
+    name: str
+    desired: Desired
+    observed: Observed
+    restarts: int
+    error: BaseException | None
+
+
+class Member:
+    """One pipeline of a fleet. Its methods may be called from any thread and return at once.
+
+    Args:
+        name: of the pipeline.
+        make: makes a run, which reports to what it is given; called for each start.
+        restarts: when to start again.
+        report: told what the run reports, and `failed`, `waiting` and `stopped`.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[[Report], Run], restarts: Restarts, report: Report
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._restarts = restarts
+        self._report = report
+        self._desired = Desired.RUNNING
+        self._observed = Observed.STOPPED
+        self._error: BaseException | None = None
+        self._run: Run | None = None
+        self._orders = self._drains = self._starts = 0
+        self._is_ending = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._live, name=f"pipeline-{name}", daemon=True)
+
+    def begin(self) -> None:
+        """Let it live: it starts if it is to run. Once."""
+        self._thread.start()
+
+    def start(self) -> None:
+        """Want it to run. After failures they are counted anew."""
+        self._order(Desired.RUNNING)
+
+    def stop(self) -> None:
+        """Want it stopped: the running batch commits first."""
+        self._order(Desired.STOPPED, is_drained=True)
+
+    def restart(self) -> None:
+        """Want it stopped as by `stop`, and then started with its file as it is then."""
+        self._order(Desired.RUNNING, is_drained=True)
+
+    def end(self) -> None:
+        """Stop it for good."""
+        self._is_ending = True
+        self.stop()
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Wait until it has, after `end`."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def status(self) -> Status:
+        """As it is now."""
+        with self._changed:
+            total = self._restarts.total
+            return Status(self.name, self._desired, self._observed, total, self._error)
+
+    def follow(
+        self, order: Callable[[Member], None], wanted: Sequence[Observed], timeout_s: float
+    ) -> Observed:
+        """Give an order and wait until it is true, or cannot become so.
+
+        Args:
+            order: `start`, `stop` or `restart` of this class.
+            wanted: states of which one makes it true.
+            timeout_s: for that.
+
+        Returns:
+            What is seen then: one of `wanted`, `FAILED`, or anything if the time is up.
+        """
+        is_stop = Observed.STOPPED in wanted
+        ends = {*wanted} if is_stop else {*wanted, Observed.FAILED}
+        with self._changed:
+            needs_start = not is_stop and (order is Member.restart or self._observed not in wanted)
+            least = self._starts + needs_start
+            order(self)
+            self._changed.wait_for(
+                lambda: self._starts >= least and self._observed in ends, timeout_s
+            )
+            return self._observed
+
+    def wait_for(self, observed: Observed, timeout_s: float) -> bool:
+        """Whether it came to be seen so in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._observed is observed, timeout_s)
+
+    def _order(self, desired: Desired, *, is_drained: bool = False) -> None:
+        with self._changed:
+            self._desired = desired
+            self._orders += 1
+            self._drains += is_drained
+            if is_drained and self._run is not None:
+                self._run.request_drain()
+            self._changed.notify_all()
+
+    def _live(self) -> None:
+        while not self._is_ending:
+            with self._changed:
+                orders = self._orders
+                is_wanted = self._desired is Desired.RUNNING
+            # No time limit: nothing is to be done before somebody says so.
+            pause_s = None
+            if is_wanted:
+                pause_s = self._attempt()
+            else:
+                self._note(Observed.STOPPED)
+            if pause_s == 0:
+                continue
+            with self._changed:
+                self._changed.wait_for(partial(self._has_order_since, orders), pause_s)
+                if self._orders != orders:
+                    self._restarts.forget()
+        self._note(Observed.STOPPED)
+
+    def _has_order_since(self, orders: int) -> bool:
+        return self._orders != orders
+
+    def _attempt(self) -> float | None:
+        """Run once; returns seconds until the next attempt, None for when somebody asks for it."""
+        self._error, drains = None, self._drains
+        self._starts += 1
+        self._note(Observed.STARTING)
+        try:
+            run = self._make(self._listen)
+            with self._changed:
+                self._run = run
+                if self._drains != drains or self._is_ending:
+                    run.request_drain()
+            run.run()
+        except Exception as error:  # noqa: BLE001  the others must not be touched by it
+            return self._failed(error)
+        finally:
+            with self._changed:
+                self._run = None
+        self._note(Observed.STOPPED)
+        self._report("stopped")
+        return 0.0 if self._desired is Desired.RUNNING else None
+
+    def _failed(self, error: Exception) -> float | None:
+        self._error = error
+        pause_s = self._restarts.delay_after_s(error)
+        is_over = pause_s is None
+        self._note(Observed.FAILED if is_over else Observed.WAITING)
+        code = error.exit_code if isinstance(error, OnceflowError) else OnceflowError.exit_code
+        text = str(error) or type(error).__name__
+        self._report("failed", error=type(error).__name__, text=text, exit_code=code)
+        if not is_over:
+            self._report("waiting", seconds=pause_s, failures_in_a_row=self._restarts.in_a_row)
+        return pause_s
+
+    def _listen(self, event: str, /, **facts: object) -> None:
+        if event in _OBSERVED_AT:
+            self._note(_OBSERVED_AT[event])
+        if event == "running":
+            self._restarts.note_running()
+        self._report(event, **facts)
+
+    def _note(self, observed: Observed) -> None:
+        with self._changed:
+            self._observed = observed
+            self._changed.notify_all()
+
+
+class Fleet:
+    """All pipelines of a process.
+
+    Args:
+        members: with different names.
+        is_engine_lost: whether what all of them need has ended.
+        clock: measures the end.
+
+    Attributes:
+        looked_at_s: when all were looked at last, on the monotonic scale.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], is_engine_lost: Callable[[], bool], clock: Clock
+    ) -> None:
+        self.members = {member.name: member for member in members}
+        self._is_engine_lost = is_engine_lost
+        self._clock = clock
+        self._drain_requested = threading.Event()
+        self.looked_at_s = clock.monotonic_s()
+
+    def is_draining(self) -> bool:
+        """Whether it was asked to end."""
+        return self._drain_requested.is_set()
+
+    def request_drain(self) -> None:
+        """End all after their running batches. Safe in a signal handler."""
+        self._drain_requested.set()
+
+    def run(self) -> None:
+        """Run until all are drained, or have failed for good.
+
+        Raises:
+            RetriableError: Spark has ended, and with it every pipeline.
+            Exception: what a pipeline failed with, if all have.
+        """
+        for member in self.members.values():
+            member.begin()
+        try:
+            while not self._drain_requested.wait(WATCH_INTERVAL_S):
+                self._look()
+        finally:
+            self._end()
+
+    def _look(self) -> None:
+        self.looked_at_s = self._clock.monotonic_s()
+        if self._is_engine_lost():
+            raise RetriableError(
+                "Spark has ended", then="so do all pipelines; nothing is lost, start again"
+            )
+        found = [member.status() for member in self.members.values()]
+        errors = [status.error for status in found if status.observed is Observed.FAILED]
+        if len(errors) == len(found) and errors[0] is not None:
+            raise errors[0]
+
+    def _end(self) -> None:
+        deadline = Deadline.after(self._clock, END_TIMEOUT_S)
+        for member in self.members.values():
+            member.end()
+        for member in self.members.values():
+            member.has_ended(deadline.remaining_s())

@@ -1,0 +1,266 @@
+"""What Prometheus scrapes: every figure of every pipeline of this process.
+
+Counts of records come from the ledger, so they survive restarts and take-overs. What a process
+counts itself, such as batches, begins anew with it, as Prometheus expects of counters.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from onceflow.clock import Clock
+from onceflow.contracts.observer import Observer
+from onceflow.ops.fleet import Desired, Observed, Report, Status
+from onceflow.protocol.ledger import HeadEntry
+
+PREFIX = "onceflow_"
+BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_ACCOUNT: Mapping[str, str] = {
+    "read": "Input records that the sources delivered.",
+    "late": "Input records that came behind the event watermark.",
+    "rejected": "Input records that no query saw.",
+    "duplicates": "Input records that no query saw, for it had seen one of their key.",
+    "written": "Output records.",
+    "refused": "Rows of the result that the output topic did not take.",
+    "diverged": "Rows that a replay computed otherwise than they were committed.",
+}
+"""Fields of `RecordCounts`, by which the metrics `records_*_total` are named."""
+_FIGURES: Mapping[str, tuple[str, str]] = {
+    "state_rows": ("state_rows", "Rows in all state stores."),
+    "state_memory_bytes": ("state_bytes", "Memory that the state stores use."),
+    "retention_left_s": (
+        "retention_left_seconds",
+        "Time until the input's retention is predicted to overtake the pipeline.",
+    ),
+}
+"""Facts of a `progress` event -> metric and what it is."""
+
+
+@dataclass
+class _Newest:
+    """What was heard last of a pipeline."""
+
+    head: HeadEntry | None = None
+    lag: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    committed_at_s: float | None = None
+    batches: Counter[str] = field(default_factory=Counter)
+    transactions: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+class Metrics(Collector):
+    """The figures of a process. Scrapes and pipelines use it at the same time.
+
+    Args:
+        clock: dates commits.
+        statuses: of all pipelines, as they are now.
+        versions: of this process's parts, by name.
+        free_bytes: room under each local checkpoint, by pipeline.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        statuses: Callable[[], Sequence[Status]],
+        versions: Mapping[str, str],
+        free_bytes: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        self._clock = clock
+        self._statuses = statuses
+        self._versions = versions
+        self._free_bytes = free_bytes
+        self._newest: dict[str, _Newest] = {}
+        self._lock = threading.Lock()
+        self.registry = CollectorRegistry()
+        self._batch_seconds = self._histogram(
+            "batch_duration_seconds", "Time of each phase of a batch, by Spark's names.", "phase"
+        )
+        self._commit_seconds = self._histogram(
+            "transaction_commit_seconds", "Time in which brokers answered the end of a transaction."
+        )
+        self.registry.register(self)
+
+    def observer_of(self, pipeline: str) -> Observer:
+        """For a run of this pipeline."""
+        return _Watcher(self, pipeline)
+
+    def listening(self, pipeline: str, passed_on: Report) -> Report:
+        """A report that the metrics listen to as well."""
+
+        def listen(event: str, /, **facts: Any) -> None:
+            self._hear(pipeline, event, facts)
+            passed_on(event, **facts)
+
+        return listen
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        with self._lock:
+            yield InfoMetricFamily(
+                f"{PREFIX}build", "Versions of this process.", value=dict(self._versions)
+            )
+            yield from self._states()
+            yield from self._ledgers()
+            yield from self._counts()
+            yield from self._gauges()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing, so that registering does not collect."""
+        return iter(())
+
+    def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
+        return Histogram(
+            PREFIX + name,
+            what,
+            ("pipeline", *labels),
+            buckets=BUCKETS_S,
+            registry=self.registry,
+        )
+
+    def _of(self, pipeline: str) -> _Newest:
+        return self._newest.setdefault(pipeline, _Newest())
+
+    def _hear(self, pipeline: str, event: str, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            newest = self._of(pipeline)
+            if event == "batch":
+                newest.batches["skipped" if facts["is_skipped"] else "committed"] += 1
+                newest.committed_at_s = self._clock.unix_ms() / 1000
+            elif event == "failed":
+                newest.failures[facts["error"]] += 1
+            elif event == "progress":
+                told = {fact: facts[fact] for fact in _FIGURES if fact in facts}
+                # None: known no more, such as a prediction that no longer holds.
+                all_known = (newest.figures | told).items()
+                newest.figures = {k: value for k, value in all_known if value is not None}
+        for phase, took_ms in facts.get("duration_ms", {}).items():
+            self._batch_seconds.labels(pipeline, phase).observe(took_ms / 1000)
+
+    def note_position(self, pipeline: str, head: HeadEntry) -> None:
+        """See `Observer.position`."""
+        with self._lock:
+            self._of(pipeline).head = head
+
+    def note_lag(self, pipeline: str, lag: Mapping[tuple[str, int], int]) -> None:
+        """See `Observer.lag`."""
+        with self._lock:
+            self._of(pipeline).lag = lag
+
+    def note_transaction(self, pipeline: str, outcome: str, seconds: float) -> None:
+        """See `Observer.transaction`."""
+        with self._lock:
+            self._of(pipeline).transactions[outcome] += 1
+        self._commit_seconds.labels(pipeline).observe(seconds)
+
+    def _states(self) -> Iterator[Metric]:
+        state = _gauge("pipeline_state", "1 for the state that a pipeline is in.", "state")
+        desired = _gauge("pipeline_desired_running", "Whether somebody wants it to run.")
+        restarts = _counter("restarts", "Starts after a failure, by this process.")
+        for status in self._statuses():
+            for each in Observed:
+                state.add_metric([status.name, each], float(each is status.observed))
+            desired.add_metric([status.name], float(status.desired is Desired.RUNNING))
+            restarts.add_metric([status.name], status.restarts)
+        yield from (state, desired, restarts)
+
+    def _ledgers(self) -> Iterator[Metric]:
+        account = {name: _counter(f"records_{name}", what) for name, what in _ACCOUNT.items()}
+        sequence = _gauge(
+            "sequence_last",
+            "Newest sequence in each partition of the output.",
+            "topic",
+            "partition",
+        )
+        batch = _gauge("batch_last", "Newest committed batch.")
+        generation = _gauge("generation", "Restarts on a new checkpoint, from 1.")
+        token = _gauge("fencing_token", "Take-overs.")
+        event_watermark = _gauge(
+            "event_watermark_timestamp_seconds", "Event watermark of the newest batch."
+        )
+        newest_event = _gauge("newest_event_timestamp_seconds", "Newest event time that was read.")
+        for pipeline, head in self._heads():
+            for name, count in asdict(head.totals).items():
+                account[name].add_metric([pipeline], count)
+            for partition, (_, last) in sorted(head.sink.sequence.items()):
+                sequence.add_metric([pipeline, head.sink.topic, str(partition)], last)
+            batch.add_metric([pipeline], head.batch.batch_id)
+            generation.add_metric([pipeline], head.generation)
+            token.add_metric([pipeline], head.token)
+            if head.plan.event_watermark_ms > 0:
+                event_watermark.add_metric([pipeline], head.plan.event_watermark_ms / 1000)
+            if head.newest_event_ms is not None:
+                newest_event.add_metric([pipeline], head.newest_event_ms / 1000)
+        yield from account.values()
+        yield from (sequence, batch, generation, token, event_watermark, newest_event)
+
+    def _counts(self) -> Iterator[Metric]:
+        batches = _counter("batches", "Batches that ended, by this process.", "outcome")
+        transactions = _counter("transactions", "Transactions that ended.", "outcome")
+        failures = _counter("failures", "Runs that failed, by the class of their error.", "error")
+        fenced = _counter("fenced", "Runs that a newer instance replaced.")
+        for pipeline, newest in self._newest.items():
+            for family, counts in (
+                (batches, newest.batches),
+                (transactions, newest.transactions),
+                (failures, newest.failures),
+            ):
+                for label, count in counts.items():
+                    family.add_metric([pipeline, label], count)
+            fenced.add_metric([pipeline], newest.failures["FencedError"])
+        yield from (batches, transactions, failures, fenced)
+
+    def _gauges(self) -> Iterator[Metric]:
+        lag = _gauge(
+            "source_lag_records", "Records beyond the position of the ledger.", "topic", "partition"
+        )
+        success = _gauge("batch_last_success_timestamp_seconds", "When a batch was committed last.")
+        figures = {fact: _gauge(name, what) for fact, (name, what) in _FIGURES.items()}
+        for pipeline, newest in self._newest.items():
+            for (topic, partition), records in sorted(newest.lag.items()):
+                lag.add_metric([pipeline, topic, str(partition)], records)
+            if newest.committed_at_s is not None:
+                success.add_metric([pipeline], newest.committed_at_s)
+            for fact, value in newest.figures.items():
+                figures[fact].add_metric([pipeline], value)
+        free = _gauge("checkpoint_free_bytes", "Room on the disk of a local checkpoint.")
+        for pipeline, room in self._free_bytes().items():
+            free.add_metric([pipeline], room)
+        yield from (lag, success, *figures.values(), free)
+
+    def _heads(self) -> Iterator[tuple[str, HeadEntry]]:
+        for pipeline, newest in self._newest.items():
+            if newest.head is not None:
+                yield pipeline, newest.head
+
+
+@dataclass
+class _Watcher(Observer):
+    metrics: Metrics
+    pipeline: str
+
+    def position(self, head: HeadEntry) -> None:
+        self.metrics.note_position(self.pipeline, head)
+
+    def lag(self, records: Mapping[tuple[str, int], int]) -> None:
+        self.metrics.note_lag(self.pipeline, records)
+
+    def transaction(self, outcome: str, seconds: float) -> None:
+        self.metrics.note_transaction(self.pipeline, outcome, seconds)
+
+
+def _gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, what, labels=("pipeline", *labels))
+
+
+def _counter(name: str, what: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, what, labels=("pipeline", *labels))

@@ -1,0 +1,66 @@
+"""When a pipeline that failed is started again, and when no more."""
+
+from __future__ import annotations
+
+from random import Random
+
+from onceflow.clock import Clock
+from onceflow.errors import OnceflowError
+from onceflow.pipeline.restart import Restart
+
+
+class Restarts:
+    """The restarts of one pipeline, counted.
+
+    Args:
+        policy: to follow.
+        clock: measures how long a run lasted.
+        random: draws the jitter.
+
+    Attributes:
+        in_a_row: failures since a run that lasted.
+        total: starts after a failure.
+    """
+
+    def __init__(self, policy: Restart, clock: Clock, random: Random) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._random = random
+        self._running_since_s: float | None = None
+        self.in_a_row = 0
+        self.total = 0
+
+    def note_running(self) -> None:
+        """Call when a run has come so far that it processes batches."""
+        self._running_since_s = self._clock.monotonic_s()
+
+    def forget(self) -> None:
+        """Somebody has looked at the failures: the next one is the first."""
+        self.in_a_row = 0
+
+    def delay_after_s(self, error: BaseException) -> float | None:
+        """What to do about a run that failed; call once for each.
+
+        Returns:
+            Seconds to wait before the next start. None: it is not to be started again, because the
+            error would be the same or there were enough attempts.
+        """
+        policy, since_s = self._policy, self._running_since_s
+        self._running_since_s = None
+        if since_s is not None:
+            lasted_ms = 1000 * (self._clock.monotonic_s() - since_s)
+            self.in_a_row = 0 if lasted_ms >= policy.reset_after_ms else self.in_a_row
+        is_permanent = isinstance(error, OnceflowError) and error.is_permanent
+        if is_permanent or self.in_a_row >= policy.attempts:
+            return None
+        delay_s = self._next_delay_s()
+        self.in_a_row += 1
+        self.total += 1
+        return delay_s
+
+    def _next_delay_s(self) -> float:
+        policy = self._policy
+        delay_ms: float = policy.delay_ms
+        for _ in range(self.in_a_row):
+            delay_ms = min(delay_ms * policy.multiplier, policy.max_delay_ms)
+        return delay_ms / 1000 * (1 + self._random.uniform(-policy.jitter, policy.jitter))

@@ -1,0 +1,246 @@
+"""Many pipelines in one process: finds their files, wires them together, watches over them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+from onceflow.app import RunOptions, with_bulletins
+from onceflow.assembly import Surroundings
+from onceflow.config import DEFAULT_FILE, EffectiveValue
+from onceflow.errors import ConfigError, Fault
+from onceflow.ops.exit_watch import end_within
+from onceflow.ops.fleet import Fleet, Member, Report, Run, Status
+from onceflow.ops.http_server import Endpoint, answering
+from onceflow.ops.metrics import Metrics
+from onceflow.ops.monitoring import Health, monitoring_app
+from onceflow.ops.restarts import Restarts
+from onceflow.pipeline.analysis import analyse
+from onceflow.pipeline.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.restart import Restart
+from onceflow.runtime.session import SharedEngine
+from onceflow.settings import Settings
+
+SUFFIXES = (".yaml", ".yml")
+MAX_REPLAYED = 500
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file that the service was given.
+
+    Args:
+        name: by which people know its pipeline here: its own, unless several files have that.
+        path: of the file.
+        restart: what it says about restarts.
+        checkpoint: where its pipeline keeps positions and state; empty if the file is faulty.
+    """
+
+    name: str
+    path: Path
+    restart: Restart = field(default_factory=Restart)
+    checkpoint: str = ""
+
+
+def find_entries(paths: Sequence[Path]) -> Sequence[Entry]:
+    """The pipeline files among `paths`, in the order of their names.
+
+    A file that cannot be read is one, too: its pipeline fails by itself, where everybody sees it.
+
+    Args:
+        paths: files, and folders whose YAML files are meant, but for settings of the process.
+
+    Raises:
+        ConfigError: there is none, or a path does not exist.
+    """
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        faults = tuple(Fault("no such file or folder", str(path)) for path in missing)
+        raise ConfigError("nothing to serve", faults=faults)
+    files = sorted({file for path in paths for file in _files_of(path)})
+    if not files:
+        folders = ", ".join(map(str, paths))
+        expected = "at least one pipeline file (*.yaml) in it"
+        raise ConfigError("nothing to serve", subject=folders, expected=expected)
+    entries = [_entry(file) for file in files]
+    count = Counter(entry.name for entry in entries)
+    return [
+        entry if count[entry.name] == 1 else replace(entry, name=f"{entry.name}@{entry.path.stem}")
+        for entry in entries
+    ]
+
+
+def load_alone(entry: Entry, entries: Sequence[Entry]) -> PipelineFile:
+    """Load a file that no other one gets in the way of.
+
+    Raises:
+        ConfigError: it is faulty, or another file has its name or its checkpoint.
+    """
+    file = load_pipeline(entry.path)
+    for other in entries:
+        if other.path == entry.path:
+            continue
+        try:
+            theirs = load_pipeline(other.path).pipeline
+        except ConfigError:
+            continue
+        if theirs.name == file.pipeline.name:
+            what, subject = "two files have a pipeline of the same name", theirs.name
+        elif theirs.checkpoint_location == file.pipeline.checkpoint_location:
+            what, subject = "two pipelines have the same checkpoint", theirs.checkpoint_location
+        else:
+            continue
+        raise ConfigError(
+            what,
+            subject=subject,
+            found=f"{entry.path} and {other.path}",
+            then="neither is started; the others run",
+        )
+    return file
+
+
+class Service:
+    """All pipelines of a process, and what they share.
+
+    Args:
+        entries: their files.
+        settings: of the process.
+        effective: the same, each with its origin.
+        around: what runs get; its Spark settings are those of all.
+        options: of every run.
+        report_of: makes the report of a pipeline, by its name; of the service, by none.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        settings: Settings,
+        effective: Sequence[EffectiveValue],
+        around: Surroundings,
+        options: RunOptions,
+        report_of: Callable[[str], Report],
+    ) -> None:
+        self.entries = {entry.name: entry for entry in entries}
+        self.settings = settings
+        self.effective = effective
+        self.replayed: Mapping[str, deque[int]] = {
+            entry.name: deque(maxlen=MAX_REPLAYED) for entry in entries
+        }
+        """Newest batches of each pipeline that ran again and were skipped."""
+        self.engine = SharedEngine(around.session)
+        self._report = report_of("")
+        self.around = replace(around, engine=self.engine)
+        self.metrics = Metrics(around.clock, self.statuses, _versions(), self._free_bytes)
+        members = [self._member(entry, options, report_of(entry.name)) for entry in entries]
+        self.fleet = Fleet(members, self.engine.is_lost, around.clock)
+        self.health = Health(
+            around.clock, lambda: self.fleet.looked_at_s, self.statuses, self.fleet.is_draining
+        )
+
+    def statuses(self) -> Sequence[Status]:
+        """Of all pipelines, as they are now."""
+        return [member.status() for member in self.fleet.members.values()]
+
+    def load(self, name: str) -> PipelineFile:
+        """The file of a pipeline as it is now.
+
+        Raises:
+            ConfigError: as `load_alone`, or it brings code that may not run here.
+        """
+        file = load_alone(self.entries[name], [*self.entries.values()])
+        return self.settings.require_allowed(file)
+
+    def analyse(self, file: PipelineFile) -> None:
+        """Find everything that is wrong with a file before a run; starts nothing of it.
+
+        Raises:
+            ConfigError: lists every fault.
+        """
+        analyse(self.engine.open_session(""), file, self.around.clock.unix_ms())
+
+    def run(self) -> None:
+        """Run until all pipelines are drained, or have failed for good; answer HTTP meanwhile.
+
+        Raises:
+            ConfigError: a port is taken; nothing was started.
+            Exception: as `Fleet.run`.
+        """
+        with ExitStack() as stack:
+            monitoring = self.settings.monitoring
+            app = monitoring_app(self.metrics.registry, self.health)
+            endpoint = Endpoint(monitoring.address, monitoring.port)
+            port = stack.enter_context(answering(app, endpoint))
+            self._report("listening", what="monitoring", address=monitoring.address, port=port)
+            with self._ended():
+                self.fleet.run()
+
+    @contextmanager
+    def _ended(self) -> Iterator[None]:
+        """However it ends, the process does not outlive it for long."""
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            end_within(error)
+            self.engine.stop()
+
+    def _member(self, entry: Entry, options: RunOptions, report: Report) -> Member:
+        listening = self.metrics.listening(entry.name, self._marking(entry.name, report))
+        observed = replace(self.around, observer=self.metrics.observer_of(entry.name))
+
+        def make(listener: Report) -> Run:
+            # Anew for each start: somebody may have mended the file.
+            file = self.load(entry.name)
+            around = replace(observed, report=listener)
+            return with_bulletins(file, options, around, lambda _: None)
+
+        restarts = Restarts(entry.restart, self.around.clock, SystemRandom())
+        return Member(entry.name, make, restarts, listening)
+
+    def _marking(self, name: str, report: Report) -> Report:
+        def mark(event: str, /, **facts: Any) -> None:
+            if event == "batch" and facts["is_skipped"]:
+                self.replayed[name].append(facts["batch_id"])
+            report(event, **facts)
+
+        return mark
+
+    def _free_bytes(self) -> Mapping[str, int]:
+        """Room for each checkpoint that lies on a disk of this machine."""
+        found = {}
+        for entry in self.entries.values():
+            folder = Path(entry.checkpoint)
+            if entry.checkpoint and "://" not in entry.checkpoint and folder.exists():
+                disk = os.statvfs(folder)
+                found[entry.name] = disk.f_bavail * disk.f_frsize
+        return found
+
+
+def _files_of(path: Path) -> Sequence[Path]:
+    if not path.is_dir():
+        return [path]
+    # The settings of the process often lie beside the pipelines.
+    found = (file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    return [file for file in found if file.name != DEFAULT_FILE.name]
+
+
+def _entry(file: Path) -> Entry:
+    try:
+        pipeline = load_pipeline(file).pipeline
+    except ConfigError:
+        return Entry(file.stem, file)
+    return Entry(pipeline.name, file, pipeline.restart, pipeline.checkpoint_location)
+
+
+def _versions() -> Mapping[str, str]:
+    return {"version": version("onceflow"), "spark": version("pyspark")}

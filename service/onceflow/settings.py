@@ -1,0 +1,312 @@
+"""Settings of the process as models: where Kafka is, how to sign in, how large Spark may be.
+
+None of it belongs to a pipeline. Secrets are read from files and stand nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from onceflow.contracts.connector import Connection
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.values import SizeBytes, fault
+
+_SECRETS: Mapping[str, str] = {
+    "sasl.password": "sasl.password_file",
+    "ssl.key.password": "tls.key_password_file",
+    "ssl.key.pem": "tls.key_file",
+}
+"""Client settings that hold a secret -> our setting that names its file."""
+_OURS = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "transactional.id",
+        "group.id",
+        "enable.idempotence",
+        "enable.auto.commit",
+        "isolation.level",
+        "acks",
+        "auto.offset.reset",
+    }
+)
+"""Client settings that the guarantee rests on, or that follow from other settings here."""
+
+
+class SettingsBlock(Block):
+    """A block whose values may also come as text, from the environment."""
+
+    model_config = ConfigDict(strict=False, coerce_numbers_to_str=True)
+
+
+def _as_client_text(value: object) -> object:
+    """Both librdkafka and Spark write `true`, not `True`."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+ForeignSettings = dict[str, Annotated[str, BeforeValidator(_as_client_text)]]
+
+
+class Sasl(SettingsBlock):
+    """How to sign in."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        description="SASL mechanism."
+    )
+    username: str = Field(min_length=1, description="Name to sign in with.")
+    password_file: str = Field(min_length=1, description="File that holds the password.")
+
+
+class Tls(SettingsBlock):
+    """Encryption. An empty block trusts the authorities that the machine trusts."""
+
+    ca_file: str | None = Field(default=None, description="PEM file with trusted authorities.")
+    certificate_file: str | None = Field(default=None, description="PEM file with our certificate.")
+    key_file: str | None = Field(default=None, description="PEM file with our private key.")
+    key_password_file: str | None = Field(
+        default=None, description="File that holds the private key's password."
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """A certificate is of no use without its key."""
+        if ("certificate_file" in given) != ("key_file" in given):
+            yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
+
+
+def _checked_memory(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*[kmgKMG]", text):
+        raise fault("not an amount of memory", expected="a number and k, m or g, such as `2g`")
+    return text
+
+
+class Spark(SettingsBlock):
+    """The engine of this process; the same names as `runtime.session.SessionSettings`."""
+
+    master: str = Field(default="local[*]", min_length=1, description="Spark master URL.")
+    driver_memory: Annotated[str, AfterValidator(_checked_memory)] = Field(
+        default="2g", description="Heap of the driver, e.g. `2g`."
+    )
+    shuffle_partitions: int = Field(
+        default=0,
+        ge=0,
+        description="Partitions of stateful operators; 0 for as many as cores. Pinned at the"
+        " first start.",
+    )
+    max_result_bytes: SizeBytes = Field(
+        default=256 * 1024 * 1024,
+        description="Memory budget for the output of one batch, e.g. `256 MiB`. A batch with more"
+        " is refused before anything is written.",
+    )
+    conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
+
+
+def _checked_address(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError as error:
+        raise fault("not an address", expected="an IP address, such as 127.0.0.1") from error
+
+
+Address = Annotated[str, AfterValidator(_checked_address)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""0 for any that is free, which is then reported."""
+
+
+class Monitoring(SettingsBlock):
+    """Where `onceflow serve` answers Prometheus and whoever asks whether it is alive."""
+
+    address: Address = Field(
+        default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
+    )
+    port: Port = Field(default=9464, description="Port of `/metrics`, `/livez` and `/readyz`.")
+
+
+class Control(SettingsBlock):
+    """Where `onceflow serve` takes orders and shows its page. Left out: nowhere."""
+
+    address: Address = Field(
+        default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
+    )
+    port: Port = Field(default=9465, description="Port of the API and the status page.")
+    tokens_file: str | None = Field(
+        default=None,
+        description="File with a line for each bearer token: its role (`read` or `write`), a name"
+        " for the audit log, and the SHA-256 of the token. `onceflow control token` makes one.",
+    )
+    certificate_file: str | None = Field(
+        default=None, description="PEM file with the server's certificate; left out: plain HTTP."
+    )
+    key_file: str | None = Field(default=None, description="PEM file with its private key.")
+    client_ca_file: str | None = Field(
+        default=None,
+        description="PEM file with authorities of client certificates, which every client needs"
+        " then.",
+    )
+    client_roles: dict[str, Literal["read", "write"]] = Field(
+        default_factory=dict,
+        description="Role of a client certificate, by its common name, in place of a token.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Half a key pair; nobody who may come in; secrets in clear text."""
+        has_certificate = "certificate_file" in given
+        if has_certificate != ("key_file" in given):
+            yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
+        if "client_ca_file" in given and not has_certificate:
+            yield (
+                ("client_ca_file",),
+                fault(
+                    "client certificates need TLS",
+                    suggestion="Add `certificate_file` and `key_file`.",
+                ),
+            )
+        if given.get("client_roles") and "client_ca_file" not in given:
+            yield (
+                ("client_roles",),
+                fault("nobody vouches for client certificates", suggestion="Add `client_ca_file`."),
+            )
+        if "tokens_file" not in given and not given.get("client_roles"):
+            yield (
+                (),
+                fault(
+                    "nobody could come in", expected="`tokens_file`, or `client_ca_file` and roles"
+                ),
+            )
+        address = given.get("address", "127.0.0.1")
+        if not has_certificate and not _is_loopback(address):
+            yield (
+                ("address",),
+                fault(
+                    "tokens would cross the network in clear text",
+                    suggestion="Add `certificate_file` and `key_file`, or listen at 127.0.0.1.",
+                ),
+            )
+
+
+def _is_loopback(address: object) -> bool:
+    try:
+        return ip_address(str(address)).is_loopback
+    except ValueError:
+        return True  # which is a fault already
+
+
+def _checked_servers(text: str) -> str:
+    if not re.fullmatch(r"[^\s,/]+(,[^\s,/]+)*", text):
+        raise fault("not a list of brokers", expected="host:port, separated by commas")
+    return text
+
+
+class Settings(SettingsBlock):
+    """Everything about this process."""
+
+    bootstrap_servers: Annotated[str, AfterValidator(_checked_servers)] = Field(
+        default="localhost:9092", description="Brokers to begin with: `host:port`, comma separated."
+    )
+    sasl: Sasl | None = Field(default=None, description="How to sign in; left out: without.")
+    tls: Tls | None = Field(default=None, description="Encryption; left out: none.")
+    client: ForeignSettings = Field(
+        default_factory=dict,
+        description="Further settings of the Kafka clients, by librdkafka's names.",
+    )
+    spark: Spark = Field(default=Spark(), description="The engine.")
+    monitoring: Monitoring = Field(
+        default=Monitoring(), description="Where `onceflow serve` is watched."
+    )
+    control: Control | None = Field(
+        default=None, description="Where `onceflow serve` is controlled; left out: nowhere."
+    )
+    transforms: bool = Field(
+        default=True,
+        description="Whether pipeline files may name Python code (`transform`). Set to false, files"
+        " can be given by people who may not run code here.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Client settings with a place of their own, or with none."""
+        client = given.get("client")
+        if not isinstance(client, Mapping):
+            return
+        for name in client:
+            if name in _SECRETS:
+                yield (
+                    ("client", name),
+                    fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`."),
+                )
+            if name in _OURS:
+                yield (
+                    ("client", name),
+                    fault("this client setting is decided elsewhere", suggestion="Remove it."),
+                )
+
+    def require_allowed(self, file: PipelineFile) -> PipelineFile:
+        """The file, if this process may run what it says.
+
+        Raises:
+            ConfigError: it names Python code; none of it was imported.
+        """
+        if self.transforms or file.pipeline.transform is None:
+            return file
+        found = Fault(
+            "pipeline files may not bring Python code here",
+            "transform",
+            line=file.document.place(("transform",)).line,
+            expected="a `query`",
+            suggestion="Set `transforms: true` if you trust whoever writes pipeline files.",
+        )
+        raise ConfigError("pipeline refused", subject=str(file.path), faults=(found,))
+
+    def connection(self) -> Connection:
+        """How to reach the brokers. Reads the secrets.
+
+        Raises:
+            ConfigError: a secret's file cannot be read.
+        """
+        properties = dict(self.client)
+        if self.tls is not None:
+            properties |= _tls_properties(self.tls)
+        if self.sasl is not None:
+            properties |= {
+                "sasl.mechanism": self.sasl.mechanism,
+                "sasl.username": self.sasl.username,
+                "sasl.password": _secret("sasl.password_file", self.sasl.password_file),
+            }
+        protocol = "SSL" if self.tls is not None else "PLAINTEXT"
+        if self.sasl is not None:
+            protocol = f"SASL_{protocol}"
+        if protocol != "PLAINTEXT":
+            properties["security.protocol"] = protocol
+        return Connection(self.bootstrap_servers, properties)
+
+
+def _tls_properties(tls: Tls) -> Mapping[str, str]:
+    properties = {
+        "ssl.ca.location": tls.ca_file,
+        "ssl.certificate.location": tls.certificate_file,
+        "ssl.key.location": tls.key_file,
+    }
+    if tls.key_password_file is not None:
+        properties["ssl.key.password"] = _secret("tls.key_password_file", tls.key_password_file)
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def _secret(setting: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "a secret cannot be read",
+            subject=f"{setting}: {path}",
+            expected="a file that this process may read",
+            found=getattr(error, "strerror", None) or type(error).__name__,
+        ) from None

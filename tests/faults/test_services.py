@@ -1,0 +1,119 @@
+"""Many pipelines in one process: what happens to one is not felt by the others."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.brokers import RunningBroker
+from tests.support.here import finish
+from tests.support.service import Service, started
+from tests.support.topics import delete_topic
+from tests.support.views_job import ViewsJob
+
+REFUSED = 2
+PATIENT = "restart: {delay: 1 s, max_delay: 1 s, attempts: 100}\n"
+
+
+def new_job(broker: RunningBroker, folder: Path) -> ViewsJob:
+    folder.mkdir()
+    made = ViewsJob(broker.bootstrap_servers, folder)
+    made.create_input()
+    made.produce(Random(1), records=1_000, seconds=100)
+    return made
+
+
+@pytest.fixture
+def jobs(broker: RunningBroker, tmp_path: Path) -> list[ViewsJob]:
+    return [new_job(broker, tmp_path / f"job{number}") for number in range(3)]
+
+
+def together(jobs: list[ViewsJob], folder: Path, extra: str = "") -> Path:
+    """Their files in one folder, as a ConfigMap would have them."""
+    folder.mkdir()
+    for job in jobs:
+        job.write_file(extra=extra).rename(folder / f"{job.name}.yaml")
+    return folder
+
+
+def drained(service: Service) -> None:
+    service.send(signal.SIGTERM)
+    assert service.wait() == 0, service.errors[-3000:]
+
+
+def test_a_pipeline_that_fails_for_good_leaves_the_others_running(
+    jobs: list[ViewsJob], tmp_path: Path
+) -> None:
+    victim, *others = jobs
+    files = together(jobs, tmp_path / "pipelines")
+    faulty = files / "a-broken-file.yaml"
+    faulty.write_text("apiVersion: onceflow/v1\nname: [")
+    with started(tmp_path / "serve", files, victim.bootstrap_servers, command="serve") as service:
+        for job in jobs:
+            service.wait_for_batches(1, job.name)
+        # Its output is made anew by somebody else: the ledger knows another topic.
+        delete_topic(victim.bootstrap_servers, victim.output_topic)
+        victim.produce(Random(2), records=200, seconds=20)
+        service.wait_for("failed", pipeline=victim.name)
+        before = {job.name: len(service.of_kind("batch", job.name)) for job in others}
+        for job in others:
+            job.produce(Random(3), records=200, seconds=20)
+            service.wait_for_batches(before[job.name] + 1, job.name)
+        drained(service)
+    assert service.of_kind("failed", faulty.stem)[0]["exit_code"] == REFUSED
+    assert not service.of_kind("waiting", victim.name)
+    for job in others:
+        assert not service.of_kind("failed", job.name)
+        finish(job, files / f"{job.name}.yaml")
+
+
+def test_a_pipeline_whose_failure_may_pass_goes_on_by_itself(
+    jobs: list[ViewsJob], tmp_path: Path
+) -> None:
+    """Batches fail while a folder of the checkpoint is not there, such as on a lost mount."""
+    victim, other, _ = jobs
+    files = together([victim, other], tmp_path / "pipelines", PATIENT)
+    with started(tmp_path / "serve", files, victim.bootstrap_servers, command="serve") as service:
+        for job in (victim, other):
+            service.wait_for_batches(1, job.name)
+        blocked = victim.checkpoint / "offsets"
+        aside = victim.checkpoint / "offsets-aside"
+        blocked.rename(aside)
+        blocked.write_text("a file where a folder should be")
+        victim.produce(Random(2), records=200, seconds=20)
+        service.wait_for("failed", pipeline=victim.name)
+        blocked.unlink()
+        aside.rename(blocked)
+        before = len(service.of_kind("batch", victim.name))
+        service.wait_for_batches(before + 1, victim.name)
+        drained(service)
+    assert service.of_kind("waiting", victim.name)
+    assert not service.of_kind("failed", other.name)
+    for job in (victim, other):
+        finish(job, files / f"{job.name}.yaml")
+
+
+def test_two_files_with_one_name_are_both_refused(jobs: list[ViewsJob], tmp_path: Path) -> None:
+    twin, other, _ = jobs
+    files = together([twin, other], tmp_path / "pipelines")
+    (files / "twin.yaml").write_text((files / f"{twin.name}.yaml").read_text())
+    with started(tmp_path / "serve", files, twin.bootstrap_servers, command="serve") as service:
+        service.wait_for("failed", count=2)
+        service.wait_for_batches(1, other.name)
+        drained(service)
+    assert {fault["exit_code"] for fault in service.of_kind("failed")} == {REFUSED}
+    assert all("the same name" in fault["text"] for fault in service.of_kind("failed"))
+
+
+def test_when_no_pipeline_is_left_the_process_ends_with_the_reason(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "one.yaml").write_text("name: 7")
+    servers = broker.bootstrap_servers
+    with started(tmp_path / "serve", tmp_path / "pipelines", servers, command="serve") as service:
+        assert service.wait() == REFUSED
+    assert "apiVersion" in service.errors

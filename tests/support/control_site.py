@@ -1,0 +1,108 @@
+"""A service with one pipeline that is made of nothing, and callers of its control API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+
+from onceflow.app import RunOptions
+from onceflow.assembly import Surroundings
+from onceflow.clock import SystemClock
+from onceflow.config import effective_values
+from onceflow.contracts.connector import Connection
+from onceflow.control.access import Gate
+from onceflow.control.api import control_app
+from onceflow.control.tokens import Role, line_of, new_token
+from onceflow.ops.fleet import Fleet, Member
+from onceflow.ops.http_server import Endpoint, answering
+from onceflow.ops.restarts import Restarts
+from onceflow.pipeline.restart import Restart
+from onceflow.runtime.session import SessionSettings
+from onceflow.serving import Service, find_entries
+from onceflow.settings import Control, Settings
+from tests.support.clock import ManualClock
+from tests.support.pipelines import pipeline_text
+from tests.support.runs import Maker
+from tests.support.unreachable import UnreachableConnector
+
+HERE = "127.0.0.1"
+SECRET = "marker-of-a-password"
+
+
+@dataclass
+class Site:
+    """The service."""
+
+    folder: Path
+    reader: str = field(default_factory=new_token)
+    writer: str = field(default_factory=new_token)
+    clock: ManualClock = field(default_factory=ManualClock)
+    maker: Maker = field(default_factory=Maker)
+    audited: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        tokens = [line_of(self.reader, Role.READ, "ann"), line_of(self.writer, Role.WRITE, "bob")]
+        self.tokens = self.folder / "tokens"
+        self.tokens.write_text("# who may come in\n\n" + "\n".join(tokens))
+        (self.folder / "views.yaml").write_text(pipeline_text())
+        password = self.folder / "password"
+        password.write_text(SECRET)
+        settings = self.folder / "onceflow.yaml"
+        settings.write_text(
+            f"sasl:\n  mechanism: PLAIN\n  username: us\n  password_file: {password}\ntls: {{}}\n"
+        )
+        around = Surroundings(
+            connector_name="unreachable",
+            connector=UnreachableConnector(),
+            connection=Connection(HERE),
+            session=SessionSettings(),
+            clock=self.clock,
+            report=lambda event, /, **facts: None,
+        )
+        values = effective_values({"ONCEFLOW_SPARK__DRIVER_MEMORY": "3g"}, {}, settings)
+        entries = find_entries([self.folder])
+        self.service = Service(
+            entries, Settings(), values, around, RunOptions(), lambda name: self.maker.listen
+        )
+        restarts = Restarts(Restart(), SystemClock(), Random(1))
+        self.member = Member("views", self.maker, restarts, self.maker.listen)
+        self.service.fleet = Fleet([self.member], lambda: False, SystemClock())
+        self.gate = Gate(Control(tokens_file=str(self.tokens)), self.clock, self.audit)
+
+    def audit(self, what: str, **facts: object) -> None:
+        self.audited.append({"what": what, **facts})
+
+
+@dataclass
+class Callers:
+    """Clients of one site."""
+
+    address: str
+
+    def by(self, token: str | None) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.address, headers=headers, timeout=30)
+
+
+@contextmanager
+def living(site: Site) -> Iterator[Site]:
+    """Its pipeline lives inside the block."""
+    site.member.begin()
+    try:
+        yield site
+    finally:
+        site.member.end()
+        assert site.member.has_ended(60)
+
+
+@contextmanager
+def answered(site: Site) -> Iterator[Callers]:
+    """Its API is answered inside the block."""
+    with answering(control_app(site.service, site.gate), Endpoint(HERE, 0)) as port:
+        yield Callers(f"http://{HERE}:{port}")

@@ -1,0 +1,291 @@
+"""The control API: who may do what, within which bounds, and that orders are carried out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from onceflow.control.access import BURST, COOKIE, FAILURES, MAX_BODY_BYTES, Gate
+from onceflow.control.tokens import Role, line_of, new_token
+from onceflow.errors import ConfigError
+from onceflow.ops.fleet import Observed
+from onceflow.settings import Control
+from tests.support.clock import ManualClock
+from tests.support.control_site import SECRET, Callers, Site, answered, living
+from tests.support.eventually import eventually
+
+READS = (
+    "/v1/pipelines",
+    "/v1/pipelines/views",
+    "/v1/pipelines/views/position",
+    "/v1/pipelines/views/ledger",
+    "/v1/pipelines/views/dead-letters",
+    "/v1/pipelines/views/why-stuck",
+    "/v1/pipelines/views/configuration",
+    "/v1/configuration",
+    "/v1/openapi.json",
+)
+ORDERS = ("validate", "start", "stop", "restart")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with living(Site(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def callers(site: Site) -> Iterator[Callers]:
+    with answered(site) as made:
+        yield made
+
+
+@pytest.mark.parametrize("path", [*READS, *(f"/v1/pipelines/views/{order}" for order in ORDERS)])
+def test_nobody_comes_in_without_a_token(callers: Callers, path: str) -> None:
+    method = "POST" if path.rsplit("/", 1)[-1] in ORDERS else "GET"
+    for token in (None, new_token()):
+        with callers.by(token) as client:
+            answer = client.request(method, path)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "bearer ", "Bearer"])
+def test_a_token_under_another_scheme_is_none(site: Site, callers: Callers, scheme: str) -> None:
+    with callers.by(None) as client:
+        answer = client.get("/v1/pipelines", headers={"Authorization": f"{scheme}x{site.reader}"})
+    assert answer.status_code == 401
+
+
+def test_who_may_read_may_not_order(site: Site, callers: Callers) -> None:
+    with callers.by(site.reader) as client:
+        assert client.get("/v1/pipelines").status_code == 200
+        for order in ORDERS:
+            assert client.post(f"/v1/pipelines/views/{order}").status_code == 403
+        assert client.post("/v1/drain").status_code == 403
+    assert not site.service.fleet.is_draining()
+    assert {entry["what"] for entry in site.audited} == {"refused"}
+    assert site.audited[0]["who"] == "ann"
+
+
+def test_orders_return_when_they_are_true(site: Site, callers: Callers) -> None:
+    with callers.by(site.writer) as client:
+        for order, seen in (("stop", "stopped"), ("start", "running"), ("restart", "running")):
+            answer = client.post(f"/v1/pipelines/views/{order}", params={"wait": 20})
+            assert answer.status_code == 200
+            assert (answer.json()["outcome"], answer.json()["detail"]) == ("done", seen)
+            (row,) = client.get("/v1/pipelines").json()
+            assert row["observed"] == seen
+    assert len(site.maker.runs) == 3
+    orders = [entry for entry in site.audited if entry["what"] == "order"]
+    assert [entry["path"].rsplit("/", 1)[-1] for entry in orders] == ["stop", "start", "restart"]
+    assert {entry["who"] for entry in orders} == {"bob"}
+
+
+def test_an_order_that_takes_long_can_be_asked_about(site: Site, callers: Callers) -> None:
+    assert site.member.wait_for(Observed.RUNNING, 10)
+    held = threading.Event()
+    site.maker.on_make = lambda: _check(held.wait(20))
+    with callers.by(site.writer) as client:
+        answer = client.post("/v1/pipelines/views/restart", params={"wait": 0})
+        assert answer.status_code == 202
+        where = answer.headers["location"]
+        assert client.get(where).json()["outcome"] == "running"
+        held.set()
+        eventually(lambda: client.get(where).json()["outcome"] == "done")
+        assert client.get("/v1/operations/unknown").status_code == 404
+
+
+def test_an_order_that_fails_says_why(site: Site, callers: Callers) -> None:
+    site.maker.faults.append(ConfigError("a fault in the file", expected="none"))
+    with callers.by(site.writer) as client:
+        answer = client.post("/v1/pipelines/views/restart", params={"wait": 20}).json()
+    assert answer["outcome"] == "failed"
+    assert "a fault in the file" in answer["detail"]
+
+
+def test_drain_ends_the_service(site: Site, callers: Callers) -> None:
+    with callers.by(site.writer) as client:
+        assert client.post("/v1/drain").json() == {"draining": ["views"]}
+    assert site.service.fleet.is_draining()
+
+
+def test_a_file_is_validated_where_it_lies(site: Site, callers: Callers) -> None:
+    (site.folder / "views.yaml").write_text("apiVersion: onceflow/v1\nnme: views\n")
+    with callers.by(site.writer) as client:
+        answer = client.post("/v1/pipelines/views/validate").json()
+    assert answer["is_valid"] is False
+    assert any("Did you mean `name`?" in fault for fault in answer["faults"])
+
+
+def test_what_cannot_be_looked_at_is_told_and_not_a_crash(site: Site, callers: Callers) -> None:
+    with callers.by(site.reader) as client:
+        assert "nobody answers" in str(client.get("/v1/pipelines/views").json()["seen"])
+        for path in ("position", "ledger", "why-stuck"):
+            answer = client.get(f"/v1/pipelines/views/{path}")
+            assert answer.status_code == 502
+            assert answer.json()["kind"] == "DeadlineError"
+        answer = client.get("/v1/pipelines/views/dead-letters")
+        assert answer.status_code == 409
+        assert "no topic of dead letters" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", ["other", "..", "views%2f..", "%00", "views'"])
+def test_a_pipeline_that_is_not_here(site: Site, callers: Callers, name: str) -> None:
+    with callers.by(site.writer) as client:
+        assert client.get(f"/v1/pipelines/{name}/position").status_code == 404
+        assert client.post(f"/v1/pipelines/{name}/stop").status_code == 404
+
+
+def test_the_configuration_names_origins_and_no_secret(site: Site, callers: Callers) -> None:
+    with callers.by(site.reader) as client:
+        found = {row["name"]: row for row in client.get("/v1/configuration").json()}
+        written = {
+            row["name"]: row for row in client.get("/v1/pipelines/views/configuration").json()
+        }
+    assert found["spark.driver_memory"]["origin"] == "ONCEFLOW_SPARK__DRIVER_MEMORY"
+    assert found["sasl.username"]["origin"].endswith("onceflow.yaml, line 3")
+    assert found["monitoring.port"]["origin"] == "default"
+    assert found["sasl.password_file"]["value"] == str(site.folder / "password")
+    assert SECRET not in str(found)
+    assert written["name"]["origin"] == "views.yaml, line 2"
+    assert written["restart.attempts"]["origin"] == "default"
+
+
+def test_requests_are_bounded(site: Site, callers: Callers) -> None:
+    with callers.by(site.reader) as client:
+        answers = [client.get("/v1/pipelines") for _ in range(BURST + 1)]
+    assert [answer.status_code for answer in answers[:-1]] == [200] * BURST
+    assert answers[-1].status_code == 429
+    site.clock.sleep(int(answers[-1].headers["retry-after"]))
+    with callers.by(site.reader) as client:
+        assert client.get("/v1/pipelines").status_code == 200
+
+
+def test_tokens_cannot_be_tried_one_after_the_other(site: Site, callers: Callers) -> None:
+    for _ in range(FAILURES):
+        with callers.by(new_token()) as client:
+            assert client.get("/v1/pipelines").status_code == 401
+    with callers.by(site.reader) as client:
+        answer = client.get("/v1/pipelines")
+        assert answer.status_code == 429
+        site.clock.sleep(int(answer.headers["retry-after"]))
+        assert client.get("/v1/pipelines").status_code == 200
+    assert {entry["why"] for entry in site.audited} == {"wrong token"}
+
+
+@pytest.mark.parametrize("headers", [{}, {"Transfer-Encoding": "chunked"}])
+def test_bodies_are_bounded(site: Site, callers: Callers, headers: dict[str, str]) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"x" * (MAX_BODY_BYTES + 1)
+
+    content = chunks() if headers else b"x" * (MAX_BODY_BYTES + 1)
+    with callers.by(site.writer) as client:
+        answer = client.post("/v1/pipelines/views/stop", content=content, headers=headers)
+    assert answer.status_code == 413
+    assert site.maker.runs == [] or not site.maker.runs[-1].told.is_set()
+
+
+def test_tokens_can_be_rotated_while_it_runs(site: Site, callers: Callers) -> None:
+    fresh = new_token()
+    site.tokens.write_text(line_of(fresh, Role.READ, "eve"))
+    with callers.by(site.reader) as client:
+        assert client.get("/v1/pipelines").status_code == 401
+    with callers.by(fresh) as client:
+        assert client.get("/v1/pipelines").status_code == 200
+    site.tokens.write_text("read eve nonsense")
+    with callers.by(fresh) as client:
+        assert client.get("/v1/pipelines").status_code == 503
+    assert site.audited[-1]["what"] == "tokens_unreadable"
+    assert "nonsense" not in str(site.audited)
+
+
+@pytest.mark.parametrize(
+    "line", ["read ann", "admin ann " + "0" * 64, "read a/b " + "0" * 64, "read ann " + "g" * 64]
+)
+def test_a_line_that_is_no_token_is_named_by_its_number(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# comment\n{line}\n")
+    with pytest.raises(ConfigError, match="line 2: not a token") as raised:
+        Gate(Control(tokens_file=str(file)), ManualClock(), lambda *_, **__: None)
+    assert line.split()[1] not in str(raised.value).replace(str(file), "")
+
+
+def test_headers_keep_browsers_from_harm(site: Site, callers: Callers) -> None:
+    with callers.by(site.reader) as client:
+        headers = client.get("/v1/pipelines").headers
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["cache-control"] == "no-store"
+    assert "server" not in headers
+
+
+class TestPage:
+    """The page's sign-in; what it shows is tested in a browser."""
+
+    @pytest.fixture
+    def client(self, callers: Callers) -> Iterator[httpx.Client]:
+        with callers.by(None) as client:
+            yield client
+
+    def sign_in(self, client: httpx.Client, token: str) -> httpx.Response:
+        return client.post("/sign-in", data={"token": token})
+
+    def test_it_asks_who_is_there(self, client: httpx.Client) -> None:
+        for path in ("/", "/pipelines/views"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
+        assert client.get("/static/../access.py").status_code == 404
+
+    def test_a_wrong_token_is_refused(self, client: httpx.Client) -> None:
+        answer = self.sign_in(client, new_token())
+        assert answer.status_code == 401
+        assert COOKIE not in client.cookies
+
+    def test_a_session_shows_and_ends(self, site: Site, client: httpx.Client) -> None:
+        answer = self.sign_in(client, site.reader)
+        assert answer.status_code == 303
+        flags = answer.headers["set-cookie"].lower()
+        assert "httponly" in flags
+        assert "samesite=strict" in flags
+        assert "views" in client.get("/").text
+        assert client.get("/v1/pipelines").status_code == 200
+        client.get("/sign-out")
+        assert client.get("/").status_code == 303
+
+    def test_a_session_does_not_last_for_ever(self, site: Site, client: httpx.Client) -> None:
+        self.sign_in(client, site.reader)
+        site.clock.sleep(8 * 3600)
+        assert client.get("/").status_code == 303
+
+    def test_orders_of_a_session_repeat_what_the_page_was_given(
+        self, site: Site, client: httpx.Client
+    ) -> None:
+        self.sign_in(client, site.writer)
+        where = "/v1/pipelines/views/stop"
+        assert client.post(where).status_code == 401
+        assert client.post(where, headers={"X-CSRF-Token": "guessed"}).status_code == 401
+        page = client.get("/pipelines/views").text
+        csrf = page.split('name="csrf" content="')[1].split('"')[0]
+        assert client.post(where, headers={"X-CSRF-Token": csrf}).status_code == 200
+
+    def test_orders_are_offered_to_those_who_may(self, site: Site, callers: Callers) -> None:
+        for token, is_offered in ((site.reader, False), (site.writer, True)):
+            with callers.by(None) as client:
+                self.sign_in(client, token)
+                assert ("data-order" in client.get("/pipelines/views").text) is is_offered
+
+    def test_what_pipelines_say_is_no_markup(self, site: Site, client: httpx.Client) -> None:
+        site.maker.faults += [ConfigError("<script>alert(1)</script>")]
+        self.sign_in(client, site.writer)
+        site.member.restart()
+        eventually(lambda: "alert(1)" in client.get("/").text, timeout_s=10)
+        assert "<script>alert" not in client.get("/").text
+
+
+def _check(condition: bool) -> None:
+    assert condition
