@@ -21,6 +21,7 @@ from onceflow.ops.fleet import Fleet, Member, Report, Run, Status
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.metrics import Metrics
 from onceflow.ops.monitoring import Health, monitoring_app
+from onceflow.ops.renewal import Renewal
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
@@ -139,7 +140,8 @@ class Service:
         self.around = replace(around, engine=self.engine)
         self.metrics = Metrics(around.clock, self.statuses, _versions(), self._free_bytes)
         members = [self._member(entry, options, report_of(entry.name)) for entry in entries]
-        self.fleet = Fleet(members, self.engine.is_lost, around.clock)
+        self._renewal = Renewal(settings.secret_files(), around.clock)
+        self.fleet = Fleet(members, self.engine.is_lost, around.clock, self._is_renewed)
         self.health = Health(
             around.clock, lambda: self.fleet.looked_at_s, self.statuses, self.fleet.is_draining
         )
@@ -155,7 +157,7 @@ class Service:
             ConfigError: as `load_alone`, or it brings code that may not run here.
         """
         file = load_alone(self.entries[name], [*self.entries.values()])
-        return self.settings.require_allowed(file)
+        return self.settings.require_allowed(file, is_trusted=False)
 
     def analyse(self, file: PipelineFile) -> None:
         """Find everything that is wrong with a file before a run; starts nothing of it.
@@ -196,16 +198,23 @@ class Service:
 
     def _member(self, entry: Entry, options: RunOptions, report: Report) -> Member:
         listening = self.metrics.listening(entry.name, self._marking(entry.name, report))
-        observed = replace(self.around, observer=self.metrics.observer_of(entry.name))
+        observer = self.metrics.observer_of(entry.name)
 
         def make(listener: Report) -> Run:
-            # Anew for each start: somebody may have mended the file.
+            # Anew for each start: somebody may have mended the file, or renewed a secret.
             file = self.load(entry.name)
-            around = replace(observed, report=listener)
+            self.around = replace(self.around, connection=self.settings.connection())
+            around = replace(self.around, observer=observer, report=listener)
             return with_bulletins(file, options, around, lambda _: None)
 
         restarts = Restarts(entry.restart, self.around.clock, SystemRandom())
         return Member(entry.name, make, restarts, listening)
+
+    def _is_renewed(self) -> bool:
+        is_renewed = self._renewal.is_due()
+        if is_renewed:
+            self._report("renewed", files=[str(file) for file in self.settings.secret_files()])
+        return is_renewed
 
     def _marking(self, name: str, report: Report) -> Report:
         def mark(event: str, /, **facts: Any) -> None:

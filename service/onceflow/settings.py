@@ -5,8 +5,10 @@ None of it belongs to a pipeline. Secrets are read from files and stand nowhere 
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +23,7 @@ from onceflow.pipeline.values import SizeBytes, fault
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",
+    "sasl.oauthbearer.client.secret": "sasl.client_secret_file",
     "ssl.key.password": "tls.key_password_file",
     "ssl.key.pem": "tls.key_file",
 }
@@ -41,6 +44,10 @@ _OURS = frozenset(
 """Client settings that the guarantee rests on, or that follow from other settings here."""
 
 
+_GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
+"""Rules of determinism that also refuse SQL which runs a program, or reads what is no source."""
+
+
 class SettingsBlock(Block):
     """A block whose values may also come as text, from the environment."""
 
@@ -55,14 +62,78 @@ def _as_client_text(value: object) -> object:
 ForeignSettings = dict[str, Annotated[str, BeforeValidator(_as_client_text)]]
 
 
-class Sasl(SettingsBlock):
-    """How to sign in."""
+def _checked_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise fault("not an address of the web", expected="`https://...`")
+    return text
 
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+
+_BY_PASSWORD = ("username", "password_file")
+_BY_TOKEN = ("token_endpoint", "client_id", "client_secret_file")
+
+
+class Sasl(SettingsBlock):
+    """How to sign in: by name and password, or with tokens (`OAUTHBEARER`)."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         description="SASL mechanism."
     )
-    username: str = Field(min_length=1, description="Name to sign in with.")
-    password_file: str = Field(min_length=1, description="File that holds the password.")
+    username: str | None = Field(default=None, min_length=1, description="Name to sign in with.")
+    password_file: str | None = Field(
+        default=None, min_length=1, description="File that holds the password."
+    )
+    token_endpoint: Annotated[str, AfterValidator(_checked_url)] | None = Field(
+        default=None, description="Where `OAUTHBEARER` gets its tokens, by client credentials."
+    )
+    client_id: str | None = Field(
+        default=None, min_length=1, description="Who asks for the tokens."
+    )
+    client_secret_file: str | None = Field(
+        default=None, min_length=1, description="File that holds the secret of `client_id`."
+    )
+    scope: str | None = Field(default=None, min_length=1, description="Scope to ask tokens for.")
+    token_ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="PEM file with authorities of the token endpoint; left out: the machine's.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Each way to sign in has words of its own."""
+        is_by_token = given.get("mechanism") == "OAUTHBEARER"
+        needed = _BY_TOKEN if is_by_token else _BY_PASSWORD
+        foreign = _BY_PASSWORD if is_by_token else (*_BY_TOKEN, "scope", "token_ca_file")
+        for name in needed:
+            if name not in given:
+                yield (name,), fault("missing", expected=f"`{'`, `'.join(needed)}`")
+        for name in foreign:
+            if name in given:
+                yield (name,), fault(f"means nothing to {given.get('mechanism')}")
+
+    def properties(self) -> Mapping[str, str]:
+        """The same by librdkafka's names. Reads the secret.
+
+        Raises:
+            ConfigError: the secret's file cannot be read.
+        """
+        if self.mechanism != "OAUTHBEARER":
+            return {
+                "sasl.mechanism": self.mechanism,
+                "sasl.username": str(self.username),
+                "sasl.password": _secret("sasl.password_file", str(self.password_file)),
+            }
+        secret = _secret("sasl.client_secret_file", str(self.client_secret_file))
+        given = {
+            "sasl.mechanism": self.mechanism,
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.token_endpoint,
+            "sasl.oauthbearer.client.id": self.client_id,
+            "sasl.oauthbearer.client.secret": secret,
+            "sasl.oauthbearer.scope": self.scope,
+            "https.ca.location": self.token_ca_file,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class Tls(SettingsBlock):
@@ -225,10 +296,17 @@ class Settings(SettingsBlock):
     control: Control | None = Field(
         default=None, description="Where `onceflow serve` is controlled; left out: nowhere."
     )
-    transforms: bool = Field(
-        default=True,
-        description="Whether pipeline files may name Python code (`transform`). Set to false, files"
-        " can be given by people who may not run code here.",
+    transforms: bool | None = Field(
+        default=None,
+        description="Whether pipeline files may run code and read files: name Python (`transform`),"
+        " or waive the rules that refuse it in SQL. Left out: `onceflow run` lets them, as whoever"
+        " names a file could run code anyway; `onceflow serve` does not.",
+    )
+    checkpoint_root: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder, or beginning of a URL, below which the checkpoints of pipeline files"
+        " must lie; left out: wherever this process may write.",
     )
 
     @classmethod
@@ -249,22 +327,37 @@ class Settings(SettingsBlock):
                     fault("this client setting is decided elsewhere", suggestion="Remove it."),
                 )
 
-    def require_allowed(self, file: PipelineFile) -> PipelineFile:
-        """The file, if this process may run what it says.
+    def require_allowed(self, file: PipelineFile, *, is_trusted: bool) -> PipelineFile:
+        """The file, if this process may do what it says.
+
+        Args:
+            file: to look at; none of its code was imported.
+            is_trusted: whether it may run code where `transforms` says nothing.
 
         Raises:
-            ConfigError: it names Python code; none of it was imported.
+            ConfigError: lists what it may not.
         """
-        if self.transforms or file.pipeline.transform is None:
-            return file
-        found = Fault(
-            "pipeline files may not bring Python code here",
-            "transform",
-            line=file.document.place(("transform",)).line,
-            expected="a `query`",
-            suggestion="Set `transforms: true` if you trust whoever writes pipeline files.",
-        )
-        raise ConfigError("pipeline refused", subject=str(file.path), faults=(found,))
+        may_run_code = is_trusted if self.transforms is None else self.transforms
+        faults = [] if may_run_code else [*_code_faults(file)]
+        root, location = self.checkpoint_root, file.pipeline.checkpoint_location
+        if root is not None and not _is_below(location, root):
+            expected = f"a place below {root}, as `checkpoint_root` says"
+            line = file.document.place(("checkpoint",)).line
+            faults.append(Fault(f"not at {location} here", "checkpoint", line, expected))
+        if faults:
+            raise ConfigError("pipeline refused", subject=str(file.path), faults=tuple(faults))
+        return file
+
+    def secret_files(self) -> Sequence[Path]:
+        """Files with certificates and secrets by which brokers are reached; they may be renewed."""
+        blocks = [block.model_dump() for block in (self.sasl, self.tls) if block is not None]
+        named = {
+            Path(value)
+            for block in blocks
+            for name, value in block.items()
+            if name.endswith("_file") and value is not None
+        }
+        return sorted(named)
 
     def connection(self) -> Connection:
         """How to reach the brokers. Reads the secrets.
@@ -276,17 +369,61 @@ class Settings(SettingsBlock):
         if self.tls is not None:
             properties |= _tls_properties(self.tls)
         if self.sasl is not None:
-            properties |= {
-                "sasl.mechanism": self.sasl.mechanism,
-                "sasl.username": self.sasl.username,
-                "sasl.password": _secret("sasl.password_file", self.sasl.password_file),
-            }
+            properties |= self.sasl.properties()
         protocol = "SSL" if self.tls is not None else "PLAINTEXT"
         if self.sasl is not None:
             protocol = f"SASL_{protocol}"
         if protocol != "PLAINTEXT":
             properties["security.protocol"] = protocol
-        return Connection(self.bootstrap_servers, properties)
+        return Connection(self.bootstrap_servers, properties, files_digest(self.secret_files()))
+
+
+def _code_faults(file: PipelineFile) -> Iterator[Fault]:
+    """What runs code, or reads files, of whoever wrote the pipeline file."""
+    allow = "Set `transforms: true` if you trust whoever writes pipeline files."
+    if file.pipeline.transform is not None:
+        yield Fault(
+            "pipeline files may not bring Python code here",
+            "transform",
+            line=file.document.place(("transform",)).line,
+            expected="a `query`",
+            suggestion=allow,
+        )
+    for number, waiver in enumerate(file.pipeline.waivers):
+        if waiver.rule in _GATES:
+            yield Fault(
+                f"{waiver.rule} keeps code and files of others out, and may not be waived here",
+                f"waivers.{number}.rule",
+                line=file.document.place(("waivers", number, "rule")).line,
+                suggestion=allow,
+            )
+    schemas = {f"sources.{name}": source.avro for name, source in file.pipeline.sources.items()}
+    for place, avro in {**schemas, "sink": file.pipeline.sink.avro}.items():
+        folder = str(file.pipeline.folder.resolve())
+        if avro and not _is_below(str((Path(folder) / avro.schema_file).resolve()), folder):
+            yield Fault(
+                f"{avro.schema_file} is outside of the pipeline file's folder",
+                f"{place}.avro.schema_file",
+                line=file.document.place((*place.split("."), "avro", "schema_file")).line,
+                suggestion=allow,
+            )
+
+
+def _is_below(location: str, root: str) -> bool:
+    """Of two folders or two URLs; no `..` gets out."""
+    if "://" in root or "://" in location:
+        beginning = root.rstrip("/") + "/"
+        return location.startswith(beginning) and ".." not in location.split("/")
+    return Path(location).resolve().is_relative_to(Path(root).resolve())
+
+
+def files_digest(files: Sequence[Path]) -> str:
+    """The same as long as the files hold the same. One that cannot be read holds nothing."""
+    content = hashlib.sha256()
+    for file in files:
+        with suppress(OSError):
+            content.update(hashlib.sha256(file.read_bytes()).digest())
+    return content.hexdigest()
 
 
 def _tls_properties(tls: Tls) -> Mapping[str, str]:

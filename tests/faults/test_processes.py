@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import finish, run_here, running_here
 from tests.support.service import started
+from tests.support.topics import readable_to_the_end
 from tests.support.views_job import ViewsJob
 
 FENCED = 4
@@ -59,7 +59,9 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
     ) as frozen:
         eventually((job.folder / "frozen" / "crashed").exists, timeout_s=START_TIMEOUT_S)
         # How much of the batch the client had sent when it froze differs from run to run.
-        eventually(lambda: _readable_to_the_end(job), timeout_s=60)
+        eventually(
+            lambda: readable_to_the_end(job.bootstrap_servers, job.output_topic), timeout_s=60
+        )
         run_here(file, servers)
         frozen.send(signal.SIGCONT)
         assert frozen.wait() == FENCED, frozen.errors[-3000:]
@@ -133,30 +135,8 @@ def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
     assert service.of_kind("drained")
     last = service.of_kind("batch")[-1]["batch_id"]
     assert (job.checkpoint / "commits" / str(last)).exists()
-    assert _readable_to_the_end(job)
+    assert readable_to_the_end(job.bootstrap_servers, job.output_topic)
     job.close_windows()
     finished = run_here(file, job.bootstrap_servers)
     assert not any(batch["is_skipped"] for batch in finished.of_kind("batch"))
     job.check()
-
-
-def _readable_to_the_end(job: ViewsJob) -> bool:
-    """No transaction is open on the output: both isolation levels end at the same place."""
-    ends = []
-    for isolation in ("read_committed", "read_uncommitted"):
-        consumer = Consumer(
-            {
-                "bootstrap.servers": job.bootstrap_servers,
-                "group.id": "ends",
-                "isolation.level": isolation,
-            }
-        )
-        partitions = consumer.list_topics(job.output_topic, 20).topics[job.output_topic].partitions
-        ends.append(
-            [
-                consumer.get_watermark_offsets(TopicPartition(job.output_topic, p), 20)[1]
-                for p in sorted(partitions)
-            ]
-        )
-        consumer.close()
-    return ends[0] == ends[1]

@@ -53,7 +53,7 @@ class Events:
 
 def application(
     file: Path,
-    bootstrap_servers: str,
+    brokers: str | Connection,
     options: RunOptions | None = None,
     session: SessionSettings = QUICK,
 ) -> tuple[Application, Events]:
@@ -62,7 +62,7 @@ def application(
     around = Surroundings(
         connector_name="kafka",
         connector=find_connector("kafka"),
-        connection=Connection(bootstrap_servers),
+        connection=Connection(brokers) if isinstance(brokers, str) else brokers,
         session=session,
         clock=SystemClock(),
         report=events,
@@ -73,13 +73,13 @@ def application(
 
 def run_here(
     file: Path,
-    bootstrap_servers: str,
+    brokers: str | Connection,
     session: SessionSettings = QUICK,
     **options: Any,
 ) -> Events:
     """Run until caught up; errors of the product come out as they are."""
     chosen = replace(RunOptions(is_until_caught_up=True), **options)
-    made, events = application(file, bootstrap_servers, chosen, session)
+    made, events = application(file, brokers, chosen, session)
     made.run()
     return events
 
@@ -143,10 +143,10 @@ class Running:
 
 @contextmanager
 def running_here(
-    file: Path, bootstrap_servers: str, session: SessionSettings = QUICK, **options: Any
+    file: Path, brokers: str | Connection, session: SessionSettings = QUICK, **options: Any
 ) -> Iterator[Running]:
     """Run until the block ends, then drain. An error that the test did not ask for is raised."""
-    made, events = application(file, bootstrap_servers, RunOptions(**options), session)
+    made, events = application(file, brokers, RunOptions(**options), session)
     with ThreadPoolExecutor(1) as thread:
         running = Running(events, thread.submit(made.run))
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from confluent_kafka import (
+    Consumer,
     KafkaError,
     KafkaException,
     Producer,
@@ -142,3 +143,25 @@ def _creates(bootstrap_servers: str, topic: str, partitions: int) -> bool:
             return False
         raise
     return True
+
+
+def readable_to_the_end(bootstrap_servers: str, topic: str) -> bool:
+    """No transaction is open on the output: both isolation levels end at the same place."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "ends",
+                "isolation.level": isolation,
+            }
+        )
+        partitions = consumer.list_topics(topic, 20).topics[topic].partitions
+        ends.append(
+            [
+                consumer.get_watermark_offsets(TopicPartition(topic, p), 20)[1]
+                for p in sorted(partitions)
+            ]
+        )
+        consumer.close()
+    return ends[0] == ends[1]

@@ -229,11 +229,106 @@ def test_the_engines_settings_are_those_of_a_session() -> None:
 def test_code_in_pipeline_files_can_be_forbidden(tmp_path: Path) -> None:
     with_code = pipeline_text("unused").replace("query: |\n  unused", "transform: module:function")
     loaded = write_pipeline(tmp_path, with_code)
-    assert Settings().require_allowed(loaded) is loaded
+    assert Settings().require_allowed(loaded, is_trusted=True) is loaded
+    assert Settings(transforms=True).require_allowed(loaded, is_trusted=False) is loaded
+    with pytest.raises(ConfigError):
+        Settings().require_allowed(loaded, is_trusted=False)
     with pytest.raises(ConfigError, match=r"line 3, transform: .* not bring Python code here"):
-        Settings(transforms=False).require_allowed(loaded)
+        Settings(transforms=False).require_allowed(loaded, is_trusted=True)
     without_code = write_pipeline(tmp_path, pipeline_text())
-    assert Settings(transforms=False).require_allowed(without_code) is without_code
+    allowed = Settings(transforms=False).require_allowed(without_code, is_trusted=False)
+    assert allowed is without_code
+
+
+@pytest.mark.parametrize("rule", ["ND-EFFECT", "ND-SOURCE"])
+def test_what_keeps_code_out_is_not_waived_by_who_may_not_run_it(tmp_path: Path, rule: str) -> None:
+    waiver = f"{{rule: {rule}, place: x, reason: because I say so, until: 2099-01-01}}"
+    loaded = write_pipeline(tmp_path, pipeline_text() + f"waivers: [{waiver}]\n")
+    with pytest.raises(ConfigError, match=rf"{rule} .* may not be waived here"):
+        Settings().require_allowed(loaded, is_trusted=False)
+    assert Settings().require_allowed(loaded, is_trusted=True) is loaded
+
+
+def test_other_rules_may_be_waived_by_anybody(tmp_path: Path) -> None:
+    waiver = "{rule: ND-ORDER, place: x, reason: because I say so, until: 2099-01-01}"
+    loaded = write_pipeline(tmp_path, pipeline_text() + f"waivers: [{waiver}]\n")
+    assert Settings().require_allowed(loaded, is_trusted=False) is loaded
+
+
+@pytest.mark.parametrize("place", ["/etc/schema.avsc", "../schema.avsc", "a/../../schema.avsc"])
+def test_a_schema_lies_beside_the_pipeline_file(tmp_path: Path, place: str) -> None:
+    target = (tmp_path / "files" / place).resolve()
+    if target.is_relative_to(tmp_path):
+        target.write_text('{"type": "record", "name": "a", "fields": []}')
+    text = pipeline_text().replace(
+        "sink:\n", f"sink:\n  format: avro\n  avro: {{schema_file: {place}}}\n"
+    )
+    (tmp_path / "files" / "a").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"outside of the pipeline file's folder|cannot be read"):
+        Settings().require_allowed(write_pipeline(tmp_path / "files", text), is_trusted=False)
+
+
+@pytest.mark.parametrize(
+    ("root", "place", "is_refused"),
+    [
+        ("/data/here", "/data/here/views", False),
+        ("/data/here", "/data/herenot/views", True),
+        ("/data/here", "/data/here/../there", True),
+        ("/data/here", "s3a://bucket/views", True),
+        ("s3a://bucket/onceflow", "s3a://bucket/onceflow/views", False),
+        ("s3a://bucket/onceflow", "s3a://bucket/other", True),
+        ("s3a://bucket/onceflow", "s3a://bucket/onceflow/../other", True),
+        ("s3a://bucket/onceflow", "/data/views", True),
+    ],
+)
+def test_checkpoints_may_be_kept_to_a_place(
+    tmp_path: Path, root: str, place: str, is_refused: bool
+) -> None:
+    loaded = write_pipeline(tmp_path, pipeline_text() + f"checkpoint: {place}\n")
+    settings = Settings(checkpoint_root=root)
+    if is_refused:
+        with pytest.raises(ConfigError, match="checkpoint: not at"):
+            settings.require_allowed(loaded, is_trusted=True)
+    else:
+        assert settings.require_allowed(loaded, is_trusted=True) is loaded
+
+
+@pytest.mark.parametrize(
+    ("sasl", "told"),
+    [
+        ("{mechanism: OAUTHBEARER, username: a}", "sasl.username: means nothing to OAUTHBEARER"),
+        ("{mechanism: OAUTHBEARER}", "sasl.token_endpoint: missing"),
+        (
+            "{mechanism: PLAIN, username: a, password_file: b, scope: c}",
+            "sasl.scope: means nothing",
+        ),
+        (
+            "{mechanism: OAUTHBEARER, client_id: a, client_secret_file: b, token_endpoint: 'file:///x'}",
+            "not an address of the web",
+        ),
+    ],
+)
+def test_each_way_to_sign_in_has_words_of_its_own(sasl: str, told: str) -> None:
+    write(f"sasl: {sasl}\n")
+    with pytest.raises(ConfigError, match=told):
+        load()
+
+
+def test_tokens_are_asked_for_by_name_and_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hush\n")
+    write(
+        "tls: {}\nsasl:\n  mechanism: OAUTHBEARER\n  token_endpoint: https://issuer/token\n"
+        f"  client_id: us\n  client_secret_file: {tmp_path / 'secret'}\n  scope: kafka\n"
+    )
+    assert load().connection().properties == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+        "sasl.oauthbearer.client.id": "us",
+        "sasl.oauthbearer.client.secret": "hush",
+        "sasl.oauthbearer.scope": "kafka",
+    }
 
 
 def test_values_in_force_name_their_origin() -> None:

@@ -226,3 +226,22 @@ def test_without_spark_all_end() -> None:
         lost.set()
         assert isinstance(ended(), RetriableError)
     assert maker.events[-1] == "stopped"
+
+
+def test_renewed_secrets_restart_what_is_to_run() -> None:
+    makers, renewed = [Maker(), Maker()], threading.Event()
+
+    def is_renewed() -> bool:
+        was_set = renewed.is_set()
+        renewed.clear()
+        return was_set
+
+    members = [member(maker, f"p{number}") for number, maker in enumerate(makers)]
+    fleet = Fleet(members, lambda: False, SystemClock(), is_renewed)
+    with running(fleet):
+        eventually(lambda: all(maker.runs for maker in makers))
+        members[1].follow(Member.stop, [Observed.STOPPED], WAIT_S)
+        renewed.set()
+        eventually(lambda: len(makers[0].runs) == 2)
+        assert makers[0].events == ["running", "draining", "stopped", "running"]
+        assert len(makers[1].runs) == 1

@@ -163,8 +163,8 @@ class Subscription:
             raise ConfigError(
                 "topics cannot be read",
                 subject=", ".join(missing),
-                expected="topics that exist",
-                then="check the names, or start the pipeline that creates them",
+                expected="topics that exist, and that we may read",
+                then="check the names and rights, or start the pipeline that creates them",
             )
 
     def check_group(self, committed_topics: Iterable[str]) -> None:

@@ -37,6 +37,9 @@ from onceflow_connectors.consumer.filter import foreign_state
 from onceflow_connectors.consumer.reader import FilteringConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
+FIRST_ANSWER_TIMEOUT_S = 5.0
+"""For the first question to a group, which is repeated."""
+
 _DEFAULTS: Mapping[str, Any] = {
     "client.id": "onceflow-consumer",
     # Errors reach us as errors.
@@ -208,11 +211,31 @@ class ConfluentClient:
         Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process
         when the answer is that the coordinator has moved, and on a fresh cluster that is the rule.
         """
-        if patiently(lambda: self._committed(ours)):
+        if patiently(lambda: self._first_committed(consumer, ours)):
             return
         topics = self._describe(consumer).items()
         every = [(name, number) for name, topic in topics for number in topic.partitions]
-        self._subscription.check_group(e.topic for e in patiently(lambda: self._committed(every)))
+        found = patiently(lambda: self._first_committed(consumer, every))
+        self._subscription.check_group(entry.topic for entry in found)
+
+    def _first_committed(
+        self, consumer: confluent_kafka.Consumer, partitions: list[Partition]
+    ) -> list[TopicPartition]:
+        """As `_committed`, before there is a subscription.
+
+        A question to a group that we may not read is never answered; why, the client tells to
+        whoever polls, to whom it has nothing else to tell now.
+        """
+        try:
+            return self._committed(partitions, FIRST_ANSWER_TIMEOUT_S)
+        except RetriableError:
+            told = consumer.poll(0)
+            error = told.error() if told is not None else None
+            if error is not None and issubclass(_consequence(error), ConfigError):
+                group = self._subscription.group
+                what = "the group's offsets cannot be read"
+                raise _mapped(KafkaException(error), what, group) from None
+            raise
 
     def _describe(
         self, consumer: confluent_kafka.Consumer, **selection: str
@@ -224,12 +247,14 @@ class ConfluentClient:
             raise self._subscription.unreachable(self._last_error) from error
         return found.topics
 
-    def _committed(self, partitions: Sequence[Partition]) -> list[TopicPartition]:
+    def _committed(
+        self, partitions: Sequence[Partition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> list[TopicPartition]:
         """Those partitions of which the group has an offset."""
         group = self._subscription.group
         wanted = [TopicPartition(*partition) for partition in partitions]
         try:
-            found = self._running().committed(wanted, timeout=ANSWER_TIMEOUT_S)
+            found = self._running().committed(wanted, timeout=timeout_s)
         except KafkaException as error:
             raise _mapped(error, "the group's offsets cannot be read", group) from error
         for entry in found:

@@ -140,7 +140,7 @@ class Administration:
             entries = answered(futures[resource], timeout_s).values()
             return {entry.name: entry.value for entry in entries if entry.value is not None}
 
-        return self.ask("cannot read settings", str(resource), request, deadline)
+        return self.ask("cannot read settings", resource.name, request, deadline)
 
     def offsets(
         self, topic: str, partitions: Iterable[int], bound: Bound, deadline: Deadline

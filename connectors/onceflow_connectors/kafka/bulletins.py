@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection
@@ -92,7 +92,7 @@ class KafkaBulletinBoard:
                     at.partition: at.metadata for at in found if at.error is None and at.metadata
                 }
             except CLIENT_ERRORS as raised:
-                error = kafka_error(raised)
+                error = self._met() or kafka_error(raised)
             what = "cannot read bulletins"
             if not is_passing(error):
                 raise failure(error, Operation.ADMINISTER, what, subject=self._group)
@@ -110,6 +110,11 @@ class KafkaBulletinBoard:
             settings = consumer_config(self._connection, {"group.id": self._group, **_WAITS})
             self._consumer = open_consumer(settings, {"on_commit": self._on_answer})
         return self._consumer
+
+    def _met(self) -> KafkaError | None:
+        """What the client met meanwhile: a question that we may not ask is never answered."""
+        told = self._open().poll(0)
+        return None if told is None else told.error()
 
     def _on_answer(self, *_: object) -> None:
         self._answered += 1

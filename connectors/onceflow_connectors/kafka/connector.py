@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceflow.contracts.connector import Broker, BulletinBoard, Connection
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import (
+    Broker,
+    BulletinBoard,
+    Connection,
+    PipelineTopics,
+    Right,
+    Task,
+)
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow_connectors.kafka.appender import KafkaAppender
 from onceflow_connectors.kafka.broker import KafkaBroker
@@ -13,6 +21,7 @@ from onceflow_connectors.kafka.bulletins import KafkaBulletinBoard
 from onceflow_connectors.kafka.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.ledger import KafkaLedger
 from onceflow_connectors.kafka.partitioners import partitions_of
+from onceflow_connectors.kafka.rights import grant, rights_of
 
 if TYPE_CHECKING:
     # Needs Arrow, which whoever only looks things up need not have installed.
@@ -47,6 +56,16 @@ class KafkaConnector:
     def bulletin_board(self, pipeline: str, connection: Connection) -> BulletinBoard:
         """See `Connector`."""
         return KafkaBulletinBoard(pipeline, connection)
+
+    def rights(self, topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
+        """See `Connector`."""
+        return rights_of(topics, task, group)
+
+    def grant(
+        self, principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
+    ) -> None:
+        """See `Connector`."""
+        grant(principal, rights, connection, deadline)
 
     def partitions_of(
         self, partitioner: str, keys: Sequence[bytes | None], partitions: int

@@ -75,7 +75,7 @@ _INSISTED: Mapping[str, Setting] = {
 }
 
 _OFFSET_IS_GONE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
-_ReaderKey: TypeAlias = tuple[int, str, tuple[tuple[str, str], ...]]
+_ReaderKey: TypeAlias = tuple[int, str, str, tuple[tuple[str, str], ...]]
 
 
 class SplitReader:
@@ -259,6 +259,7 @@ def leased_reader(connection: Connection, clock: Clock) -> Iterator[SplitReader]
     key = (
         os.getpid(),  # a forked copy of a consumer is of no use
         connection.bootstrap_servers,
+        connection.secrets_digest,
         tuple(sorted(connection.properties.items())),
     )
     reader = _idle.pop(key, None) or SplitReader(connection, clock)

@@ -132,6 +132,7 @@ class Outbox:
 
     def failure(self, error: KafkaError, operation: Operation, what: str) -> OnceflowError:
         """The exception for an error; for that of a lost transaction, what lost it."""
+        error = self._true_cause(error)
         if consequence(error, operation) is AbortableError:
             self._await_refusal()
         if self._refusals.first and consequence(error, operation) in {AbortableError, RecordError}:
@@ -151,12 +152,15 @@ class Outbox:
             raise self._refused(raised, "records") from raised
 
     def _refused(self, raised: Exception, record: str) -> OnceflowError:
-        error = self._true_cause(kafka_error(raised))
-        return self.failure(error, Operation.PRODUCE, f"cannot write {record}")
+        return self.failure(kafka_error(raised), Operation.PRODUCE, f"cannot write {record}")
 
     def _true_cause(self, error: KafkaError) -> KafkaError:
-        """What is behind the `_FATAL` of a produce(), which carries neither cause nor flags."""
-        if error.name() != "_FATAL":
+        """What is behind an error that only says that the transaction has failed before.
+
+        Such are the `_FATAL` of a produce(), which carries neither cause nor flags, and the
+        `_STATE` of offsets. A failed client cannot begin a transaction, and says why.
+        """
+        if error.name() not in {"_FATAL", "_STATE"}:
             return error
         try:
             self.client.begin_transaction()

@@ -14,6 +14,10 @@ from onceflow.contracts.connector import Connection
 Setting: TypeAlias = str | int | float | bool
 Settings: TypeAlias = dict[str, Setting]
 
+READER_GROUP = "onceflow.reader"
+"""Required by librdkafka, which also looks for its coordinator; partitions are assigned by hand, so
+nobody ever joins it."""
+
 _NO_SETTINGS: Mapping[str, Setting] = {}
 
 _DEFAULTS: Mapping[str, Setting] = {
@@ -26,8 +30,7 @@ _DEFAULTS: Mapping[str, Setting] = {
 }
 
 _CONSUMER: Mapping[str, Setting] = {
-    # Required by librdkafka; partitions are assigned by hand, so nobody ever joins this group.
-    "group.id": "onceflow.reader",
+    "group.id": READER_GROUP,
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

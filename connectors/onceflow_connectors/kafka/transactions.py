@@ -12,26 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection, OpenTransaction
-from onceflow.errors import ConfigError, DeadlineError, Fault
+from onceflow.errors import ConfigError, DeadlineError
+from onceflow_connectors.kafka_python_settings import kafka_python_settings
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-_NAMES: Mapping[str, str] = {
-    "client.id": "client_id",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.password": "sasl_plain_password",
-    "sasl.username": "sasl_plain_username",
-    "security.protocol": "security_protocol",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
-"""Settings by librdkafka's name -> by kafka-python's."""
-_FAMILIES = ("enable.ssl.", "sasl.", "ssl.")
-"""Beginnings of settings without which a secured broker may not be reached."""
 MIN_TIMEOUT_S = 1.0
 _WHAT = "cannot look up open transactions"
 
@@ -99,7 +85,7 @@ def _administration(connection: Connection, deadline: Deadline) -> Iterator[Kafk
             bootstrap_servers=connection.bootstrap_servers.split(","),
             bootstrap_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
-            **_settings(connection),
+            **kafka_python_settings(connection.properties),
         )
         try:
             yield admin
@@ -108,17 +94,3 @@ def _administration(connection: Connection, deadline: Deadline) -> Iterator[Kafk
     except kafka.errors.KafkaError as error:
         kind = DeadlineError if getattr(error, "retriable", False) else ConfigError
         raise kind(_WHAT, subject=connection.bootstrap_servers, found=str(error)) from error
-
-
-def _settings(connection: Connection) -> Mapping[str, str]:
-    untold = [
-        name for name in connection.properties if name.startswith(_FAMILIES) and name not in _NAMES
-    ]
-    if untold:
-        raise ConfigError(
-            _WHAT,
-            subject=connection.bootstrap_servers,
-            faults=tuple(Fault("kafka-python has no such setting", where=name) for name in untold),
-            then="ask kafka-transactions.sh",
-        )
-    return {_NAMES[name]: value for name, value in connection.properties.items() if name in _NAMES}

@@ -33,6 +33,7 @@ COMMANDS = (
     "dev",
     "demo",
     "doctor",
+    "acls",
 )
 """Modules of this package, in the order of the help. Each has `register(app)`."""
 

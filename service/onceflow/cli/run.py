@@ -116,7 +116,7 @@ def open_application(
     from onceflow.pipeline.loader import load_pipeline
 
     settings = settings_of(bootstrap_servers, config)
-    pipeline = settings.require_allowed(load_pipeline(file))
+    pipeline = settings.require_allowed(load_pipeline(file), is_trusted=True)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
     return with_bulletins(pipeline, options, replace(around, report=report), end_within)
 

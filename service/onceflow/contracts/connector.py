@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,10 +31,13 @@ class Connection:
     Args:
         bootstrap_servers: `host:port`, comma separated.
         properties: further client settings, by librdkafka's names (security, time-outs).
+        secrets_digest: changes whenever a file that the properties name holds something else;
+            clients are kept for one digest only.
     """
 
     bootstrap_servers: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,61 @@ class OpenTransaction:
     started_ms: int
     timeout_ms: int | None
     coordinator: int | None
+
+
+class Task(StrEnum):
+    """What somebody wants to be allowed to do with a pipeline."""
+
+    RUN = "run"
+    """Run it, and look at it; its topics exist."""
+    CREATE = "create"
+    """Create the topics that it writes to, if they do not exist."""
+    VERIFY = "verify"
+    """Compare what was written with the ledger, or write the ledger anew from it."""
+    RESEND = "resend"
+    """Send dead letters to the source topics again."""
+    CONSUME = "consume"
+    """Read its output in a consumer group."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """Something that brokers must let a principal do. Their words are the brokers' own.
+
+    Args:
+        task: that needs it.
+        resource: `topic`, `group`, `transactional_id` or `cluster`.
+        name: of the resource; `*` for every.
+        is_prefix: whether it is meant for every resource whose name begins so.
+        operation: e.g. `read`.
+        why: what it is needed for, in a few words.
+    """
+
+    task: Task
+    resource: str
+    name: str
+    is_prefix: bool
+    operation: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PipelineTopics:
+    """What a pipeline reads and writes, by name.
+
+    Args:
+        pipeline: its name.
+        inputs: topics that are named.
+        patterns: regular expressions of topics that are not.
+        output: of the sink.
+        beside: written in the same transactions.
+    """
+
+    pipeline: str
+    inputs: Sequence[str]
+    patterns: Sequence[str]
+    output: str
+    beside: Sequence[str]
 
 
 class Broker(Protocol):
@@ -243,6 +302,31 @@ class Connector(Protocol):
 
     def bulletin_board(self, pipeline: str, connection: Connection) -> BulletinBoard:
         """Make the pipeline's board. Only stores."""
+
+    def rights(self, topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
+        """All that a task needs, and nothing that it does not.
+
+        Args:
+            topics: of the pipeline.
+            task: to be done.
+            group: of the consumers, for `Task.CONSUME`.
+        """
+
+    def grant(
+        self, principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
+    ) -> None:
+        """Allow a principal all of these; what it was allowed before stays.
+
+        Args:
+            principal: as the brokers name it, e.g. `User:jane`.
+            rights: to be granted.
+            connection: of somebody who may.
+            deadline: for the answer.
+
+        Raises:
+            ConfigError: refused; some may have been granted.
+            DeadlineError: no answer in time; some may have been granted.
+        """
 
     def partitions_of(
         self, partitioner: str, keys: Sequence[bytes | None], partitions: int

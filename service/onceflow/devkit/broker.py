@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from onceflow.clock import Clock, Deadline, SystemClock
-from onceflow.devkit.broker_config import Node
+from onceflow.devkit.broker_config import HOST, Node
 from onceflow.devkit.broker_start import (
     START_TIMEOUT_S,
     ClusterOptions,
@@ -45,6 +45,10 @@ class EmbeddedBroker:
     def address(self) -> str:
         """`host:port`; the same after `restart`."""
         return self._node.address
+
+    def address_of(self, listener: str) -> str:
+        """`host:port` of one of the further listeners that the options name."""
+        return f"{HOST}:{self._node.listeners[listener]}"
 
     @property
     def log(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -21,12 +21,14 @@ class Node:
         port: for clients and other brokers.
         controller_port: for the quorum.
         folder: holds its settings, log and data.
+        listeners: name -> port of further listeners, whose protocols are for the settings to say.
     """
 
     node_id: int
     port: int
     controller_port: int
     folder: Path
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -56,13 +58,14 @@ def server_properties(
     """
     voters = ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes)
     shared = _REPLICATED if len(nodes) >= COPIES else _SINGLE
+    further = "".join(f",{name}://{HOST}:{port}" for name, port in node.listeners.items())
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{node.address}",
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}{further}",
+        "advertised.listeners": f"PLAINTEXT://{node.address}{further}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(node.folder / "data"),
         **shared,

@@ -56,6 +56,7 @@ class ClusterOptions:
         node_settings: by node id, of that broker alone; win over `settings`.
         node_environment: by node id, variables for that broker alone.
         jvm_options: of every broker, in place of those by which it shares classes.
+        listeners: names of further listeners of every broker, each on a free port.
     """
 
     brokers: int = 1
@@ -63,6 +64,7 @@ class ClusterOptions:
     node_settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     node_environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     jvm_options: Sequence[str] = ()
+    listeners: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,16 @@ def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
     class_path = broker_class_path()
     sharing = sharing_options(class_archive(java, class_path))
     run = [str(java.executable), *_QUICK_START, "-cp", class_path]
-    ports = free_ports(2 * options.brokers)
+    ports = iter(free_ports((2 + len(options.listeners)) * options.brokers))
     nodes = [
-        Node(i + 1, ports[2 * i], ports[2 * i + 1], folder / f"broker-{i + 1}")
-        for i in range(options.brokers)
+        Node(
+            node_id=number,
+            port=next(ports),
+            controller_port=next(ports),
+            folder=folder / f"broker-{number}",
+            listeners={name: next(ports) for name in options.listeners},
+        )
+        for number in range(1, options.brokers + 1)
     ]
     # By the folder, so that data that was kept fits again.
     identity = uuid.uuid5(uuid.NAMESPACE_URL, folder.as_uri())

@@ -260,16 +260,23 @@ class Fleet:
         members: with different names.
         is_engine_lost: whether what all of them need has ended.
         clock: measures the end.
+        is_renewed: whether what they sign in with has changed since it was last asked; then each is
+            restarted, after its running batch.
 
     Attributes:
         looked_at_s: when all were looked at last, on the monotonic scale.
     """
 
     def __init__(
-        self, members: Sequence[Member], is_engine_lost: Callable[[], bool], clock: Clock
+        self,
+        members: Sequence[Member],
+        is_engine_lost: Callable[[], bool],
+        clock: Clock,
+        is_renewed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.members = {member.name: member for member in members}
         self._is_engine_lost = is_engine_lost
+        self._is_renewed = is_renewed
         self._clock = clock
         self._drain_requested = threading.Event()
         self.looked_at_s = clock.monotonic_s()
@@ -303,6 +310,10 @@ class Fleet:
             raise RetriableError(
                 "Spark has ended", then="so do all pipelines; nothing is lost, start again"
             )
+        if self._is_renewed():
+            for member in self.members.values():
+                if member.status().desired is Desired.RUNNING:
+                    member.restart()
         found = [member.status() for member in self.members.values()]
         errors = [status.error for status in found if status.observed is Observed.FAILED]
         if len(errors) == len(found) and errors[0] is not None:

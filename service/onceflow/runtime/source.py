@@ -89,15 +89,11 @@ class SourceHandle:
         """Encode. Spark redacts options with `secret` in their name wherever it shows them."""
         schema = self.spec.schema.serialize().to_pybytes()
         spec = {**self.spec.__dict__, "schema": base64.b64encode(schema).decode()}
-        connection = {
-            "bootstrap_servers": self.connection.bootstrap_servers,
-            "properties": dict(self.connection.properties),
-        }
         return {
             "connector": self.connector,
             "spec": canonical_json(spec),
             "ticks": canonical_json(asdict(self.ticks) if self.ticks else None),
-            "connection_secret": canonical_json(connection),
+            "connection_secret": canonical_json(asdict(self.connection)),
         }
 
     @classmethod

@@ -95,6 +95,7 @@ def take_over(plan: TakeoverPlan) -> Takeover:
 
     Raises:
         FencedError: another instance claimed at the same time, or since.
+        AbortableError: the claim was not committed, although nobody else claimed.
         DeadlineError: no answer in time; the claim may stand, lanes may be fenced, nothing else.
         LineageError, CorruptionError: checkpoint and ledger do not fit; only `owner` was written.
     """
@@ -112,6 +113,7 @@ class _Attempt:
     def __post_init__(self) -> None:
         self.deadline = Deadline.after(self.plan.clock, self.plan.timeout_s)
         self.failure: OnceflowError | None = None
+        self.owners: list[OwnerEntry | None] = []
 
     def run(self) -> Takeover:
         state: TakeoverState | None = None
@@ -140,7 +142,7 @@ class _Attempt:
     def _execute(self, action: Action, state: TakeoverState) -> Event | OwnerRead:
         calls: Mapping[Action, Callable[[], Event | OwnerRead]] = {
             Action.INITIALISE_OWNER: self._initialise_owner,
-            Action.READ_OWNER: lambda: OwnerRead(self.plan.ledger.read_owner(self.deadline)),
+            Action.READ_OWNER: self._read_owner,
             Action.WRITE_CLAIM: lambda: self._write_claim(state.claim),
             Action.READ_HEAD: self._read_head,
             Action.COMPARE: self._compare,
@@ -153,6 +155,10 @@ class _Attempt:
         except (DeadlineError, RetriableError) as error:
             self.failure = error
             return Event.TIMED_OUT
+
+    def _read_owner(self) -> OwnerRead:
+        self.owners.append(self.plan.ledger.read_owner(self.deadline))
+        return OwnerRead(self.owners[-1])
 
     def _initialise_owner(self) -> Event:
         reach(CrashPoint.BEFORE_CLAIM)
@@ -221,6 +227,13 @@ class _Attempt:
             return Takeover(state.claim, self.head, self._own_lanes(), self.comparison)
         if state.phase is Phase.HALTED and self.comparison and self.comparison.error:
             raise self.comparison.error
+        if state.phase is Phase.STOPPED and self._is_still_as_before():
+            raise AbortableError(
+                "the claim was not committed, and nobody else has claimed",
+                subject=pipeline,
+                found=str(self.failure),
+                then="nothing was written; start again",
+            )
         if state.phase is Phase.STOPPED:
             raise FencedError(
                 "another instance claimed this pipeline",
@@ -236,6 +249,11 @@ class _Attempt:
             found=str(self.failure or "no answer"),
             then="nothing but the claim was written; start again",
         )
+
+    def _is_still_as_before(self) -> bool:
+        """Whether the claim failed without another's: a right is missing, or a broker went away."""
+        is_unchanged = len(self.owners) > 1 and self.owners[0] == self.owners[-1]
+        return is_unchanged and not isinstance(self.failure, FencedError)
 
     def _own_lanes(self) -> Mapping[LaneId, Incarnation]:
         """Keep what this driver uses; lanes of a larger earlier layout were fenced only."""

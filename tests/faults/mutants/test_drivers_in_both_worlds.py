@@ -12,7 +12,13 @@ import pytest
 
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Incarnation, OutputRecord
-from onceflow.errors import CorruptionError, DeadlineError, FencedError, OutcomeUnknownError
+from onceflow.errors import (
+    AbortableError,
+    CorruptionError,
+    DeadlineError,
+    FencedError,
+    OutcomeUnknownError,
+)
 from onceflow.protocol.compare import CheckpointFacts, Comparison, Remedy, compare
 from onceflow.protocol.lane import LanePhase
 from onceflow.protocol.ledger import HeadEntry
@@ -105,7 +111,7 @@ def test_a_lane_that_cannot_be_initialised_ends_the_take_over(stage: Stage) -> N
 
 
 def test_a_claim_that_was_not_committed_fences_nobody(stage: Stage) -> None:
-    """owner: first | second: claim, aborted, no answer | second reads back: not mine, stops"""
+    """owner: first | second: claim, aborted, no answer | second reads back: as before, stops"""
     first = stage.driver()
     first.take_over()
     first.commit(0, VALUES)
@@ -115,7 +121,7 @@ def test_a_claim_that_was_not_committed_fences_nobody(stage: Stage) -> None:
         opened.append(incarnation.transactional_id)
         return LostClaim(incarnation)
 
-    with pytest.raises(FencedError):
+    with pytest.raises(AbortableError, match="nobody else has claimed"):
         stage.driver(wrap=lose_claims).take_over()
     assert opened == [f"onceflow.{stage.name}.owner"]
     first.commit(1, VALUES)

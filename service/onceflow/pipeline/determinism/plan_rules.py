@@ -75,6 +75,7 @@ _BLIND = frozenset(
 _TRANSPARENT = frozenset({"AggregateExpression", "Alias", "ArrayDistinct", "KnownNotNull"})
 """They hand an array on to whoever looks at it."""
 _LIMITS = frozenset({"GlobalLimit", "Offset", "Tail"})
+_PROGRAMS = frozenset({"ScriptTransformation"})
 _BY_CHUNKS = frozenset({"MapInPandas", "MapInArrow", "MapPartitions", "MapPartitionsInR"})
 _BY_GROUPS = ("FlatMapGroups", "FlatMapCoGroups", "TransformWithState", "MapGroups", "CoGroup")
 _DEDUPLICATES = frozenset({"Deduplicate", "DeduplicateWithinWatermark"})
@@ -168,6 +169,13 @@ def _of_operator(step: Step) -> Iterator[PlanFinding]:
             "sample",
             "it takes other rows each time",
             "Filter by a hash of the key: `abs(hash(user)) % 100 < 5`.",
+        )
+    elif node.kind in _PROGRAMS:
+        yield PlanFinding(
+            Rule.ND_EFFECT,
+            "TRANSFORM",
+            "it runs a program, which may do and answer anything",
+            "Compute it in SQL.",
         )
     elif node.kind in _BY_CHUNKS:
         yield PlanFinding(

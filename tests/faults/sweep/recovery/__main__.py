@@ -21,6 +21,9 @@ FOLDER = Path("artifacts/faults")
 def main(
     kills: Annotated[int, typer.Option(min=1, help="How often the driver is killed.")] = 20,
     keys: Annotated[int, typer.Option(min=1, help="In the state; 6,000 are about 1 MB.")] = 6_000,
+    is_standing_by: Annotated[
+        bool, typer.Option("--standby", help="The successor stands by, warmed up.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Of the instants; drawn if left out.")] = None,
     folder: Annotated[Path, typer.Option(help="A folder for this is made in it.")] = FOLDER,
     json_file: Annotated[Path | None, typer.Option("--json", help="For the result.")] = None,
@@ -32,11 +35,20 @@ def main(
     place = at_home(folder) / f"recovery-{keys}-{clock.unix_ms()}"
     place.mkdir(parents=True)
     typer.echo(
-        f"again: .venv/bin/python -m {MODULE} --kills {kills} --keys {keys} --seed {chosen}\n"
+        f"again: .venv/bin/python -m {MODULE} --kills {kills} --keys {keys} --seed {chosen}"
+        f"{' --standby' if is_standing_by else ''}\n"
         f"folder: {place}"
     )
     with EmbeddedCluster() as cluster:
-        trial = Trial(cluster.bootstrap_servers, place, keys, Random(chosen), clock, typer.echo)
+        trial = Trial(
+            cluster.bootstrap_servers,
+            place,
+            keys,
+            Random(chosen),
+            clock,
+            typer.echo,
+            is_standing_by=is_standing_by,
+        )
         found = trial.run(kills)
     (place / "recovery.json").write_text(found.to_json())
     if json_file is not None:

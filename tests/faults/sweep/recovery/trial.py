@@ -78,6 +78,7 @@ class Trial:
         dice: for the instants.
         clock: of everything.
         tell: told of each kill.
+        is_standing_by: whether the successor stands by when the driver is killed, or starts then.
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class Trial:
         dice: Random,
         clock: Clock,
         tell: Callable[[str], None],
+        *,
+        is_standing_by: bool = False,
     ) -> None:
         self._servers = bootstrap_servers
         self._folder = folder
@@ -95,6 +98,7 @@ class Trial:
         self._dice = dice
         self._clock = clock
         self._tell = tell
+        self._is_standing_by = is_standing_by
         self._starts = 0
 
     def run(self, kills: int) -> Found:
@@ -111,9 +115,10 @@ class Trial:
             # Spark takes snapshots when it tidies up, of what has changed often enough.
             eventually(self._has_snapshots, timeout_s=FILL_TIMEOUT_S)
             for _ in range(kills):
+                following = self._stand_by(file, stack)
                 ran_s = self._let_run(service)
                 killed_ms, high_watermark = self._kill(service, watch)
-                service = stack.enter_context(self._start(file))
+                service = following or stack.enter_context(self._start(file))
                 recoveries.append(self._recovery(service, watch, killed_ms, high_watermark, ran_s))
                 told = recoveries[-1].seconds().items()
                 self._tell(", ".join(f"{name} {seconds:.1f} s" for name, seconds in told))
@@ -139,10 +144,18 @@ class Trial:
     def _state(self) -> Path:
         return self._folder / "checkpoint" / "state"
 
-    def _start(self, file: Path) -> AbstractContextManager[Service]:
+    def _start(self, file: Path, *arguments: str) -> AbstractContextManager[Service]:
         self._starts += 1
         folder = self._folder / f"driver-{self._starts:03}"
-        return started(folder, file, self._servers, environment=AS_SHIPPED)
+        return started(folder, file, self._servers, *arguments, environment=AS_SHIPPED)
+
+    def _stand_by(self, file: Path, stack: ExitStack) -> Service | None:
+        """The successor, warmed up, if it is to be there before it is needed."""
+        if not self._is_standing_by:
+            return None
+        service = stack.enter_context(self._start(file, "--standby"))
+        service.wait_for("standby")
+        return service
 
     def _has_snapshots(self) -> bool:
         """Of each partition: a start that has none to load replays the changes of every batch."""

@@ -17,6 +17,8 @@ from tests.support.clock import ManualClock
 from tests.support.control_site import Callers, Site, answered, living
 
 EXAMPLES = 40
+ANSWER_TIMEOUT_S = 120
+"""The first validation starts Spark."""
 NEVER = {500, 503, 504}
 """502 is the answer of brokers that do not answer, as here."""
 
@@ -55,7 +57,9 @@ def test_no_request_breaks_it(api: Any, site: Site) -> None:
     def check(case: Any, is_here: bool) -> None:
         if is_here and "name" in case.path_parameters:
             case.path_parameters["name"] = "views"
-        answer = case.call_and_validate(headers=headers, excluded_checks=[not_a_server_error])
+        answer = case.call_and_validate(
+            headers=headers, excluded_checks=[not_a_server_error], timeout=ANSWER_TIMEOUT_S
+        )
         assert answer.status_code not in NEVER, answer.text
         sent[case.operation.label] += 1
 

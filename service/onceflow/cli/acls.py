@@ -1,0 +1,114 @@
+"""`onceflow acls`: what brokers must allow whoever runs a pipeline, or reads its output."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.contracts.connector import Right, Task
+
+if TYPE_CHECKING:
+    from onceflow.contracts.connector import PipelineTopics
+    from onceflow.pipeline.loader import PipelineFile
+
+GRANT_TIMEOUT_S = 30.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("acls")(acls)
+
+
+def acls(
+    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    *,
+    tasks: Annotated[
+        list[str],
+        typer.Option(
+            "--for",
+            help="What is to be allowed: `run`, `create`, `verify`, `resend`, or `consume:GROUP`;"
+            " may be said again.",
+        ),
+    ] = ["run", "create"],  # noqa: B006  typer does not change it
+    grant: Annotated[
+        str | None, typer.Option(help="Grant it to this principal, such as `User:jane`.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    output: OutputOption = None,
+) -> None:
+    """List the rights that a pipeline needs at the brokers, or grant them.
+
+    Grants nothing unless `--grant` is given, and takes nothing away.
+    """
+    from onceflow.cli.run import CONNECTOR
+    from onceflow.clock import Deadline, SystemClock
+    from onceflow.contracts.connector import find_connector
+    from onceflow.errors import ConfigError
+    from onceflow.pipeline.loader import load_pipeline
+
+    if grant is not None and not re.fullmatch(r"User:\S+", grant):
+        raise ConfigError("not a principal", expected="such as User:jane", found=grant)
+    connector = find_connector(CONNECTOR)
+    topics = topics_of(load_pipeline(file))
+    wanted = [_task(text) for text in tasks]
+    rights = [right for task, group in wanted for right in connector.rights(topics, task, group)]
+    if grant is not None:
+        connection = settings_of(bootstrap_servers, config).connection()
+        deadline = Deadline.after(SystemClock(), GRANT_TIMEOUT_S)
+        connector.grant(grant, rights, connection, deadline)
+    if chosen(output) is OutputFormat.JSON:
+        for right in rights:
+            print_json({**asdict(right), "granted": grant})
+        return
+    _print(rights)
+    if grant is not None:
+        typer.echo(f"{len(rights)} rights granted to {grant}")
+
+
+def _task(text: str) -> tuple[Task, str]:
+    """A task, and the group that it is for."""
+    from onceflow.errors import ConfigError
+
+    name, _, group = text.partition(":")
+    is_known = name in {*Task} and bool(group) == (name == Task.CONSUME)
+    if not is_known:
+        raise ConfigError(
+            "not something to be allowed",
+            expected="run, create, verify, resend or consume:GROUP",
+            found=text,
+        )
+    return Task(name), group
+
+
+def topics_of(file: PipelineFile) -> PipelineTopics:
+    """What a pipeline reads and writes."""
+    from onceflow.contracts.connector import PipelineTopics
+
+    pipeline = file.pipeline
+    reads = [source.kafka for source in pipeline.sources.values()]
+    beside = {block.topic for block in (pipeline.dead_letter, pipeline.late) if block}
+    return PipelineTopics(
+        pipeline=pipeline.name,
+        inputs=sorted({topic for read in reads for topic in read.topics or ()}),
+        patterns=[read.pattern for read in reads if read.pattern is not None],
+        output=pipeline.sink.kafka.topic,
+        beside=sorted(beside),
+    )
+
+
+def _print(rights: list[Right]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("for", "resource", "name", "operation", "why", box=None)
+    for right in rights:
+        name = f"{right.name}*" if right.is_prefix else right.name
+        table.add_row(right.task, right.resource, name, right.operation, right.why)
+    Console().print(table)

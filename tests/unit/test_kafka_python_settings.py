@@ -1,0 +1,69 @@
+"""One set of settings, in the words of kafka-python."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceflow.errors import ConfigError, RetriableError
+from onceflow_connectors.kafka_python_settings import TokenProvider, kafka_python_settings
+from tests.support.clock import ManualClock
+from tests.support.token_endpoint import LASTS_S, TokenEndpoint, answering
+
+BY_TOKEN = {
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "jane",
+    "sasl.oauthbearer.client.secret": "hush",
+}
+
+
+def test_security_is_translated_and_tuning_left_out() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "jane",
+        "sasl.password": "hush",
+        "ssl.ca.location": "/ca.pem",
+        "linger.ms": "5",
+    }
+    assert kafka_python_settings(given) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "jane",
+        "sasl_plain_password": "hush",
+        "ssl_cafile": "/ca.pem",
+    }
+
+
+@pytest.mark.parametrize("name", ["ssl.cipher.suites", "sasl.kerberos.keytab"])
+def test_what_it_does_not_know_of_security_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: kafka-python has no such setting"):
+        kafka_python_settings({name: "x"})
+
+
+def test_a_token_is_kept_until_shortly_before_its_end() -> None:
+    clock = ManualClock()
+    with answering(TokenEndpoint({"jane": "hush"})) as endpoint:
+        told = {**BY_TOKEN, "sasl.oauthbearer.token.endpoint.url": endpoint.address}
+        provider = TokenProvider(told, clock)
+        first = provider.token()
+        assert provider.token() == first
+        clock.sleep(LASTS_S - 31)
+        assert provider.token() == first
+        clock.sleep(2)
+        provider.token()
+    assert endpoint.issued == ["jane", "jane"]
+
+
+def test_a_refused_client_is_told_so_without_its_secret() -> None:
+    with answering(TokenEndpoint({"jane": "another"})) as endpoint:
+        told = {**BY_TOKEN, "sasl.oauthbearer.token.endpoint.url": endpoint.address}
+        with pytest.raises(RetriableError, match="401") as refused:
+            TokenProvider(told, ManualClock()).token()
+    assert "hush" not in str(refused.value)
+
+
+def test_an_endpoint_that_is_not_there_is_told() -> None:
+    told = {**BY_TOKEN, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"}
+    with pytest.raises(RetriableError, match="no token to sign in with"):
+        TokenProvider(told, ManualClock()).token()
