@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from onceflow.cli.logs import JsonLines, log_libraries_as_json
 from onceflow.clock import Clock
 from onceflow.ops.retention import duration_text
 from onceflow.runtime.progress import Report, event_time_text
@@ -26,20 +26,6 @@ MAX_MESSAGES = 5
 """Warnings and news that the panel keeps below its figures."""
 _FLEET_FIGURES = ("batch", "records/s", "lag", "event watermark", "last commit")
 """Those that a table of many pipelines has columns for."""
-
-
-@dataclass
-class JsonLines:
-    """One JSON object per line: `event`, `ts` (unix milliseconds) and the event's facts."""
-
-    clock: Clock
-    stream: TextIO = field(default_factory=lambda: sys.stdout)
-
-    def __call__(self, event: str, /, **facts: object) -> None:
-        """Write a line and flush it: a reader may be waiting for it."""
-        line = {"ts": self.clock.unix_ms(), "event": event, **facts}
-        self.stream.write(json.dumps(line, default=str) + "\n")
-        self.stream.flush()
 
 
 @dataclass
@@ -98,6 +84,7 @@ class LivePanel:
 def open_report(clock: Clock) -> Iterator[Report]:
     """The report that suits standard output."""
     if not sys.stdout.isatty():
+        log_libraries_as_json(clock)
         yield JsonLines(clock)
         return
     panel = LivePanel(clock)
@@ -155,13 +142,8 @@ class FleetPanel:
 def open_fleet_report(clock: Clock) -> Iterator[Callable[[str], Report]]:
     """Makes the report of each pipeline, by its name, so that it suits standard output."""
     if not sys.stdout.isatty():
-        lines, lock = JsonLines(clock), threading.Lock()
-
-        def tell(pipeline: str, event: str, /, **facts: object) -> None:
-            with lock:
-                lines(event, **{**facts, **({"pipeline": pipeline} if pipeline else {})})
-
-        yield lambda pipeline: partial(tell, pipeline)
+        log_libraries_as_json(clock)
+        yield lambda pipeline: JsonLines(clock, pipeline=pipeline)
         return
     panel = FleetPanel(clock)
     with Live(panel.render(), console=Console(), refresh_per_second=REFRESH_PER_SECOND) as live:
