@@ -12,7 +12,7 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image system cluster audit faults bench docs check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ type: $(READY)  ## Check types
 	$(BIN)/mypy
 
 test: $(READY) $(HELM)  ## Run every test against real brokers
-	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal --max-worker-restart 0
+	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
 	$(BIN)/pytest tests/unit -m "not explorer"
@@ -44,8 +44,27 @@ integration: $(READY)  ## Run the tests against a real broker
 	$(BIN)/pytest tests/integration
 
 chart: $(READY) $(HELM)  ## Check the Helm chart, and write its table and golden files afresh
+	$(BIN)/python deploy/dashboard.py
 	ONCEFLOW_TEST_REWRITE_GOLDEN=1 $(BIN)/pytest tests/deploy
 	git diff --stat tests/deploy/golden deploy
+
+image: $(READY)  ## Build the service's image with a Docker engine
+	find docker/packages -type f ! -name README.md -delete
+	$(BIN)/python -m pip download --quiet --require-hashes --dest docker/packages \
+	    -r requirements/run.lock -r requirements/build.lock
+	docker build --network host --file docker/Dockerfile --tag onceflow \
+	    --build-arg VERSION=$$($(BIN)/onceflow version) \
+	    --build-arg REVISION=$$(git rev-parse HEAD) $(IMAGE_OPTIONS) .
+
+system: image $(HELM)  ## Run the tests that need Docker, Chromium and promtool
+	$(BIN)/pytest tests/system
+
+cluster: $(READY) $(HELM)  ## Install the chart on a real API server, built by Go (minutes, the first time ten)
+	$(BIN)/pytest tests/cluster
+
+audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
+	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes \
+	    -r requirements/run.lock -r requirements/dev.lock
 
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
 	$(BIN)/python -m tests.faults.sweep --workers $(WORKERS)
@@ -62,6 +81,7 @@ check: lint type docs  ## Everything that needs no broker and should pass before
 lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock files
 	$(LOCK) --extra service --extra kafka-python -o requirements/run.lock pyproject.toml
 	$(LOCK) --all-extras -c requirements/run.lock -o requirements/dev.lock pyproject.toml requirements/dev.in
+	$(LOCK) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
 	$(BIN)/python -m onceflow.devkit lock broker
 	$(BIN)/python -m onceflow.devkit lock bench
 
