@@ -14,23 +14,39 @@ import yaml
 from tests.deploy.chart import CHART, EXAMPLES, RefusedError, Values, render
 
 PIPELINE = yaml.safe_load(EXAMPLES["local"].read_text())["pipelines"]["page-views"]
+TWIN = "name: other\ncheckpoint: /var/lib/onceflow/checkpoints/page-views"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 FREE = {"nodeAffinity", "podAffinity", "podAntiAffinity", "global"} | {
-    "fieldRef", "resourceFieldRef", "configMapKeyRef", "to", "ports",
+    "fieldRef", "resourceFieldRef", "configMapKeyRef", "to", "ports", "allowedFrom",
 }  # fmt: skip
 """Objects of Kubernetes, which it checks itself."""
 
 GUARDS: Sequence[tuple[Values, str]] = [
-    ({"replicas": 2}, "replicas: 2 instances of one pipeline would fence one another"),
+    ({"standby": True}, "standby: a second pod would not see the checkpoint"),
+    (
+        {
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.username": "a",
+            "kafka.sasl.existingSecret": "b",
+        },
+        "kafka.sasl.tokenEndpoint: belongs to mechanism OAUTHBEARER",
+    ),
+    ({"kafka.sasl.tokenEndpoint": "https://a/b"}, "kafka.sasl.tokenEndpoint: belongs to"),
+    ({"replicas": 2}, "replicas: 2 instances would fence one another"),
     ({"kafka.bootstrapServers": ""}, "kafka.bootstrapServers: expected host:port"),
     ({"kafka.bootstrapServers": "kafka"}, 'separated by commas; found "kafka"'),
     ({"kafka.sasl.mechanism": "PLAIN"}, "needs kafka.sasl.username"),
     ({"kafka.sasl.username": "a"}, "nobody would sign in"),
     ({"kafka.tls.caSecret": "a"}, "would be left unused"),
-    ({"pipelines.other": PIPELINE}, "a release runs one pipeline; found 2"),
-    ({"pipelines": None}, "a release runs one pipeline; found 0"),
+    ({"pipelines.other": TWIN}, "is that of other and of page-views; expected one for each"),
+    ({"pipelines": None}, "pipelines: nothing to run"),
+    ({"files": {"schema.yaml": "a: 1"}}, "files.schema.yaml: would be taken for a pipeline"),
+    ({"control.enabled": True}, "control.tokensSecret: empty, so nobody could come in"),
+    ({"control.tokensSecret": "a"}, "control.enabled: false, so the Secrets"),
+    ({"monitoring.podMonitor": True}, "does not know the kinds of monitoring.coreos.com/v1"),
+    ({"monitoring.prometheusRule": True}, "or monitoring.force to true"),
     ({"pipelines.page-views": "name: other"}, "must be the pipeline's name; the file says name: o"),
     ({"pipelines.page-views": "a: [b"}, "pipelines.page-views: not a YAML file"),
     ({"pipelinesFrom.configMap": "a"}, "in place of pipelines and files"),
@@ -45,6 +61,9 @@ GUARDS: Sequence[tuple[Values, str]] = [
 ]
 
 EXECUTOR_GUARDS: Sequence[tuple[str, Values, str]] = [
+    ("k8s", {"standby": True}, "standby: true, which mode k8s does not do"),
+    ("local-secured", {"transforms": False}, "names Python code, which pipeline files may not"),
+    ("local-configmap", {"topicJob.grantTo": "User:a"}, "topicJob.grantTo: the Job cannot see"),
     ("k8s-shared-volume", {"persistence.accessMode": "ReadWriteOnce"}, "on a ReadWriteOnce volume"),
     ("operator", {"persistence.accessMode": "ReadWriteOncePod"}, "a ReadWriteOncePod volume; let"),
     ("local", {"mode": "k8s"}, "executors on other nodes would not see /var/lib/onceflow"),

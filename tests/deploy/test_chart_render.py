@@ -32,6 +32,7 @@ from tests.deploy.chart import (
     rendered_text,
     run_helm,
 )
+from tests.deploy.operator_kinds import SPECS, faults_of_operator_kind
 
 PIPELINE = "name: orders\ncheckpoint: s3a://checkpoints/orders"
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,6 +59,8 @@ def faults_of(manifest: Manifest, version: str) -> str:
     """What the API server of a version would refuse, unknown keys included."""
     if manifest["kind"] == "SparkApplication":
         return faults_of_application(manifest)
+    if manifest["kind"] in SPECS:
+        return faults_of_operator_kind(manifest)
     try:
         kubernetes_validate.validate(dict(manifest), version, strict=True)
     except jsonschema.ValidationError as error:
@@ -149,6 +152,9 @@ def test_the_chart_is_of_this_version() -> None:
     [
         ("local", "StatefulSet", ["template", "spec"]),
         ("local", "StatefulSet", []),
+        ("local-operated", "PodMonitor", []),
+        ("local-operated", "ServiceMonitor", ["selector"]),
+        ("local-operated", "PrometheusRule", []),
         ("operator", "SparkApplication", ["driver"]),
         ("operator", "SparkApplication", ["executor", "template", "spec"]),
     ],

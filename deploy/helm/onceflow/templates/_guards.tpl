@@ -3,7 +3,12 @@
 {{- include "onceflow.guardReplicas" . -}}
 {{- include "onceflow.guardKafka" . -}}
 {{- include "onceflow.guardPipelines" . -}}
+{{- include "onceflow.guardTopicJob" . -}}
 {{- include "onceflow.guardCheckpoint" . -}}
+{{- include "onceflow.guardControl" . -}}
+{{- if .Values.standby -}}
+{{- include "onceflow.guardStandby" . -}}
+{{- end -}}
 {{- include "onceflow.guardMemory" . -}}
 {{- include "onceflow.guardResult" . -}}
 {{- if include "onceflow.hasExecutors" . -}}
@@ -13,7 +18,20 @@
 
 {{- define "onceflow.guardReplicas" -}}
 {{- if gt (int .Values.replicas) 1 -}}
-{{- fail (printf "replicas: %v instances of one pipeline would fence one another; expected 1, or 0 to stop it" .Values.replicas) -}}
+{{- fail (printf "replicas: %v instances would fence one another; expected 1, or 0 to stop it" .Values.replicas) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whoever takes over reads the state that the other has written. */}}
+{{- define "onceflow.guardStandby" -}}
+{{- if ne .Values.mode "local" -}}
+{{- fail (printf "standby: true, which mode %s does not do; expected mode local" .Values.mode) -}}
+{{- end -}}
+{{- $isShared := and .Values.persistence.existingClaim (eq .Values.persistence.accessMode "ReadWriteMany") -}}
+{{- range $checkpoint := include "onceflow.checkpoints" . | fromJson | values -}}
+{{- if and (not (contains "://" $checkpoint)) (not $isShared) -}}
+{{- fail (printf "standby: a second pod would not see the checkpoint %s; let the pipeline file name a URL such as s3a://bucket/folder, or give persistence.existingClaim and accessMode ReadWriteMany" $checkpoint) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -26,7 +44,10 @@
 {{- fail "kafka.sasl: a mechanism needs kafka.sasl.username, and in kafka.sasl.existingSecret the Secret with the password" -}}
 {{- end -}}
 {{- if and (not $kafka.sasl.mechanism) (or $kafka.sasl.username $kafka.sasl.existingSecret) -}}
-{{- fail "kafka.sasl.mechanism: empty, so nobody would sign in; expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" -}}
+{{- fail "kafka.sasl.mechanism: empty, so nobody would sign in; expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER" -}}
+{{- end -}}
+{{- if ne (eq $kafka.sasl.mechanism "OAUTHBEARER") (ne $kafka.sasl.tokenEndpoint "") -}}
+{{- fail "kafka.sasl.tokenEndpoint: belongs to mechanism OAUTHBEARER, which needs it; expected https://... with that mechanism, and nothing with another" -}}
 {{- end -}}
 {{- if and (not $kafka.tls.enabled) (or $kafka.tls.caSecret $kafka.tls.certificateSecret) -}}
 {{- fail "kafka.tls.enabled: false, so the Secrets of kafka.tls would be left unused; set it to true or remove them" -}}
@@ -39,16 +60,24 @@
 {{- if and $from.configMap (or $given .Values.files) -}}
 {{- fail "pipelinesFrom.configMap: stands in place of pipelines and files; remove one or the other" -}}
 {{- end -}}
-{{- if and $from.configMap (not $from.files) -}}
-{{- fail "pipelinesFrom.files: expected the keys of the ConfigMap, the pipeline file first" -}}
+{{- if not (include "onceflow.pipelineYamls" . | fromJsonArray) -}}
+{{- if $from.configMap -}}
+{{- fail "pipelinesFrom.files: expected the keys of the ConfigMap, and among them a pipeline file that ends in .yaml" -}}
 {{- end -}}
-{{- if and (not $from.configMap) (ne $given 1) -}}
-{{- fail (printf "pipelines: a release runs one pipeline; found %d. Give its file with --set-file pipelines.NAME=pipeline.yaml, and install a release for each" $given) -}}
+{{- fail "pipelines: nothing to run. Give each file with --set-file pipelines.NAME=pipeline.yaml" -}}
+{{- end -}}
+{{- range $name, $_ := .Values.files -}}
+{{- if or (hasSuffix ".yaml" $name) (hasSuffix ".yml" $name) -}}
+{{- fail (printf "files.%s: would be taken for a pipeline; expected another ending, or an entry of pipelines" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- range $name, $text := .Values.pipelines -}}
 {{- $file := fromYaml $text -}}
 {{- if hasKey $file "Error" -}}
 {{- fail (printf "pipelines.%s: not a YAML file: %s" $name $file.Error) -}}
+{{- end -}}
+{{- if and (hasKey $file "transform") (not $.Values.transforms) -}}
+{{- fail (printf "pipelines.%s: names Python code, which pipeline files may not bring; set transforms to true if you trust whoever writes them" $name) -}}
 {{- end -}}
 {{- if ne (get $file "name" | toString) $name -}}
 {{- fail (printf "pipelines.%s: the key must be the pipeline's name; the file says name: %v" $name (get $file "name")) -}}
@@ -56,15 +85,43 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "onceflow.guardTopicJob" -}}
+{{- if and .Values.topicJob.grantTo (not .Values.pipelines) -}}
+{{- fail "topicJob.grantTo: the Job cannot see pipelinesFrom.configMap; expected pipelines, or no grantTo and `onceflow acls` by hand" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "onceflow.guardCheckpoint" -}}
-{{- $checkpoint := include "onceflow.checkpoint" . -}}
 {{- $folder := include "onceflow.checkpointFolder" . -}}
+{{- $seen := dict -}}
+{{- range $name, $checkpoint := include "onceflow.checkpoints" . | fromJson -}}
 {{- $isUrl := contains "://" $checkpoint -}}
-{{- if and $checkpoint (not $isUrl) (not (hasPrefix (printf "%s/" $folder) $checkpoint)) -}}
+{{- if and (not $isUrl) (ne $checkpoint $folder) (not (hasPrefix (printf "%s/" $folder) $checkpoint)) -}}
 {{- fail (printf "checkpoint: %s would not outlive the pod; leave it out of the pipeline file, or name a folder below %s or a URL" $checkpoint $folder) -}}
 {{- end -}}
-{{- if and (not $isUrl) (not .Values.persistence.enabled) -}}
+{{- if and (not $isUrl) (not $.Values.persistence.enabled) -}}
 {{- fail "persistence.enabled: false, so the checkpoint would be lost with the pod; enable it, or let the pipeline file name a URL such as s3a://bucket/folder" -}}
+{{- end -}}
+{{- if hasKey $seen $checkpoint -}}
+{{- fail (printf "checkpoint: %s is that of %s and of %s; expected one for each pipeline" $checkpoint (get $seen $checkpoint) $name) -}}
+{{- end -}}
+{{- $_ := set $seen $checkpoint $name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "onceflow.guardControl" -}}
+{{- if and .Values.control.enabled (not .Values.control.tokensSecret) -}}
+{{- fail "control.tokensSecret: empty, so nobody could come in; expected the Secret that holds the tokens' hashes" -}}
+{{- end -}}
+{{- if and (not .Values.control.enabled) (or .Values.control.tokensSecret .Values.control.certificateSecret) -}}
+{{- fail "control.enabled: false, so the Secrets of control would be left unused; set it to true or remove them" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Kinds of the Prometheus operator, which not every cluster has. */}}
+{{- define "onceflow.guardOperator" -}}
+{{- if not (or .Values.monitoring.force (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
+{{- fail "monitoring: this cluster does not know the kinds of monitoring.coreos.com/v1; install the Prometheus operator, set podMonitor, serviceMonitor and prometheusRule to false, or monitoring.force to true" -}}
 {{- end -}}
 {{- end -}}
 
@@ -90,12 +147,14 @@
 {{- $memory := .Values.memory -}}
 {{- $parts := dict "memory.jvm" $memory.jvm "memory.state" $memory.state "memory.python" $memory.python -}}
 {{- include "onceflow.guardFit" (dict "parts" $parts "name" "executors.memoryOverhead" "text" .Values.executors.memoryOverhead) -}}
-{{- $checkpoint := include "onceflow.checkpoint" . -}}
-{{- if not $checkpoint -}}
-{{- fail (printf "pipelinesFrom.checkpoint: mode %s needs to know where the pipeline file says its checkpoint is" .Values.mode) -}}
+{{- $checkpoints := include "onceflow.checkpoints" . | fromJson -}}
+{{- if not $checkpoints -}}
+{{- fail (printf "pipelinesFrom.checkpoint: mode %s needs to know where the pipeline files say their checkpoints are" .Values.mode) -}}
 {{- end -}}
-{{- if and (not (contains "://" $checkpoint)) (ne .Values.persistence.accessMode "ReadWriteMany") -}}
-{{- fail (printf "checkpoint: executors on other nodes would not see %s on a %s volume; let the pipeline file name a URL such as s3a://bucket/folder, or set persistence.accessMode to ReadWriteMany" $checkpoint .Values.persistence.accessMode) -}}
+{{- range $checkpoint := values $checkpoints -}}
+{{- if and (not (contains "://" $checkpoint)) (ne $.Values.persistence.accessMode "ReadWriteMany") -}}
+{{- fail (printf "checkpoint: executors on other nodes would not see %s on a %s volume; let the pipeline file name a URL such as s3a://bucket/folder, or set persistence.accessMode to ReadWriteMany" $checkpoint $.Values.persistence.accessMode) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,14 +1,19 @@
-{{/* Name of the pipeline file; the folder is always the same. */}}
-{{- define "onceflow.pipelineFile" -}}
-{{- if .Values.pipelinesFrom.configMap -}}
-{{ first .Values.pipelinesFrom.files }}
-{{- else -}}
-{{ keys .Values.pipelines | first }}.yaml
-{{- end -}}
+{{/* Where the pods see the files; every YAML file in it is a pipeline. */}}
+{{- define "onceflow.pipelineFolder" -}}
+/etc/onceflow/pipeline
 {{- end -}}
 
-{{- define "onceflow.pipelinePath" -}}
-/etc/onceflow/pipeline/{{ include "onceflow.pipelineFile" . }}
+{{/* Names of the pipeline files, as a list in JSON. */}}
+{{- define "onceflow.pipelineYamls" -}}
+{{- $yamls := list -}}
+{{- if .Values.pipelinesFrom.configMap -}}
+{{- range .Values.pipelinesFrom.files -}}
+{{- if hasSuffix ".yaml" . -}}{{- $yamls = append $yamls . -}}{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- range keys (.Values.pipelines | default dict) | sortAlpha -}}{{- $yamls = append $yamls (printf "%s.yaml" .) -}}{{- end -}}
+{{- end -}}
+{{ toJson $yamls }}
 {{- end -}}
 
 {{- define "onceflow.pipelineConfigMap" -}}
@@ -20,7 +25,7 @@
 {{- if .Values.pipelinesFrom.configMap -}}
 {{ toJson .Values.pipelinesFrom.files }}
 {{- else -}}
-{{ concat (list (include "onceflow.pipelineFile" .)) (keys .Values.files | sortAlpha) | toJson }}
+{{ concat (include "onceflow.pipelineYamls" . | fromJsonArray) (keys (.Values.files | default dict) | sortAlpha) | toJson }}
 {{- end -}}
 {{- end -}}
 
@@ -28,23 +33,26 @@
 /var/lib/onceflow/checkpoints
 {{- end -}}
 
-{{/* Where the pipeline's checkpoint is; empty if an existing ConfigMap does not tell. */}}
-{{- define "onceflow.checkpoint" -}}
+{{/* Where each pipeline's checkpoint is, as a mapping in JSON; empty if a ConfigMap does not tell. */}}
+{{- define "onceflow.checkpoints" -}}
+{{- $found := dict -}}
 {{- if .Values.pipelinesFrom.configMap -}}
-{{ .Values.pipelinesFrom.checkpoint }}
+{{- with .Values.pipelinesFrom.checkpoint -}}{{- $_ := set $found "pipelinesFrom" . -}}{{- end -}}
 {{- else -}}
 {{- range $name, $text := .Values.pipelines -}}
-{{ get (fromYaml $text) "checkpoint" | default (printf "%s/%s" (include "onceflow.checkpointFolder" $) $name) }}
+{{- $_ := set $found $name (get (fromYaml $text) "checkpoint" | default (printf "%s/%s" (include "onceflow.checkpointFolder" $) $name)) -}}
 {{- end -}}
 {{- end -}}
+{{ toJson $found }}
 {{- end -}}
 
-{{/* Data of the ConfigMap. The text stays as it is, so that faults name the right lines. */}}
+{{/* Data of the ConfigMap. The texts stay as they are, so that faults name the right lines. */}}
 {{- define "onceflow.pipelineData" -}}
 {{- $data := deepCopy .Values.files -}}
+{{- $checkpoints := include "onceflow.checkpoints" . | fromJson -}}
 {{- range $name, $text := .Values.pipelines -}}
 {{- if not (hasKey (fromYaml $text) "checkpoint") -}}
-{{- $text = printf "%s\ncheckpoint: %s\n" (trimSuffix "\n" $text) (include "onceflow.checkpoint" $) -}}
+{{- $text = printf "%s\ncheckpoint: %s\n" (trimSuffix "\n" $text) (get $checkpoints $name) -}}
 {{- end -}}
 {{- $_ := set $data (printf "%s.yaml" $name) $text -}}
 {{- end -}}

@@ -80,6 +80,14 @@
 - {name: scratch, mountPath: /tmp}
 - {name: settings, mountPath: /etc/onceflow/settings, readOnly: true}
 {{- include "onceflow.saslMount" .Values.kafka.sasl.existingSecret }}
+{{- with .Values.control }}
+{{- if .enabled }}
+- {name: tokens, mountPath: /etc/onceflow/tokens, readOnly: true}
+{{- if .certificateSecret }}
+- {name: control, mountPath: /etc/onceflow/control, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- include "onceflow.sharedMounts" . }}
 {{- end -}}
 
@@ -87,6 +95,14 @@
 - {name: scratch, emptyDir: {sizeLimit: {{ .Values.scratch.sizeLimit }}}}
 - {name: settings, configMap: {name: {{ include "onceflow.fullname" . }}-settings}}
 {{- include "onceflow.saslVolume" .Values.kafka.sasl.existingSecret }}
+{{- with .Values.control }}
+{{- if .enabled }}
+- {name: tokens, secret: {secretName: {{ .tokensSecret }}, defaultMode: 0440}}
+{{- if .certificateSecret }}
+- {name: control, secret: {secretName: {{ .certificateSecret }}, defaultMode: 0440}}
+{{- end }}
+{{- end }}
+{{- end }}
 {{ include "onceflow.sharedVolumes" . }}
 {{- end -}}
 
@@ -143,6 +159,27 @@ image: {{ include "onceflow.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
+{{- end -}}
+
+{{/* Of the container that runs the service. Brokers that do not answer are no reason to kill it. */}}
+{{- define "onceflow.answers" -}}
+ports:
+  - {name: monitoring, containerPort: {{ .Values.monitoring.port }}}
+  {{- if and .Values.control.enabled .Values.control.certificateSecret }}
+  - {name: control, containerPort: {{ .Values.control.port }}}
+  {{- end }}
+startupProbe:
+  httpGet: {path: /livez, port: monitoring}
+  periodSeconds: 5
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /livez, port: monitoring}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: monitoring}
+  periodSeconds: 5
+  timeoutSeconds: 5
 {{- end -}}
 
 {{- define "onceflow.claimSpec" -}}

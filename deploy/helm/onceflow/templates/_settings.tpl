@@ -5,8 +5,17 @@ bootstrap_servers: {{ .kafka.bootstrapServers | quote }}
 {{- if .mechanism }}
 sasl:
   mechanism: {{ .mechanism }}
+  {{- if eq .mechanism "OAUTHBEARER" }}
+  token_endpoint: {{ .tokenEndpoint | quote }}
+  client_id: {{ .username | quote }}
+  client_secret_file: /etc/onceflow/sasl/{{ .passwordKey }}
+  {{- with .scope }}
+  scope: {{ . | quote }}
+  {{- end }}
+  {{- else }}
   username: {{ .username | quote }}
   password_file: /etc/onceflow/sasl/{{ .passwordKey }}
+  {{- end }}
 {{- end }}
 {{- end }}
 {{- with .kafka.tls }}
@@ -61,6 +70,20 @@ spark:
   max_result_bytes: {{ .Values.spark.maxResult }}
   conf:
     {{- toYaml (merge (deepCopy .Values.spark.conf) (include "onceflow.sparkConf" . | fromYaml)) | nindent 4 }}
+transforms: {{ .Values.transforms }}
+monitoring: {address: 0.0.0.0, port: {{ .Values.monitoring.port }}}
+{{- with .Values.control }}
+{{- if .enabled }}
+control:
+  address: {{ ternary "0.0.0.0" "127.0.0.1" (ne .certificateSecret "") }}
+  port: {{ .port }}
+  tokens_file: /etc/onceflow/tokens/{{ .tokensKey }}
+  {{- if .certificateSecret }}
+  certificate_file: /etc/onceflow/control/tls.crt
+  key_file: /etc/onceflow/control/tls.key
+  {{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Data of the ConfigMap that the driver reads. */}}

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Writes the Grafana dashboard of the chart: `make chart`. Each panel is one line below."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "helm" / "onceflow" / "files" / "dashboard.json"
+BY = '{pipeline=~"$pipeline"}'
+WIDTH, HEIGHT, COLUMNS = 8, 7, 3
+Query = tuple[str, str]
+"""An expression, in which `BY` stands for the chosen pipelines, and the name of its lines."""
+Panel = tuple[str, str, Sequence[Query]]
+"""Title, unit by Grafana's names, queries."""
+
+ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
+    (
+        "State",
+        (
+            ("State", "short", (("onceflow_pipeline_state BY == 1", "{{pipeline}}: {{state}}"),)),
+            ("Wanted", "short", (("onceflow_pipeline_desired_running BY", "{{pipeline}}"),)),
+            (
+                "Restarts, failures, take-overs an hour",
+                "short",
+                (
+                    ("increase(onceflow_restarts_total BY[1h])", "{{pipeline}} restarts"),
+                    ("increase(onceflow_failures_total BY[1h])", "{{pipeline}} {{error}}"),
+                    ("increase(onceflow_fenced_total BY[1h])", "{{pipeline}} fenced"),
+                ),
+            ),
+            (
+                "Since the last commit",
+                "s",
+                (("time() - onceflow_batch_last_success_timestamp_seconds BY", "{{pipeline}}"),),
+            ),
+            ("Newest batch", "short", (("onceflow_batch_last BY", "{{pipeline}}"),)),
+            (
+                "Generation and fencing token",
+                "short",
+                (
+                    ("onceflow_generation BY", "{{pipeline}} generation"),
+                    ("onceflow_fencing_token BY", "{{pipeline}} token"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Records",
+        (
+            (
+                "In and out",
+                "cps",
+                (
+                    ("rate(onceflow_records_read_total BY[5m])", "{{pipeline}} read"),
+                    ("rate(onceflow_records_written_total BY[5m])", "{{pipeline}} written"),
+                ),
+            ),
+            (
+                "Lag",
+                "short",
+                (
+                    (
+                        "sum by (pipeline, topic) (onceflow_source_lag_records BY)",
+                        "{{pipeline}} {{topic}}",
+                    ),
+                ),
+            ),
+            (
+                "Not used",
+                "cps",
+                (
+                    ("rate(onceflow_records_late_total BY[5m])", "{{pipeline}} late"),
+                    ("rate(onceflow_records_rejected_total BY[5m])", "{{pipeline}} rejected"),
+                    ("rate(onceflow_records_duplicates_total BY[5m])", "{{pipeline}} duplicates"),
+                    ("rate(onceflow_records_refused_total BY[5m])", "{{pipeline}} refused"),
+                    ("rate(onceflow_records_diverged_total BY[5m])", "{{pipeline}} diverged"),
+                ),
+            ),
+            (
+                "Event time behind now",
+                "s",
+                (
+                    (
+                        "time() - onceflow_event_watermark_timestamp_seconds BY",
+                        "{{pipeline}} event watermark",
+                    ),
+                    (
+                        "time() - onceflow_newest_event_timestamp_seconds BY",
+                        "{{pipeline}} newest event",
+                    ),
+                ),
+            ),
+            (
+                "Newest sequence",
+                "short",
+                (("onceflow_sequence_last BY", "{{pipeline}} {{topic}}-{{partition}}"),),
+            ),
+            (
+                "Retention overtakes in",
+                "s",
+                (("onceflow_retention_left_seconds BY", "{{pipeline}}"),),
+            ),
+        ),
+    ),
+    (
+        "Batches",
+        (
+            (
+                "Batches",
+                "cps",
+                (("rate(onceflow_batches_total BY[5m])", "{{pipeline}} {{outcome}}"),),
+            ),
+            (
+                "Time of a batch",
+                "s",
+                (
+                    (
+                        (
+                            "rate(onceflow_batch_duration_seconds_sum BY[5m])"
+                            " / rate(onceflow_batch_duration_seconds_count BY[5m])"
+                        ),
+                        "{{pipeline}} {{phase}}",
+                    ),
+                ),
+            ),
+            (
+                "99th percentile of a batch",
+                "s",
+                (
+                    (
+                        (
+                            "histogram_quantile(0.99, sum by (pipeline, phase, le)"
+                            " (rate(onceflow_batch_duration_seconds_bucket BY[5m])))"
+                        ),
+                        "{{pipeline}} {{phase}}",
+                    ),
+                ),
+            ),
+            (
+                "Transactions",
+                "cps",
+                (("rate(onceflow_transactions_total BY[5m])", "{{pipeline}} {{outcome}}"),),
+            ),
+            (
+                "Time of a commit",
+                "s",
+                (
+                    (
+                        (
+                            "rate(onceflow_transaction_commit_seconds_sum BY[5m])"
+                            " / rate(onceflow_transaction_commit_seconds_count BY[5m])"
+                        ),
+                        "{{pipeline}} mean",
+                    ),
+                    (
+                        (
+                            "histogram_quantile(0.99, sum by (pipeline, le)"
+                            " (rate(onceflow_transaction_commit_seconds_bucket BY[5m])))"
+                        ),
+                        "{{pipeline}} 99th percentile",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    (
+        "State and disk",
+        (
+            ("Rows of state", "short", (("onceflow_state_rows BY", "{{pipeline}}"),)),
+            ("Memory of state", "bytes", (("onceflow_state_bytes BY", "{{pipeline}}"),)),
+            (
+                "Room for the checkpoint",
+                "bytes",
+                (("onceflow_checkpoint_free_bytes BY", "{{pipeline}}"),),
+            ),
+        ),
+    ),
+)
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    """Every panel in its place."""
+    top = number = 0
+    for title, row in ROWS:
+        number += 1
+        yield {
+            "id": number,
+            "type": "row",
+            "title": title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": {"x": 0, "y": top, "w": WIDTH * COLUMNS, "h": 1},
+        }
+        top += 1
+        for place, panel in enumerate(row):
+            number += 1
+            at = {"x": place % COLUMNS * WIDTH, "y": top + place // COLUMNS * HEIGHT}
+            yield {"id": number, **_panel(panel), "gridPos": {**at, "w": WIDTH, "h": HEIGHT}}
+        top += -(-len(row) // COLUMNS) * HEIGHT
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    title, unit, queries = panel
+    return {
+        "type": "timeseries",
+        "title": title,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + place), "expr": text.replace(" BY", BY), "legendFormat": name}
+            for place, (text, name) in enumerate(queries)
+        ],
+    }
+
+
+def dashboard() -> dict[str, Any]:
+    """As Grafana imports it."""
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Source"}
+    chosen = {
+        "name": "pipeline",
+        "type": "query",
+        "label": "Pipeline",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": "label_values(onceflow_pipeline_state, pipeline)",
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+    return {
+        "uid": "onceflow",
+        "title": "Onceflow",
+        "tags": ["onceflow", "kafka"],
+        "schemaVersion": 39,
+        "timezone": "utc",
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [source, chosen]},
+        "panels": [*panels()],
+    }
+
+
+def text() -> str:
+    """The file's text."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())
+    sys.stdout.write(f"wrote {FILE.name}\n")
