@@ -156,3 +156,18 @@ def test_the_service_takes_its_pipeline(example: str, tmp_path: Path) -> None:
         assert "://" in place or place.startswith("/var/lib/onceflow/checkpoints/")
     # The job that grants rights is there before everything else, and has its own.
     assert len(found) == {"local-configmap": 0, "local-secured": 2}.get(example, 1)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port"),
+    [
+        ("https://issuer.example/token", 443),
+        ("http://issuer.example/token", 80),
+        ("https://issuer.example:8443/token", 8443),
+    ],
+)
+def test_tokens_can_be_fetched(endpoint: str, port: int) -> None:
+    manifests = render("local-standby", {"kafka.sasl.tokenEndpoint": endpoint})
+    policy = next(m for m in manifests if m["kind"] == "NetworkPolicy")
+    allowed = {p["port"] for rule in policy["spec"]["egress"] for p in rule["ports"]}
+    assert port in allowed
