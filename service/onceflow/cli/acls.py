@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from onceflow.pipeline.loader import PipelineFile
 
 GRANT_TIMEOUT_S = 30.0
+LONGEST_LINE = 400
+"""Names of topics have up to 249 characters."""
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +56,7 @@ def acls(
     from onceflow.pipeline.loader import load_pipeline
 
     if grant is not None and not re.fullmatch(r"User:\S+", grant):
-        raise ConfigError("not a principal", expected="such as User:jane", found=grant)
+        raise ConfigError("not a principal", expected="User:NAME", found=grant)
     connector = find_connector(CONNECTOR)
     topics = topics_of(load_pipeline(file))
     wanted = [_task(text) for text in tasks]
@@ -111,4 +113,5 @@ def _print(rights: list[Right]) -> None:
     for right in rights:
         name = f"{right.name}*" if right.is_prefix else right.name
         table.add_row(right.task, right.resource, name, right.operation, right.why)
-    Console().print(table)
+    # Names stay whole, whatever the terminal's width: somebody has to type them elsewhere.
+    Console(width=LONGEST_LINE).print(table)

@@ -1,0 +1,47 @@
+"""`onceflow acls`: what is listed, and what is refused before any broker is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from onceflow.cli.main import build_app
+from onceflow.errors import ConfigError
+from tests.support.pipelines import pipeline_text, write_pipeline
+
+NAME = "a-pipeline-whose-name-is-as-long-as-a-name-of-one-may-ever-be-x"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_pipeline(tmp_path, pipeline_text().replace("name: views", f"name: {NAME}")).path
+
+
+def acls(file: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(build_app(), ["acls", str(file), *arguments])
+
+
+def test_names_stay_whole_on_a_narrow_terminal(file: Path) -> None:
+    told = acls(file, "--format", "text").output
+    assert f"onceflow.ledger.{NAME} " in told
+    assert f"onceflow.{NAME}.* " in told
+    assert "describe_configs" in told
+
+
+def test_programs_get_an_object_for_each_right(file: Path) -> None:
+    told = acls(file, "--for", "consume:readers", "--format", "json").output
+    rights = [json.loads(line) for line in told.splitlines()]
+    assert [(r["resource"], r["name"], r["operation"]) for r in rights] == [
+        ("topic", "views", "read"),
+        ("group", "readers", "read"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--for", "consume"), ("--for", "run:x"), ("--for", "fly"), ("--grant", "jane")]
+)
+def test_what_makes_no_sense_is_refused(file: Path, arguments: tuple[str, str]) -> None:
+    assert isinstance(acls(file, *arguments).exception, ConfigError)
