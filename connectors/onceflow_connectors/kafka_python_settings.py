@@ -127,6 +127,9 @@ class TokenProvider:
                 request, timeout=TOKEN_TIMEOUT_S, context=context
             ) as reply:
                 answer = json.load(reply)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise _no_token(endpoint, str(error)) from error
         except (urllib.error.URLError, OSError, ValueError) as error:
             raise _no_token(endpoint, str(error)) from error
         if not isinstance(answer, dict) or "access_token" not in answer:

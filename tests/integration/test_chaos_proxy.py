@@ -232,7 +232,7 @@ class Transaction:
 def transaction(proxy: ChaosProxy, topic: Callable[[str], str]) -> Iterator[Transaction]:
     made = Transaction(proxy.bootstrap_servers, topic("lane"))
     # The coordinator may have to be loaded first.
-    eventually(lambda: made.initialise() == 0)
+    eventually(lambda: made.initialise() == 0, timeout_s=90)
     yield made
     made.client.close()
 

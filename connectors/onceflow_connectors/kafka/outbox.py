@@ -132,12 +132,13 @@ class Outbox:
 
     def failure(self, error: KafkaError, operation: Operation, what: str) -> OnceflowError:
         """The exception for an error; for that of a lost transaction, what lost it."""
-        error = self._true_cause(error)
         if consequence(error, operation) is AbortableError:
             self._await_refusal()
         if self._refusals.first and consequence(error, operation) in {AbortableError, RecordError}:
             error, record = self._refusals.first
             operation, what = Operation.PRODUCE, f"cannot write {record}"
+        elif error.name() == "_STATE":
+            error = self._what_failed_before(error, operation)
         return failure(error, operation, what, subject=self._name)
 
     def discard(self) -> None:
@@ -152,16 +153,22 @@ class Outbox:
             raise self._refused(raised, "records") from raised
 
     def _refused(self, raised: Exception, record: str) -> OnceflowError:
-        return self.failure(kafka_error(raised), Operation.PRODUCE, f"cannot write {record}")
+        error = kafka_error(raised)
+        if error.name() == "_FATAL":  # of a produce(), which carries neither cause nor flags
+            error = self._true_cause(error)
+        return self.failure(error, Operation.PRODUCE, f"cannot write {record}")
+
+    def _what_failed_before(self, error: KafkaError, operation: Operation) -> KafkaError:
+        """What a transaction failed of, for an error that only says that it has failed.
+
+        The error itself, if something else would follow from the cause.
+        """
+        cause = self._true_cause(error)
+        is_same = consequence(cause, operation) is consequence(error, operation)
+        return cause if is_same else error
 
     def _true_cause(self, error: KafkaError) -> KafkaError:
-        """What is behind an error that only says that the transaction has failed before.
-
-        Such are the `_FATAL` of a produce(), which carries neither cause nor flags, and the
-        `_STATE` of offsets. A failed client cannot begin a transaction, and says why.
-        """
-        if error.name() not in {"_FATAL", "_STATE"}:
-            return error
+        """What the client failed of, which it says when it is to begin a transaction."""
         try:
             self.client.begin_transaction()
         except CLIENT_ERRORS as raised:

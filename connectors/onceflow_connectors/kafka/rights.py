@@ -1,6 +1,6 @@
 """Which ACLs a pipeline needs, and how they are granted.
 
-That each is needed, and no other, is what `tests/integration/test_rights.py` shows. Kafka lets
+That each is needed, and no other, is what `tests/system/test_rights.py` shows. Kafka lets
 whoever may read or write a topic describe it, too; and whoever may write with a transactional id.
 """
 
