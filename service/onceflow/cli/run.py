@@ -131,7 +131,7 @@ def open_surroundings(
     """
     from onceflow.assembly import Surroundings
     from onceflow.contracts.connector import find_connector
-    from onceflow.devkit.java import find_java
+    from onceflow.java.choice import find_java
     from onceflow.runtime.session import SessionSettings
 
     settings = settings_of(bootstrap_servers, config)

@@ -19,8 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.java.choice import use_java
+from onceflow.runtime import worker_daemon
 from onceflow.runtime.local_files import use_quick_local_files
-from onceflow.runtime.spark_home import sharing_options, use_spark_home
+from onceflow.runtime.spark_home import java_of_executors, sharing_options, use_spark_home
 
 TIME_ZONE = "UTC"
 """Of every query: results must not depend on where the driver runs."""
@@ -41,6 +43,8 @@ _FIXED: Mapping[str, str] = {
     f"{_STATE}.checkpointFormatVersion": "2",
     # The driver's Python is the workers' Python; a unix socket saves 35 ms of delayed ACK.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Says nothing when Spark ends a worker that has nothing to do.
+    "spark.python.daemon.module": worker_daemon.__name__,
     "spark.ui.enabled": "false",
     # Kept for it even so: a thousand of each, which takes minutes of small batches to collect.
     "spark.ui.retainedJobs": "1",
@@ -169,14 +173,18 @@ def open_session(
         java_options: further options of the driver's JVM; None to use the archive of classes.
 
     Raises:
-        ConfigError: a setting breaks exactly once, or Spark cannot be started.
+        ConfigError: a setting breaks exactly once, there is no Java, or Spark cannot be started.
     """
     check_conf(settings.conf)
     is_local = settings.master.startswith("local")
+    java = use_java()
     use_spark_home(is_local=is_local)
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
-    ours = sharing_options() if java_options is None else java_options
-    for key, value in _conf(settings, checkpoint, ours).items():
+    ours = sharing_options(java) if java_options is None else java_options
+    conf = _conf(settings, checkpoint, ours)
+    if is_local and not settings.is_local:
+        conf = {"spark.executorEnv.JAVA_HOME": str(java_of_executors(java)), **conf}
+    for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -184,7 +192,7 @@ def open_session(
         raise ConfigError(
             "Spark did not start",
             subject=settings.master,
-            expected="Java 17 or 21 and a reachable master",
+            expected=f"Java at {java.home} and a reachable master",
             found=str(error).splitlines()[0],
             then="`onceflow doctor` checks this machine",
         ) from error
