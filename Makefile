@@ -10,6 +10,8 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 # Spark starts Python processes all the time; each would compile this package anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Whether there is a newer pip is no news for who wants to run this.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup fmt lint type test unit spark integration chart image system cluster audit faults bench docs check lock
@@ -85,9 +87,10 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock broker
 	$(BIN)/python -m onceflow.devkit lock bench
 
-$(READY): pyproject.toml requirements/dev.lock
+$(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.record_classes
 	$(BIN)/python -m onceflow.devkit.record_broker_classes
