@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from onceflow.errors import ConfigError
 from onceflow.java.choice import Java, Origin
 from onceflow.java.classes import (
     archive_name,
-    archive_own_classes,
+    record_with,
     remove_old,
     sharing_options,
 )
@@ -58,30 +58,59 @@ def test_the_newest_archives_of_a_kind_are_kept(tmp_path: Path) -> None:
     assert left == {"broker-a.jsa", "broker-b.jsa", "classes-a.jsa"}
 
 
-def java_with(home: Path, script: str) -> Java:
-    program = home / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return Java(home, "21", Origin.NAMED)
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Make a Java whose answer to `-Xshare...` is a line of shell, and name it."""
+
+    def make(answer: str) -> Path:
+        home = tmp_path / "java"
+        program = home / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        told = f"    java.home = {home}\n    java.version = 21.0.8"
+        program.write_text(
+            f"#!/bin/sh\ncase $1 in -Xshare*) {answer};; *) cat <<'END'\n{told}\nEND\nesac\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        return home
+
+    return make
 
 
-def test_a_java_that_has_an_archive_of_its_own_classes_keeps_it(tmp_path: Path) -> None:
-    archive_own_classes(java_with(tmp_path, '[ "$1" = -Xshare:on ]'))
+def recorded() -> list[Path]:
+    homes: list[Path] = []
+    record_with(lambda java: homes.append(java.home))
+    return homes
 
 
-def test_a_java_without_one_writes_it(tmp_path: Path) -> None:
-    proof = tmp_path / "dumped"
+def test_a_java_that_has_an_archive_of_its_own_classes_keeps_it(
+    install: Callable[[str], Path],
+) -> None:
+    home = install("[ $1 = -Xshare:on ]")
 
-    archive_own_classes(java_with(tmp_path / "java", f'[ "$1" = -Xshare:dump ] && touch {proof}'))
-
-    assert proof.exists()
+    assert recorded() == [home]
 
 
-def test_a_java_that_cannot_write_one_is_named(tmp_path: Path) -> None:
-    java = java_with(tmp_path, "echo read-only >&2; exit 1")
+def test_a_java_without_one_writes_it_first(install: Callable[[str], Path], tmp_path: Path) -> None:
+    home = install(f"[ $1 = -Xshare:dump ] && touch {tmp_path}/dumped")
 
-    with pytest.raises(ConfigError, match="could not archive its own classes") as refused:
-        archive_own_classes(java)
+    assert recorded() == [home]
+    assert (tmp_path / "dumped").exists()
 
-    assert (refused.value.subject, refused.value.found) == (str(tmp_path), "read-only")
+
+def test_a_java_that_cannot_write_one_is_named_and_nothing_is_recorded(
+    install: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = install("echo read-only >&2; exit 1")
+
+    assert recorded() == []
+    assert f"start slowly: {home} has no archive" in capsys.readouterr().err
+
+
+def test_a_java_that_cannot_be_used_ends_the_recording_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(SystemExit, match="onceflow: JAVA_HOME does not hold a Java"):
+        recorded()

@@ -81,6 +81,15 @@ def test_executors_here_do_without_the_module_that_a_small_java_lacks(
     assert told == ["-Xmx1g", "-Da=b c", "Main", ""]
 
 
+def test_executors_of_a_spark_home_of_the_user_have_java_itself(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    use_spark_home(is_local=True)
+    assert java_of_executors(JAVA) == JAVA.home
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_workers_here_forget_the_jar_and_nothing_else(home: Path) -> None:
     use_spark_home(is_local=True)
     program = "import os, sys; print(os.environ['PYTHONPATH'], sys.prefix, *sys.argv[1:])"

@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from onceflow.devkit.broker import EmbeddedBroker, EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions, broker_class_path, class_archive
 from onceflow.errors import DeadlineError
-from onceflow.java.choice import find_java
-from onceflow.java.classes import archive_own_classes, recording_options, remove_old
+from onceflow.java.classes import record_with, recording_options, remove_old
 
 _ANSWER_TIMEOUT_S = 60
 _MAX_STOPS = 12
@@ -76,6 +75,4 @@ def _end(broker: EmbeddedBroker) -> None:
 
 
 if __name__ == "__main__":
-    java = find_java()
-    archive_own_classes(java)
-    record(class_archive(java, broker_class_path()))
+    record_with(lambda java: record(class_archive(java, broker_class_path())))

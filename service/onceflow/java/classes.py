@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from onceflow.errors import ConfigError
-from onceflow.java.choice import Java
+from onceflow.java.choice import Java, find_java
 
 DUMP_TIMEOUT_S = 60
 """Archiving Java's own classes takes half a second."""
@@ -36,25 +38,26 @@ def recording_options(archive: Path) -> tuple[str, ...]:
     return (f"-XX:ArchiveClassesAtExit={archive}", *_SILENT)
 
 
-def archive_own_classes(java: Java) -> None:
-    """See to it that Java has an archive of its own classes: every other one builds on that.
+def record_with(record: Callable[[Java], None]) -> None:
+    """Let `record` write an archive for the Java in use.
 
-    The packaged Java comes without it. It is written where every JVM looks for it.
+    It builds on an archive of Java's own classes. The packaged Java comes without that, so it is
+    written first, where every JVM looks for it. If that fails, starts stay slow; all else works.
 
-    Raises:
-        ConfigError: it has none, and cannot write one.
+    Ends the process if there is no Java.
     """
-    if _run(java, "-Xshare:on", "-version").returncode == 0:
-        return
-    done = _run(java, "-Xshare:dump", *_SILENT)
-    if done.returncode != 0:
-        raise ConfigError(
-            "Java could not archive its own classes",
-            subject=str(java.home),
-            expected="a folder that can be written",
-            found=(done.stderr or done.stdout).strip()[-200:],
-            then="Starts are slower, and nothing else. Name another Java in JAVA_HOME",
-        )
+    try:
+        java = find_java()
+    except ConfigError as error:
+        sys.exit(f"onceflow: {error}")
+    if _run(java, "-Xshare:on", "-version").returncode != 0:
+        done = _run(java, "-Xshare:dump", *_SILENT)
+        if done.returncode != 0:
+            found = (done.stderr or done.stdout).strip()[-200:]
+            what = f"{java.home} has no archive of its own classes, and cannot write one: {found}"
+            sys.stderr.write(f"onceflow: Spark and brokers will start slowly: {what}\n")
+            return
+    record(java)
 
 
 def remove_old(archive: Path, kept: int) -> None:

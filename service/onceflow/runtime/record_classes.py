@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from onceflow.errors import require
-from onceflow.java.choice import find_java
-from onceflow.java.classes import archive_own_classes, recording_options, remove_old
+from onceflow.java.choice import Java
+from onceflow.java.classes import record_with, recording_options, remove_old
 from onceflow.runtime.session import SessionSettings, open_session
 from onceflow.runtime.spark_home import class_archive, make_spark_home, spark_home
 
@@ -122,15 +122,13 @@ def _end_jvm(spark: SparkSession) -> None:
     gateway.proc.wait(_DUMP_TIMEOUT_S)
 
 
-def main() -> None:
-    """Make the Spark home, and its archive for the Java in use."""
-    java = find_java()
+def main(java: Java) -> None:
+    """Make the Spark home, and its archive for one Java."""
     make_spark_home(spark_home())
-    archive_own_classes(java)
     archive = class_archive(java)
     record(archive)
     remove_old(archive, _KEPT)
 
 
 if __name__ == "__main__":
-    main()
+    record_with(main)

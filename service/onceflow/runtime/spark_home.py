@@ -106,9 +106,12 @@ def make_spark_home(home: Path) -> None:
 def java_of_executors(java: Java) -> Path:
     """A Java home for the executors that Spark starts on this machine.
 
-    To be called after `use_spark_home`.
+    To be called after `use_spark_home`. In a Spark home of the user, it is the Java itself.
     """
-    home = Path(os.environ[VARIABLE]) / classes.archive_name("java", java).removesuffix(".jsa")
+    spark = Path(os.environ[VARIABLE])
+    if not (spark / WORKER_PYTHON).is_file():
+        return java.home
+    home = spark / classes.archive_name("java", java).removesuffix(".jsa")
     (home / "bin").mkdir(parents=True, exist_ok=True)
     program = shlex.quote(str(java.executable))
     _write_program(
