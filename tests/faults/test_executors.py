@@ -28,7 +28,7 @@ TWO_EXECUTORS = {
     ),
 }
 EXECUTOR = "CoarseGrainedExecutorBackend"
-PYTHON_DAEMON = "onceflow.runtime.worker_daemon"
+PYTHON_DAEMON = "-m onceflow.runtime.worker_daemon"
 START_TIMEOUT_S = 90.0
 SOME = 1
 """Victim of each kind in a short run. An executor takes half a minute to come back."""

@@ -10,12 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onceflow.runtime import worker_daemon
+from onceflow.runtime.spark_home import DAEMON, WORKER_PYTHON, make_spark_home
 
 TIMEOUT_S = 60
 
 
-def end_an_idle_worker(module: str, folder: Path) -> str:
+def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
     """Let a daemon fork a worker, as Spark does, and leave that; what they say of it."""
     variables = {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
@@ -24,17 +24,17 @@ def end_an_idle_worker(module: str, folder: Path) -> str:
         "SPARK_REUSE_WORKER": "1",
     }
     with subprocess.Popen(
-        [sys.executable, "-m", module, "pyspark.worker"],
+        [*daemon, "pyspark.worker"],
         env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    ) as daemon:
-        assert daemon.stdin is not None
-        assert daemon.stdout is not None
-        assert daemon.stderr is not None
-        (length,) = struct.unpack("!i", daemon.stdout.read(4))
-        address = daemon.stdout.read(length)
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        (length,) = struct.unpack("!i", process.stdout.read(4))
+        address = process.stdout.read(length)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(TIMEOUT_S)
             connection.connect(address)
@@ -43,13 +43,22 @@ def end_an_idle_worker(module: str, folder: Path) -> str:
         # It shares the daemon's stderr, and has to end by itself: the daemon would end it.
         assert select.select([worker], [], [], TIMEOUT_S)[0]
         os.close(worker)
-        daemon.stdin.close()
-        return daemon.stderr.read().decode()
+        process.stdin.close()
+        return process.stderr.read().decode()
 
 
 def test_a_worker_that_is_no_longer_needed_ends_without_a_word(tmp_path: Path) -> None:
-    assert end_an_idle_worker(worker_daemon.__name__, tmp_path) == ""
+    assert end_an_idle_worker([sys.executable, "-m", DAEMON], tmp_path) == ""
 
 
-def test_the_check_above_would_notice(tmp_path: Path) -> None:
-    assert "BrokenPipeError" in end_an_idle_worker("pyspark.daemon", tmp_path)
+def test_so_does_one_whose_daemon_spark_asked_for_by_its_own_name(tmp_path: Path) -> None:
+    make_spark_home(tmp_path)
+    python = str(tmp_path / WORKER_PYTHON)
+
+    assert end_an_idle_worker([python, "-m", "pyspark.daemon"], tmp_path) == ""
+
+
+def test_the_checks_above_would_notice(tmp_path: Path) -> None:
+    daemon = [sys.executable, "-m", "pyspark.daemon"]
+
+    assert "BrokenPipeError" in end_an_idle_worker(daemon, tmp_path)

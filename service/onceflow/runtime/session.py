@@ -20,9 +20,13 @@ from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
 from onceflow.java.choice import use_java
-from onceflow.runtime import worker_daemon
 from onceflow.runtime.local_files import use_quick_local_files
-from onceflow.runtime.spark_home import java_of_executors, sharing_options, use_spark_home
+from onceflow.runtime.spark_home import (
+    DAEMON,
+    java_of_executors,
+    sharing_options,
+    use_spark_home,
+)
 
 TIME_ZONE = "UTC"
 """Of every query: results must not depend on where the driver runs."""
@@ -44,7 +48,7 @@ _FIXED: Mapping[str, str] = {
     # The driver's Python is the workers' Python; a unix socket saves 35 ms of delayed ACK.
     "spark.python.unix.domain.socket.enabled": "true",
     # Says nothing when Spark ends a worker that has nothing to do.
-    "spark.python.daemon.module": worker_daemon.__name__,
+    "spark.python.daemon.module": DAEMON,
     "spark.ui.enabled": "false",
     # Kept for it even so: a thousand of each, which takes minutes of small batches to collect.
     "spark.ui.retainedJobs": "1",

@@ -9,7 +9,8 @@ It holds a link to PySpark's `jars`, and differs from PySpark's own in these thi
 - It may hold an archive of Spark's classes for each Java, written by `record_classes.py`: loading
   and checking fourteen thousand classes is most of what a start does.
 - It has a Python for workers that forgets a jar which Spark puts on their path as well. Python
-  reads the directory of such a file first: 60 ms, for each of those processes.
+  reads the directory of such a file first: 60 ms, for each of those processes. And it starts our
+  daemon for PySpark's; see `worker_daemon.py`.
 
 It lies in the Python environment and goes with it. Where that cannot be written, such as on a
 read-only disk, it is a temporary folder, without archives. A `SPARK_HOME` that is set is left
@@ -37,6 +38,8 @@ from onceflow.runtime import launch
 VARIABLE = "SPARK_HOME"
 WORKER_PYTHON = "python-of-workers"
 WORKER_VARIABLE = "PYSPARK_PYTHON"
+DAEMON = "onceflow.runtime.worker_daemon"
+"""Forks Python workers in place of `pyspark.daemon`."""
 _SUBMIT = """\
 #!/bin/sh
 exec {python} -I -S {program} "$@"
@@ -49,8 +52,10 @@ kept=
 for entry in $PYTHONPATH; do
   case $entry in *.jar) ;; *) kept=$kept${{kept:+:}}$entry ;; esac
 done
+[ "$2" != pyspark.daemon ] || {{ shift 2; set -- -m {daemon} "$@"; }}
 PYTHONPATH=$kept exec {python} "$@"
 """
+"""Spark asks for PySpark's daemon by name where it plans, whatever the settings say."""
 _EXECUTOR_JAVA = """\
 #!/bin/sh
 for option do
@@ -100,7 +105,8 @@ def make_spark_home(home: Path) -> None:
         jars.symlink_to(_installed_spark() / "jars")
     python, program = shlex.quote(sys.executable), shlex.quote(launch.__file__)
     _write_program(programs / "spark-submit", _SUBMIT.format(python=python, program=program))
-    _write_program(home / WORKER_PYTHON, _WORKER_PYTHON.format(python=python))
+    worker = _WORKER_PYTHON.format(python=python, daemon=DAEMON)
+    _write_program(home / WORKER_PYTHON, worker)
 
 
 def java_of_executors(java: Java) -> Path:
