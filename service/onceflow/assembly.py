@@ -19,6 +19,7 @@ from onceflow.contracts.sink import Ledger
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import require_sources
+from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.identity import FencingToken
 from onceflow.protocol.ledger import HeadEntry, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
@@ -58,6 +59,7 @@ class Surroundings:
         report: told what happens.
         before_close: told what a run ends with, None for a good end, before anything is closed.
         engine: Spark that other pipelines of this process use too; None for one of its own.
+        checkpoint_waiver: by which somebody answers for checkpoints that are lost with the process.
         observer: told figures that only programs want.
         beat: called several times a second from the claim on, while the run makes progress.
     """
@@ -70,6 +72,7 @@ class Surroundings:
     report: Report
     before_close: Callable[[BaseException | None], None] = lambda error: None
     engine: SharedEngine | None = None
+    checkpoint_waiver: CheckpointWaiver | None = None
     observer: Observer = field(default_factory=Observer)
     beat: Callable[[], None] = lambda: None
 

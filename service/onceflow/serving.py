@@ -26,6 +26,7 @@ from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.restart import Restart
+from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.session import SharedEngine
 from onceflow.settings import Settings
 
@@ -165,7 +166,9 @@ class Service:
         Raises:
             ConfigError: lists every fault.
         """
-        analyse(self.engine.open_session(""), file, self.around.clock.unix_ms())
+        now_ms = self.around.clock.unix_ms()
+        require_lasting(file, self.settings.ephemeral_checkpoints, now_ms)
+        analyse(self.engine.open_session(""), file, now_ms)
 
     def run(self) -> None:
         """Run until all pipelines are drained, or have failed for good; answer HTTP meanwhile.

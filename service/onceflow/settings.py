@@ -20,6 +20,7 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.values import SizeBytes, fault
+from onceflow.pipeline.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",
@@ -307,6 +308,11 @@ class Settings(SettingsBlock):
         min_length=1,
         description="Folder, or beginning of a URL, below which the checkpoints of pipeline files"
         " must lie; left out: wherever this process may write.",
+    )
+    ephemeral_checkpoints: CheckpointWaiver | None = Field(
+        default=None,
+        description="Waiver for checkpoints that would be lost with the process: in memory, on an"
+        " emptyDir, in a container's own layer. Left out: they are refused.",
     )
 
     @classmethod

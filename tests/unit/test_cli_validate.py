@@ -14,7 +14,7 @@ from onceflow.cli.validate import Verdict, _show
 from onceflow.pipeline.explain import readers_of
 from onceflow.pipeline.schema import json_schema
 from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.guarantee import Determinism, Reading
+from onceflow.protocol.guarantee import Determinism, Reading, State
 from tests.support.pipelines import pipeline_text
 
 
@@ -123,7 +123,7 @@ def test_the_picture_says_why_not_more_and_what_would_mend_it(cli: CliRunner) ->
 
 def test_a_weaker_promise_is_told_for_every_reader(capsys: pytest.CaptureFixture[str]) -> None:
     for delivery, lines in ((Delivery.EXACTLY_ONCE, 1), (Delivery.AT_MOST_ONCE, 4)):
-        readers = readers_of(delivery, Determinism.HOLDS)
+        readers = readers_of(delivery, Determinism.HOLDS, State.DURABLE)
         verdict = Verdict(Path("p.yaml"), is_analysed=True, readers=readers)
         _show(verdict)
         shown = capsys.readouterr().out

@@ -143,6 +143,7 @@ def open_surroundings(
         session=SessionSettings(**settings.spark.model_dump()),
         clock=clock,
         report=lambda event, /, **facts: None,
+        checkpoint_waiver=settings.ephemeral_checkpoints,
     )
 
 

@@ -17,6 +17,7 @@ class Rule(StrEnum):
     SOURCE_COLUMNS = "source-columns"
     EVENT_TIME = "event-time"
     IMPOSSIBLE_DELIVERY = "impossible-delivery"
+    EPHEMERAL_CHECKPOINT = "ephemeral-checkpoint"
     INVALID_QUERY = "invalid-query"
     SOURCE_USE = "source-use"
     NOT_STREAMABLE = "not-streamable"
@@ -45,6 +46,7 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.SOURCE_COLUMNS: "A source's columns can be had from its records.",
     Rule.EVENT_TIME: "An event time is a TIMESTAMP of its source.",
     Rule.IMPOSSIBLE_DELIVERY: "Every source can keep what `delivery` promises.",
+    Rule.EPHEMERAL_CHECKPOINT: "The checkpoint lies where it outlives the process.",
     Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
     Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
