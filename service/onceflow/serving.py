@@ -242,7 +242,7 @@ def _files_of(path: Path) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
     # The settings of the process often lie beside the pipelines.
-    found = (file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    found = (file for file in path.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
     return [file for file in found if file.name != DEFAULT_FILE.name]
 
 

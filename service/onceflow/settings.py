@@ -385,7 +385,7 @@ class Settings(SettingsBlock):
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
-    """What runs code, or reads files, of whoever wrote the pipeline file."""
+    """What runs code of whoever wrote the pipeline file."""
     allow = "Set `transforms: true` if you trust whoever writes pipeline files."
     if file.pipeline.transform is not None:
         yield Fault(
@@ -401,16 +401,6 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
                 f"{waiver.rule} keeps code and files of others out, and may not be waived here",
                 f"waivers.{number}.rule",
                 line=file.document.place(("waivers", number, "rule")).line,
-                suggestion=allow,
-            )
-    schemas = {f"sources.{name}": source.avro for name, source in file.pipeline.sources.items()}
-    for place, avro in {**schemas, "sink": file.pipeline.sink.avro}.items():
-        folder = str(file.pipeline.folder.resolve())
-        if avro and not _is_below(str((Path(folder) / avro.schema_file).resolve()), folder):
-            yield Fault(
-                f"{avro.schema_file} is outside of the pipeline file's folder",
-                f"{place}.avro.schema_file",
-                line=file.document.place((*place.split("."), "avro", "schema_file")).line,
                 suggestion=allow,
             )
 

@@ -19,6 +19,7 @@ from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.rejects import accepted, with_reason
 from onceflow.pipeline.source import Source
@@ -80,6 +81,7 @@ def _session() -> SparkSession:
     """The session of this process, or a small one on this machine."""
     return (
         SparkSession.builder.master("local[1]")
+        .config(map=dict(LOOPBACK))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.ui.enabled", "false")

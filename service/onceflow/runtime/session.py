@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.runtime.local_files import use_quick_local_files
 from onceflow.runtime.spark_home import sharing_options, use_spark_home
 
@@ -295,11 +297,10 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         ]
     )
     if settings.master.startswith("local"):
-        # Nothing outside this process has to reach a local driver.
-        conf |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        conf |= LOOPBACK
+        if not settings.is_local:
+            # Its executors are processes of their own, for which Spark draws none.
+            conf.setdefault("spark.authenticate.secret", secrets.token_hex(32))
     if not _is_remote(checkpoint):
         conf = {**_LOCAL_CHECKPOINT, **conf}
     return conf
