@@ -18,6 +18,7 @@ class Rule(StrEnum):
     EVENT_TIME = "event-time"
     IMPOSSIBLE_DELIVERY = "impossible-delivery"
     INVALID_QUERY = "invalid-query"
+    NOT_ALLOWED = "not-allowed"
     SOURCE_USE = "source-use"
     NOT_STREAMABLE = "not-streamable"
     RESULT_COLUMNS = "result-columns"
@@ -46,6 +47,7 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.EVENT_TIME: "An event time is a TIMESTAMP of its source.",
     Rule.IMPOSSIBLE_DELIVERY: "Every source can keep what `delivery` promises.",
     Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
+    Rule.NOT_ALLOWED: "The query uses only what the allow list has: docs/security.md.",
     Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
     Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",
