@@ -19,6 +19,7 @@ class Rule(StrEnum):
     IMPOSSIBLE_DELIVERY = "impossible-delivery"
     EPHEMERAL_CHECKPOINT = "ephemeral-checkpoint"
     INVALID_QUERY = "invalid-query"
+    NOT_ALLOWED = "not-allowed"
     SOURCE_USE = "source-use"
     NOT_STREAMABLE = "not-streamable"
     RESULT_COLUMNS = "result-columns"
@@ -48,6 +49,7 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.IMPOSSIBLE_DELIVERY: "Every source can keep what `delivery` promises.",
     Rule.EPHEMERAL_CHECKPOINT: "The checkpoint lies where it outlives the process.",
     Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
+    Rule.NOT_ALLOWED: "The query uses only what the allow list has: docs/security.md.",
     Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
     Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",

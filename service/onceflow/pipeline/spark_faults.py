@@ -23,15 +23,20 @@ MAX_SENTENCE = 300
 """Characters of a sentence of Spark's that we hand on; some hold whole plans."""
 
 
-def fault_of(error: PySparkException, views: Sequence[str]) -> Fault:
+def fault_of(error: PySparkException, declared: Mapping[str, Sequence[str]]) -> Fault:
     """What an error of Spark's analysis or parser means, without a place.
 
     Args:
         error: as raised.
-        views: names that the query may read from, for suggestions.
+        declared: view -> its columns. Others are never suggested: they may be of a foreign file.
     """
     parameters = dict(error.getMessageParameters() or {})
-    parameters["views"] = ", ".join(views)
+    parameters["views"] = ", ".join(declared)
+    columns = {column for names in declared.values() for column in names}
+    for name in ("proposal", "referenceNames"):
+        offered = parameters.get(name, "").strip("[]").split(", ")
+        own = [each for each in offered if _bare(each).rpartition(".")[2] in columns]
+        parameters[name] = ", ".join(own)
     for condition, explain in _EXPLANATIONS.items():
         if (error.getCondition() or "").startswith(condition):
             return explain(parameters)
@@ -46,7 +51,7 @@ def line_of(error: PySparkException) -> int:
 
 def _unknown_column(parameters: Mapping[str, str]) -> Fault:
     name = _bare(parameters.get("objectName", ""))
-    known = [_bare(part) for part in parameters.get("proposal", "").split(", ") if part]
+    known = [_bare(part) for part in parameters["proposal"].split(", ") if part]
     return _unknown("column", name, known)
 
 
@@ -66,7 +71,7 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
 def _ambiguous(parameters: Mapping[str, str]) -> Fault:
     return Fault(
         f"the column {parameters.get('name', '')} stands in more than one view",
-        expected=f"one of {parameters.get('referenceNames', '').strip('[]')}",
+        expected=f"one of {parameters['referenceNames']}",
     )
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.runtime.local_files import use_quick_local_files
 from onceflow.runtime.spark_home import sharing_options, use_spark_home
@@ -30,6 +31,7 @@ TIME_ZONE = "UTC"
 _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
@@ -284,6 +286,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         "spark.driver.maxResultSize": str(settings.max_result_bytes),
         "spark.sql.shuffle.partitions": str(settings.resolved_shuffle_partitions()),
         **settings.conf,
+        **PINNED,
     }
     # The last of two equal options counts: a user's come last.
     conf[_JAVA_OPTIONS] = " ".join(
@@ -294,8 +297,11 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             _least_heap(conf["spark.driver.memory"]),
             java_options,
             settings.conf.get(_JAVA_OPTIONS, ""),
+            JAVA_OPTIONS,
         ]
     )
+    of_executors = settings.conf.get(_EXECUTORS_JAVA_OPTIONS, "")
+    conf[_EXECUTORS_JAVA_OPTIONS] = f"{of_executors} {JAVA_OPTIONS}".strip()
     if settings.master.startswith("local"):
         conf |= LOOPBACK
         if not settings.is_local:
