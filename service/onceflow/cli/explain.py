@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly
+from onceflow.cli.options import ConfigFile, FileOnly, load_allowed
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.clock import SystemClock
 
@@ -41,8 +41,8 @@ def show(
     from onceflow.pipeline.explain import explain
     from onceflow.pipeline.loader import load_pipeline
 
-    loaded = load_pipeline(file)
     is_analysed = has_spark() and not file_only
+    loaded = load_allowed(file, config=config) if is_analysed else load_pipeline(file)
     explanation = _analysed(loaded, config) if is_analysed else explain(loaded.pipeline, ())
     if chosen(output) is OutputFormat.JSON:
         print_json({**asdict(explanation), "analysed": is_analysed})
