@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly, settings_of
+from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.clock import SystemClock
 
@@ -43,8 +43,8 @@ def show(
     from onceflow.pipeline.loader import load_pipeline
     from onceflow.runtime.checkpoint_disk import state_of
 
-    loaded = load_pipeline(file)
     is_analysed = has_spark() and not file_only
+    loaded = load_allowed(file, config=config) if is_analysed else load_pipeline(file)
     waiver = settings_of(config=config).ephemeral_checkpoints
     state = state_of(loaded.pipeline.checkpoint_location, waiver, SystemClock().unix_ms())
     if is_analysed:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly, settings_of
+from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.output import FORMAT_HELP, chosen, fault_fields, print_json
 from onceflow.cli.sarif import Finding, Level, sarif_log
 from onceflow.clock import SystemClock
@@ -115,18 +115,22 @@ def validate(
 
         typer.echo(json.dumps(json_schema(), indent=2))
         return
+    from onceflow.pipeline.loader import load_pipeline
+
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
     wanted = output or VerdictFormat(chosen(None))
     with ExitStack() as stack:
         spark = None
+        load = load_pipeline
         if not file_only and has_spark():
+            load = partial(load_allowed, config=config)
             # Started at the first file that deserves it, and kept.
             spark = cache(lambda: stack.enter_context(analysis_session("validate", config)))
         verdicts: list[Verdict] = []
         for _ in _changes(files) if watch else (None,):
             waiver = settings_of(config=config).ephemeral_checkpoints
-            verdicts = list(_verdicts(files, spark, waiver))
+            verdicts = list(_verdicts(files, load, spark, waiver))
             _print(verdicts, wanted)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
@@ -156,17 +160,16 @@ def _changes(files: Sequence[Path]) -> Iterator[object]:
 
 def _verdicts(
     paths: Sequence[Path],
+    load: Callable[[Path], PipelineFile],
     spark: Callable[[], SparkSession] | None,
     waiver: CheckpointWaiver | None,
 ) -> Iterator[Verdict]:
     """A verdict on each file, in the order given; without Spark, on what the file says alone."""
-    from onceflow.pipeline.loader import load_pipeline
-
     loaded: dict[Path, PipelineFile] = {}
     refused: dict[Path, Verdict] = {}
     for path in paths:
         try:
-            loaded[path] = load_pipeline(path)
+            loaded[path] = load(path)
         except ConfigError as error:
             unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
             refused[path] = Verdict(path, error.faults or (unreadable,))

@@ -16,9 +16,13 @@ import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.YearMonthIntervalType;
+import org.apache.spark.unsafe.types.CalendarInterval;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Product;
 import scala.collection.Iterator;
 
@@ -28,7 +32,9 @@ import scala.collection.Iterator;
  * <p>Spark's own ways to walk a plan leave some out, such as those below WITH or WINDOW.
  */
 public class PlanParts {
-  private static final int MAX_TEXT = 200;
+  private static final int MAX_TEXT = 1000;
+  private static final long DAY_MICROS = 86_400_000_000L;
+  private static final long LEAST_MONTH_DAYS = 28L;
 
   private final List parts = new ArrayList();
   private final ArrayDeque waiting = new ArrayDeque();
@@ -75,8 +81,8 @@ public class PlanParts {
   private void collect(Object field, List strings, Map options, List below) {
     if (field instanceof TreeNode) {
       below.add(field);
-    } else if (field instanceof String) {
-      strings.add(field);
+    } else if (field instanceof String || field instanceof UTF8String) {
+      strings.add(field.toString());
     } else if (field instanceof Map) {
       options.putAll((Map) field);
     } else if (field instanceof scala.collection.Map) {
@@ -111,10 +117,36 @@ public class PlanParts {
         part.put("written", written(literal.origin()));
       }
     }
+    if (expression instanceof Literal) {
+      part.put("number", numberOf(((Literal) expression).value(), expression.dataType()));
+    }
     String moment = momentOf(expression);
     if (moment != null) {
       part.put("moment", shortened(moment));
     }
+  }
+
+  /** A number; of times and intervals, microseconds, with short months; null for anything else. */
+  private Number numberOf(Object value, DataType type) {
+    if (value instanceof CalendarInterval) {
+      CalendarInterval interval = (CalendarInterval) value;
+      long days = interval.months * LEAST_MONTH_DAYS + interval.days;
+      return Double.valueOf((double) days * DAY_MICROS + interval.microseconds);
+    }
+    if (value instanceof Decimal) {
+      return Double.valueOf(((Decimal) value).toDouble());
+    }
+    if (!(value instanceof Number)) {
+      return null;
+    }
+    double number = ((Number) value).doubleValue();
+    if (type instanceof DateType) {
+      return Double.valueOf(number * DAY_MICROS);
+    }
+    if (type instanceof YearMonthIntervalType) {
+      return Double.valueOf(number * LEAST_MONTH_DAYS * DAY_MICROS);
+    }
+    return Double.isNaN(number) || Double.isInfinite(number) ? null : (Number) Double.valueOf(number);
   }
 
   /** Text that Spark will read as a moment when it runs the query. */

@@ -20,6 +20,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list.bounds import (
+    CONF,
+    DEFAULT_MAX_MADE,
+    made_without_bound,
+    written_without_bound,
+)
 from onceflow.pipeline.allow_list.check import check_analysed, check_written
 from onceflow.pipeline.determinism.plan_rules import judge_plan, python_functions
 from onceflow.pipeline.determinism.python_code import inspect_code
@@ -83,6 +89,10 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     frame = _analysed(spark, file, declared)
     parts = parts_of_plan(spark, analysed_plan(frame))
     _refuse(file, _not_allowed(file, check_analysed(parts)))
+    unbounded = made_without_bound(parts, _max_made(spark))
+    _refuse(
+        file, [file.fault_at(Rule.UNBOUNDED, each, _transformation(file)) for each in unbounded]
+    )
     plan = read_plan(frame)
     facts = facts_of(plan)
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
@@ -130,6 +140,10 @@ def _not_allowed(file: PipelineFile, faults: Iterable[Fault]) -> list[Fault]:
     return [file.fault_at(Rule.NOT_ALLOWED, fault, at) for fault in faults]
 
 
+def _max_made(spark: SparkSession) -> int:
+    return int(spark.conf.get(CONF, None) or DEFAULT_MAX_MADE)
+
+
 def _analysed(
     spark: SparkSession, file: PipelineFile, declared: Mapping[str, StructType]
 ) -> DataFrame:
@@ -143,6 +157,9 @@ def _analysed(
         # Before anything is looked up: DROP TABLE runs when it is analysed, and so do options.
         written = parts_of_query(spark, pipeline.query) if pipeline.query else ()
         _refuse(file, _not_allowed(file, check_written(written, pipeline.sources)))
+        unbounded = written_without_bound(written, _max_made(spark))
+        at = _transformation(file)
+        _refuse(file, [file.fault_at(Rule.UNBOUNDED, each, at) for each in unbounded])
         return assemble(
             spark,
             pipeline,

@@ -29,6 +29,7 @@ class PlanPart:
         strings: texts among its fields, such as the parts of a name.
         options: what it was told by name.
         literal: of a literal of text, its beginning; None for anything else.
+        number: of a literal; of times and intervals, in microseconds. None for anything else.
         written: of a literal of time, as it stands in the file; None for anything else.
         moment: text that becomes a time whenever the query runs; None if there is none.
     """
@@ -41,6 +42,7 @@ class PlanPart:
     strings: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     literal: str | None = None
+    number: float | None = None
     written: str | None = None
     moment: str | None = None
 

@@ -90,7 +90,7 @@ def _unknown_type(parameters: Mapping[str, str]) -> Fault:
 def _syntax(parameters: Mapping[str, str]) -> Fault:
     return Fault(
         f"a syntax error at or near {parameters.get('error', 'its end')}",
-        expected="one query (SELECT, WITH ...)",
+        expected="one query (SELECT ...)",
     )
 
 

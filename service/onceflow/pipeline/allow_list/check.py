@@ -49,7 +49,7 @@ def check_analysed(parts: Sequence[PlanPart]) -> list[Fault]:
     Args:
         parts: of the plan. Leaves that hold data are left to the rule ND-SOURCE.
     """
-    has_children = {part.parent for part in parts}
+    has_input = {part.parent for part in parts if part.is_operator}
     found: list[Fault] = []
     if any(part.depth > MAX_DEPTH for part in parts):
         found.append(Fault(f"the query is nested more than {MAX_DEPTH} levels deep"))
@@ -57,7 +57,7 @@ def check_analysed(parts: Sequence[PlanPart]) -> list[Fault]:
         if part.kind in classes.FAULTS:
             found.append(classes.FAULTS[part.kind])
         elif part.is_operator:
-            if part.kind not in classes.OPERATORS and place in has_children:
+            if part.kind not in classes.OPERATORS and place in has_input:
                 found.append(_refused(part.kind, functions.REFUSED[Category.UNJUDGED]))
         elif part.kind not in classes.EXPRESSIONS:
             found.append(_refused(part.name, functions.reason(part.name)))

@@ -61,7 +61,8 @@ _FUNCTIONS = """
     JsonToStructs JsonTuple KllSketchAggBigint KllSketchAggDouble KllSketchAggFloat
     KllSketchGetNBigint KllSketchGetNDouble KllSketchGetNFloat KllSketchGetQuantileBigint
     KllSketchGetQuantileDouble KllSketchGetQuantileFloat KllSketchGetRankBigint
-    KllSketchGetRankDouble KllSketchGetRankFloat Kurtosis Last LastDay Least Left Length
+    KllSketchGetRankDouble KllSketchGetRankFloat KllSketchToStringBigint
+    KllSketchToStringDouble KllSketchToStringFloat Kurtosis Last LastDay Least Left Length
     LengthOfJsonArray LessThan LessThanOrEqual Levenshtein Like LikeAll LikeAny ListAgg
     LocalTimestamp Log Log10 Log1p Log2 Logarithm Lower Luhncheck MakeDTInterval MakeDate
     MakeInterval MakeTimestamp MakeTimestampFromDateTime MakeTimestampNTZ MakeValidUTF8
@@ -95,14 +96,13 @@ EXPRESSIONS = PYTHON | frozenset(f"{_WRITTEN} {_GLUE} {_INTERVALS} {_FUNCTIONS}"
 """Classes of expressions that may be used."""
 
 _OPERATORS = """
-    Aggregate CTERelationDef CTERelationRef CollectMetrics DataFrameDropColumns Deduplicate
-    DeduplicateWithinWatermark Distinct EventTimeWatermark Except Expand Filter Generate
-    GlobalLimit Intersect Join LateralJoin LocalLimit LocalRelation Offset OneRowRelation Pivot
+    Aggregate CollectMetrics DataFrameDropColumns Deduplicate
+    DeduplicateWithinWatermark Distinct EventTimeWatermark Except Expand Filter Generate GlobalLimit
+    Intersect Join LateralJoin LocalLimit LocalRelation Offset OneRowRelation Pivot PipeOperator
     Project Range Repartition RepartitionByExpression ResolvedInlineTable Sample Sort
-    StreamingRelationV2 SubqueryAlias Tail Union Unpivot View WithCTE WithWindowDefinition
+    StreamingRelationV2 SubqueryAlias Tail Union Unpivot View
     UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation
     UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction
-    UnresolvedWith
     ArrowEvalPython ArrowEvalPythonUDTF BatchEvalPython BatchEvalPythonUDTF FlatMapCoGroupsInArrow
     FlatMapCoGroupsInPandas FlatMapGroupsInArrow FlatMapGroupsInPandas
     FlatMapGroupsInPandasWithState MapInArrow MapInPandas TransformWithStateInPySpark
@@ -133,8 +133,24 @@ FAULTS: Mapping[str, Fault] = {
         "hints may not be used: they change where rows are computed, and so their order",
         suggestion="Remove it.",
     ),
-    "UnresolvedWindowExpression": OVER,
-    "Window": OVER,
-    "WindowExpression": OVER,
+    "UnresolvedWith": Fault(
+        "WITH is not possible yet", suggestion="Write it as a subquery: FROM (SELECT ...) AS name."
+    ),
+    **dict.fromkeys(
+        (
+            "CurrentRow",
+            "SpecifiedWindowFrame",
+            "UnboundedFollowing",
+            "UnboundedPreceding",
+            "UnresolvedWindowExpression",
+            "UnspecifiedFrame",
+            "Window",
+            "WindowExpression",
+            "WindowSpecDefinition",
+            "WindowSpecReference",
+            "WithWindowDefinition",
+        ),
+        OVER,
+    ),
 }
 """Class that is refused in its own words."""

@@ -85,7 +85,8 @@ _PLAIN = """
     regr_count some hll_sketch_estimate kll_sketch_get_n_bigint kll_sketch_get_n_double
     kll_sketch_get_n_float kll_sketch_get_quantile_bigint kll_sketch_get_quantile_double
     kll_sketch_get_quantile_float kll_sketch_get_rank_bigint kll_sketch_get_rank_double
-    kll_sketch_get_rank_float theta_sketch_estimate
+    kll_sketch_get_rank_float kll_sketch_to_string_bigint kll_sketch_to_string_double
+    kll_sketch_to_string_float theta_sketch_estimate
 """
 _LARGE_VALUES = """
     aggregate array_insert array_join array_repeat concat concat_ws count_min_sketch flatten
@@ -128,13 +129,12 @@ _NO_STREAM = """
     cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
 """
 _UNJUDGED = """
-    collate collation make_time time time_diff time_from_micros time_from_millis
+    collate collation measure make_time time time_diff time_from_micros time_from_millis
     time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc to_time
     try_to_time schema_of_variant_agg vector_avg vector_sum st_asbinary st_geogfromwkb
     st_geomfromwkb st_setsrid st_srid approx_top_k_accumulate approx_top_k_combine
     approx_top_k_estimate hll_union hll_union_agg kll_merge_agg_bigint kll_merge_agg_double
     kll_merge_agg_float kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float
-    kll_sketch_to_string_bigint kll_sketch_to_string_double kll_sketch_to_string_float
     theta_difference theta_intersection theta_intersection_agg theta_union theta_union_agg
     tuple_difference_double tuple_difference_integer tuple_difference_theta_double
     tuple_difference_theta_integer tuple_intersection_agg_double tuple_intersection_agg_integer
@@ -205,12 +205,12 @@ _PARSING = f"mode columnnameofcorruptrecord {_FORMATS}"
 _JSON = f"""
     primitivesasstring prefersdecimal allowcomments allowunquotedfieldnames allowsinglequotes
     allownumericleadingzeros allownonnumericnumbers allowbackslashescapinganycharacter
-    allowunquotedcontrolchars dropfieldifallnull ignorenullfields pretty {_PARSING}
+    allowunquotedcontrolchars dropfieldifallnull ignorenullfields pretty sortkeys {_PARSING}
 """
 _CSV = f"""
     sep delimiter quote escape comment nullvalue nanvalue positiveinf negativeinf emptyvalue
     ignoreleadingwhitespace ignoretrailingwhitespace quoteall escapequotes
-    chartoescapequoteescaping prefersdate {_PARSING}
+    chartoescapequoteescaping {_PARSING}
 """
 _XML = f"""
     rowtag roottag attributeprefix valuetag excludeattribute ignorenamespace
@@ -234,5 +234,7 @@ def judged(name: str) -> Category:
 
 
 def reason(name: str) -> str:
-    """Why a function that is refused is refused, in one clause."""
-    return REASONS.get(name.lower()) or REFUSED[judged(name)]
+    """Why a function that is refused is refused, in one clause; also if it is in one form only."""
+    return REASONS.get(name.lower()) or REFUSED.get(
+        judged(name), "has not been judged in this form"
+    )

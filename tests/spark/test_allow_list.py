@@ -1,0 +1,125 @@
+"""Every function of the installed Spark is judged: let in, or refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list import classes
+from onceflow.pipeline.allow_list.check import check_analysed, check_written
+from onceflow.pipeline.allow_list.functions import ALLOWED, FUNCTIONS, OPTIONS, Category
+from onceflow.pipeline.analysis import analyse
+from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan_parts import parts_of_plan, parts_of_query
+from onceflow.pipeline.rules import Rule
+from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
+
+EXAMPLE = re.compile(r"^\s*>\s*(SELECT.*?);\s*$", re.M | re.S)
+USABLE = sorted(name for name, category in FUNCTIONS.items() if category in ALLOWED)
+REFUSED = sorted(FUNCTIONS.keys() - set(USABLE))
+WITHOUT_EXAMPLE = {
+    *("bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint"),
+    *("string", "timestamp", "tinyint"),
+}
+"""Spark documents these casts without one."""
+OTHER_FORMS = ("max_by(x, y, 2)", "min_by(x, y, 2)")
+"""The best of several rows, in an order that nobody has judged."""
+
+
+def registries(spark: SparkSession) -> Mapping[str, Any]:
+    """Function -> what Spark documents of it, from the tables that its analysis looks it up in."""
+    analysis = jvm_of(spark).org.apache.spark.sql.catalyst.analysis
+    found = {}
+    for table in (
+        analysis.TableFunctionRegistry.logicalPlans(),
+        analysis.FunctionRegistry.expressions(),
+    ):
+        entries = table.iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            found[entry._1()] = entry._2()._1()
+    return found
+
+
+def refused(spark: SparkSession, folder: Path, query: str) -> Sequence[Fault]:
+    """The faults of a pipeline; none if it may run."""
+    try:
+        analyse(spark, write_pipeline(folder, pipeline_text(query)), NOW_MS)
+    except ConfigError as error:
+        return error.faults
+    return ()
+
+
+def test_every_function_of_spark_is_judged(spark: SparkSession) -> None:
+    shown = {row.function for row in spark.sql("SHOW FUNCTIONS").collect()}
+    # Operators with a syntax of their own; `SHOW FUNCTIONS` makes them up.
+    assert shown - registries(spark).keys() <= {"!=", "<>", "case", "||"}
+    assert registries(spark).keys() == FUNCTIONS.keys()
+
+
+def test_every_refused_function_is_refused_in_a_pipeline(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in REFUSED:
+        for query in (f"SELECT {name}(user) AS x FROM clicks", f"SELECT user FROM {name}()"):
+            faults = refused(spark, tmp_path, query)
+            assert Rule.NOT_ALLOWED in {fault.rule for fault in faults}, query
+            told = classes.OVER.what if FUNCTIONS[name] is Category.NO_STREAM else f"`{name}` may"
+            assert any(told in fault.what for fault in faults), faults
+
+
+def test_every_usable_function_is_usable_as_spark_documents_it(spark: SparkSession) -> None:
+    """Judged by its name, and by the classes that Spark makes of it."""
+    session = spark._jsparkSession.sessionState()
+    skip = jvm_of(spark).org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    documented = registries(spark)
+    tried = set()
+    for name in USABLE:
+        for text in EXAMPLE.findall(documented[name].getExamples()):
+            faults = check_written(parts_of_query(spark, text), ["tab"])
+            if any(f"`{other}` may not be used" in f.what for f in faults for other in REFUSED):
+                continue
+            assert not faults, text
+            if re.search(r"\btime\s*'", text, re.IGNORECASE):
+                continue  # The type TIME is switched off.
+            plan = session.executePlan(session.sqlParser().parseQuery(text), skip).analyzed()
+            faults = check_analysed(parts_of_plan(spark, plan))
+            assert bool(faults) == any(form in text for form in OTHER_FORMS), text
+            tried.add(name)
+    assert set(USABLE) - tried == WITHOUT_EXAMPLE
+
+
+def test_what_nobody_has_judged_is_refused_by_name_and_by_class(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a function that a newer Spark brings."""
+    query = "SELECT abs(ms) AS x FROM clicks"
+    assert not refused(spark, tmp_path, query)
+    with monkeypatch.context() as patch:
+        patch.delitem(FUNCTIONS, "abs")
+        (fault,) = refused(spark, tmp_path, query)
+        assert fault.what == "unknown function `abs`"
+    monkeypatch.setattr(classes, "EXPRESSIONS", classes.EXPRESSIONS - {"Abs"})
+    (fault,) = refused(spark, tmp_path, query)
+    assert fault.what == "`abs` may not be used: it has not been judged in this form"
+    monkeypatch.setattr(classes, "OPERATORS", classes.OPERATORS - {"Filter"})
+    (fault,) = refused(spark, tmp_path, "SELECT ms FROM clicks WHERE ms > 5")
+    assert fault.what == "`Filter` may not be used: it has not been judged"
+
+
+def test_every_option_is_one_that_spark_has(spark: SparkSession) -> None:
+    catalyst = jvm_of(spark).org.apache.spark.sql.catalyst
+    for suffix, options in (
+        ("json", catalyst.json.JSONOptions.getAllOptions()),
+        ("csv", catalyst.csv.CSVOptions.getAllOptions()),
+        ("xml", catalyst.xml.XmlOptions.getAllOptions()),
+    ):
+        known = set(options.mkString(" ").lower().split())
+        assert OPTIONS[f"from_{suffix}"] <= known
+        assert "rowvalidationxsdpath" not in OPTIONS[f"from_{suffix}"]
