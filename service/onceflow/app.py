@@ -389,7 +389,11 @@ class Application:
             is_until_caught_up=options.is_until_caught_up,
         )
         running = RunningQuery(
-            start_query(plan, runner, query.handle), runner, tools.checkpoint, self._around.clock
+            start_query(plan, runner, query.handle),
+            runner,
+            tools.checkpoint,
+            self._around.clock,
+            self._around.session.max_batch_s,
         )
         return _Started(running, runner, tools, owner)
 

@@ -34,6 +34,7 @@ from onceflow.runtime.preflight import MAX_BYTES_CONFIG
 from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle, QueryPlan
 from onceflow.runtime.rejects import RejectDesk, RejectSettings
+from onceflow.runtime.row_guard import guard_rows
 from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES
@@ -189,6 +190,7 @@ class PreparedQuery:
         self._analysis = analysis
         self._tools = tools
         self._event_time = event_time
+        guard_rows(session, around.session.max_rows)
         self.handle = QueryHandle(ExecutionReader(session, [*self._pipeline.sources]))
 
     def plan(self, checkpoint: str) -> QueryPlan:

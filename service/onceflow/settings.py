@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.values import SizeBytes, fault
@@ -177,6 +178,25 @@ class Spark(SettingsBlock):
         default=256 * 1024 * 1024,
         description="Memory budget for the output of one batch, e.g. `256 MiB`. A batch with more"
         " is refused before anything is written.",
+    )
+    max_made: int = Field(
+        default=DEFAULT_MAX_MADE,
+        ge=1,
+        description="Characters, elements or rows that a function of a query may make of one value,"
+        " as in `repeat` or `sequence`. A query that says more, or computes how many, is refused.",
+    )
+    max_rows: int = Field(
+        default=100_000_000,
+        ge=1,
+        le=2**32,
+        description="Rows that one task may make at one step of a query, as in `explode` or a join."
+        " A batch with more fails.",
+    )
+    max_batch_s: int = Field(
+        default=900,
+        ge=1,
+        description="Seconds that Spark may compute one batch. Then its jobs are cancelled, and the"
+        " pipeline fails; other pipelines go on.",
     )
     conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.runtime.local_files import use_quick_local_files
@@ -117,6 +118,9 @@ class SessionSettings:
         driver_memory: heap of the driver, e.g. `2g`; bounds the JVM in local mode.
         shuffle_partitions: of stateful operators; pinned at the first start. 0: as many as cores.
         max_result_bytes: rows of one batch that the driver will hold.
+        max_made: characters, elements or rows that a function may make of one value.
+        max_rows: rows that one task may make at one step of a query.
+        max_batch_s: seconds that one batch may be computed.
         conf: further settings of Spark.
     """
 
@@ -124,6 +128,9 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int = 0
     max_result_bytes: int = 256 * 1024 * 1024
+    max_made: int = DEFAULT_MAX_MADE
+    max_rows: int = 100_000_000
+    max_batch_s: int = 900
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -287,6 +294,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         "spark.sql.shuffle.partitions": str(settings.resolved_shuffle_partitions()),
         **settings.conf,
         **PINNED,
+        CONF: str(settings.max_made),
     }
     # The last of two equal options counts: a user's come last.
     conf[_JAVA_OPTIONS] = " ".join(
@@ -304,6 +312,8 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
     conf[_EXECUTORS_JAVA_OPTIONS] = f"{of_executors} {JAVA_OPTIONS}".strip()
     if settings.master.startswith("local"):
         conf |= LOOPBACK
+        # A task that runs out of memory would end the JVM, and with it all pipelines.
+        conf["spark.executor.killOnFatalError.depth"] = "0"
         if not settings.is_local:
             # Its executors are processes of their own, for which Spark draws none.
             conf.setdefault("spark.authenticate.secret", secrets.token_hex(32))

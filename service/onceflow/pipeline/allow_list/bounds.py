@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from onceflow.errors import Fault
 from onceflow.pipeline.allow_list.patterns import (
@@ -17,7 +18,10 @@ from onceflow.pipeline.allow_list.patterns import (
     check_like,
     check_pattern,
 )
-from onceflow.pipeline.plan_parts import PlanPart
+
+if TYPE_CHECKING:
+    # With it comes Spark, which settings are read without.
+    from onceflow.pipeline.plan_parts import PlanPart
 
 DEFAULT_MAX_MADE = 1_000_000
 """Characters or elements: ten days in seconds, and far from what a heap cannot hold."""
