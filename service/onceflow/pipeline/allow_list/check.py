@@ -115,11 +115,10 @@ def _windows_of_joins(parts: Sequence[PlanPart]) -> Iterator[Fault]:
         while not around.is_operator and around.parent >= 0:
             around = parts[around.parent]
         if around.kind == "Join":
-            name = part.strings[-1].lower()
+            call = f"{part.strings[-1].lower()}()"
             yield Fault(
-                f"{name}() cannot stand in the condition of a JOIN",
-                suggestion="Compute it in a subquery of each side, and compare the results:"
-                f" JOIN (SELECT *, {name}(...) AS w FROM b) b ON a.w = b.w.",
+                f"{call} cannot stand in the condition of a JOIN",
+                suggestion=f"Name {call} AS w in a subquery of each side, and join ON a.w = b.w.",
             )
 
 
