@@ -102,6 +102,29 @@ def test_every_usable_function_is_usable_as_spark_documents_it(spark: SparkSessi
     assert set(USABLE) - tried == WITHOUT_EXAMPLE
 
 
+ARGUMENTS = (
+    *("price", "user", "price, ms", "user, ms", "ms, 5", "ms, 0.5", "", "5", "1, 10"),
+    *("array(1, 2)", "ms", "user, 'abcdefghijklmnop'"),
+)
+
+
+def test_every_function_that_a_replay_may_tell_has_a_rule(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def rules(name: str) -> set[str]:
+        found = {
+            fault.rule
+            for arguments in ARGUMENTS
+            for fault in refused(
+                spark, tmp_path, f"SELECT {name}({arguments}) AS x FROM clicks GROUP BY at"
+            )
+        }
+        return {rule for rule in found if rule.startswith("ND-")}
+
+    replayed = [name for name, category in FUNCTIONS.items() if category is Category.REPLAY]
+    assert [name for name in replayed if not rules(name)] == []
+
+
 def test_what_nobody_has_judged_is_refused_by_name_and_by_class(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
