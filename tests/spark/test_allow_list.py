@@ -13,13 +13,20 @@ from pyspark.sql import SparkSession
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.allow_list import classes
 from onceflow.pipeline.allow_list.check import check_analysed, check_written
-from onceflow.pipeline.allow_list.functions import ALLOWED, FUNCTIONS, OPTIONS, Category
+from onceflow.pipeline.allow_list.functions import (
+    ALLOWED,
+    FUNCTIONS,
+    OPTIONS,
+    Category,
+    reference,
+)
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.plan import jvm_of
 from onceflow.pipeline.plan_parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.rules import Rule
 from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
 
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 EXAMPLE = re.compile(r"^\s*>\s*(SELECT.*?);\s*$", re.M | re.S)
 USABLE = sorted(name for name, category in FUNCTIONS.items() if category in ALLOWED)
 REFUSED = sorted(FUNCTIONS.keys() - set(USABLE))
@@ -95,6 +102,29 @@ def test_every_usable_function_is_usable_as_spark_documents_it(spark: SparkSessi
     assert set(USABLE) - tried == WITHOUT_EXAMPLE
 
 
+ARGUMENTS = (
+    *("price", "user", "price, ms", "user, ms", "ms, 5", "ms, 0.5", "", "5", "1, 10"),
+    *("array(1, 2)", "ms", "user, 'abcdefghijklmnop'"),
+)
+
+
+def test_every_function_that_a_replay_may_tell_has_a_rule(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def rules(name: str) -> set[str]:
+        found = {
+            fault.rule
+            for arguments in ARGUMENTS
+            for fault in refused(
+                spark, tmp_path, f"SELECT {name}({arguments}) AS x FROM clicks GROUP BY at"
+            )
+        }
+        return {rule for rule in found if rule.startswith("ND-")}
+
+    replayed = [name for name, category in FUNCTIONS.items() if category is Category.REPLAY]
+    assert [name for name in replayed if not rules(name)] == []
+
+
 def test_what_nobody_has_judged_is_refused_by_name_and_by_class(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,3 +153,11 @@ def test_every_option_is_one_that_spark_has(spark: SparkSession) -> None:
         known = set(options.mkString(" ").lower().split())
         assert OPTIONS[f"from_{suffix}"] <= known
         assert "rowvalidationxsdpath" not in OPTIONS[f"from_{suffix}"]
+
+
+def test_the_page_lists_every_function_and_option() -> None:
+    page = PAGE.read_text()
+    assert reference() in page
+    for suffix in ("json", "csv", "xml"):
+        names = ", ".join(f"`{name}`" for name in sorted(OPTIONS[f"from_{suffix}"]))
+        assert f"Of {suffix.upper()}: {names}." in page

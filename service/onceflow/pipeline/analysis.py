@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -84,6 +85,18 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         ConfigError: lists every fault, each with its line.
     """
     _silence_spark()
+    try:
+        return _analyse(spark, file, now_ms)
+    except Py4JJavaError as error:
+        # Not an error that Spark explains; its text may hold anything.
+        kind = error.java_exception.getClass().getSimpleName()
+        what = f"Spark fails to analyse the query ({kind})"
+        fault = Fault(what, suggestion="Write parts of it as subqueries, to find which one it is.")
+        _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, _transformation(file))])
+        raise
+
+
+def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     _refuse(file, [*source_faults(spark, file)])
     declared = {name: _offered_columns(s) for name, s in file.pipeline.sources.items()}
     frame = _analysed(spark, file, declared)

@@ -61,6 +61,12 @@ def _unknown_view(parameters: Mapping[str, str]) -> Fault:
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
+    if name in known:
+        # What Spark could not resolve is below, and it has not said what that is.
+        return Fault(
+            f"Spark cannot tell what `{name}` is computed from",
+            suggestion="Compute functions of each source in a subquery of its own.",
+        )
     near = difflib.get_close_matches(name, known, n=1)
     expected = f"one of {', '.join(known)}" if known else ""
     if near:
@@ -158,6 +164,13 @@ _SENTENCES: Sequence[tuple[str, Fault]] = (
         Fault(
             "a second aggregation or join over results that are emitted at every change",
             expected="`emit: final`",
+        ),
+    ),
+    (
+        "Multiple time/session window expressions",
+        Fault(
+            "several windows in one SELECT",
+            suggestion="Compute each in a subquery: FROM (SELECT *, window(...) AS w FROM a) a.",
         ),
     ),
     (

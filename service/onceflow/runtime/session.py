@@ -36,9 +36,13 @@ _EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
-_FIXED: Mapping[str, str] = {
-    # Replays must compute the same rows.
+_RESULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": TIME_ZONE,
+}
+"""Replays must compute the same rows."""
+
+_FIXED: Mapping[str, str] = {
+    **_RESULTS,
     "spark.speculation": "false",
     # State: changelogs instead of snapshots per batch; files of a zombie never replace ours.
     f"{_STATE}.providerClass": f"{_EXECUTION}.state.RocksDBStateStoreProvider",
@@ -99,6 +103,23 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+_MAY_BE_SET = (
+    "spark.sql.adaptive.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcastTimeout",
+    "spark.sql.codegen.",
+    "spark.sql.debug.",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.maxPlanStringLength",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+    *PINNED,
+)
+"""Beginnings of settings of Spark SQL that decide how a query is computed, and not what it is."""
+
 _LOCAL_CHECKPOINT: Mapping[str, str] = {
     # The default manager forks two processes for each file: 190 -> 116 ms per batch.
     f"{_STREAMING}.checkpointFileManagerClass": (
@@ -150,22 +171,27 @@ class SessionSettings:
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
-    """Refuse settings that break exactly once.
+    """Refuse settings that break exactly once, or let queries reach more than their sources.
 
     Raises:
         ConfigError: lists each of them with the reason.
     """
-    faults = tuple(
-        Fault(
-            f"{value} breaks exactly once: {reason}",
-            where=name,
-            suggestion="Remove it.",
-        )
-        for name, (value, reason) in _REFUSED.items()
-        if conf.get(name, "").lower() == value
-    )
+    faults = []
+    for name, value in conf.items():
+        breaking, reason = _REFUSED.get(name, ("", ""))
+        if breaking and value.lower() == breaking:
+            what = f"{value} breaks exactly once: {reason}"
+        elif value != PINNED.get(name, value):
+            what = "this setting keeps queries to their sources, and stays as it is"
+        elif value != _RESULTS.get(name, value):
+            what = "results depend on this setting, so it stays as it is"
+        elif name.startswith("spark.sql.") and not name.startswith(_MAY_BE_SET):
+            what = "whether results depend on this setting has not been judged"
+        else:
+            continue
+        faults.append(Fault(what, where=name, suggestion="Remove it."))
     if faults:
-        raise ConfigError("Spark settings refused", faults=faults)
+        raise ConfigError("Spark settings refused", faults=tuple(faults))
 
 
 def open_session(

@@ -15,6 +15,7 @@ MAX_DEPTH = 400
 """Of a part. Python's own stack ends at 1,000 calls, and looking at a part takes up to two."""
 
 _CALLS = frozenset({"UnresolvedFunction", "UnresolvedTableValuedFunction"})
+_WINDOWS = frozenset({"session_window", "window"})
 _MOMENT = re.compile(r"\s*[+-]?\d{4,7}(-|\s*$)")
 """Beginning of a date that is written out. `now`, `today` and times without a date are none."""
 _WRITTEN = re.compile(r"(?:date|timestamp\w*)\s*r?['\"](.*)['\"]", re.DOTALL | re.IGNORECASE)
@@ -31,6 +32,7 @@ def check_written(parts: Sequence[PlanPart], sources: Collection[str]) -> list[F
     found = [
         *_relations(parts, sources),
         *_calls(parts),
+        *_windows_of_joins(parts),
         *(
             _refused(part.kind, functions.REFUSED[Category.UNJUDGED])
             for part in parts
@@ -102,6 +104,22 @@ def _calls(parts: Sequence[PlanPart]) -> Iterator[Fault]:
         elif name in OPTIONS:
             for given in arguments.get(place, [])[1:]:
                 yield from _given_options(name, given, parts, arguments)
+
+
+def _windows_of_joins(parts: Sequence[PlanPart]) -> Iterator[Fault]:
+    """Spark computes windows of one input only; in a JOIN it leaves them, and blames a column."""
+    for part in parts:
+        if part.kind != "UnresolvedFunction" or part.strings[-1].lower() not in _WINDOWS:
+            continue
+        around = part
+        while not around.is_operator and around.parent >= 0:
+            around = parts[around.parent]
+        if around.kind == "Join":
+            call = f"{part.strings[-1].lower()}()"
+            yield Fault(
+                f"{call} cannot stand in the condition of a JOIN",
+                suggestion=f"Name {call} AS w in a subquery of each side, and join ON a.w = b.w.",
+            )
 
 
 def _given_options(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from textwrap import fill
 
 
 class Category(StrEnum):
@@ -27,17 +28,17 @@ class Category(StrEnum):
 
 
 ALLOWED: Mapping[Category, str] = {
-    Category.PLAIN: "they compute from their arguments, in time and room that these bound",
-    Category.LARGE_VALUES: "their result may be much larger than their arguments",
-    Category.MANY_ROWS: "they make many rows of one",
-    Category.PATTERNS: "they match a pattern, which may take long",
-    Category.OPTIONS: "they take options; these must be literals that are listed below",
-    Category.REPLAY: "a replay may compute something else; determinism.md says when",
+    Category.PLAIN: "computes from its arguments, and its cost is bounded by their size",
+    Category.LARGE_VALUES: "its result may be much larger than its arguments",
+    Category.MANY_ROWS: "makes many rows of one",
+    Category.PATTERNS: "matches a pattern, which may take long",
+    Category.OPTIONS: "takes a schema and options, which must be literals",
+    Category.REPLAY: "a replay may compute something else: see [determinism.md](determinism.md)",
 }
 """Categories that may be used, and why each is one."""
 REFUSED: Mapping[Category, str] = {
     Category.CLOCK: "reads a clock that a replay does not set back",
-    Category.MACHINE: "tells about the process or the installation, which a replay may not share",
+    Category.MACHINE: "tells about the process or the installation, which may differ at a replay",
     Category.OUTSIDE: "reaches outside of the query",
     Category.NO_STREAM: "cannot run on a stream",
     Category.UNJUDGED: "has not been judged",
@@ -238,3 +239,16 @@ def reason(name: str) -> str:
     return REASONS.get(name.lower()) or REFUSED.get(
         judged(name), "has not been judged in this form"
     )
+
+
+def reference() -> str:
+    """Every function with its category, for docs/security.md."""
+    allowed = [_paragraph(category, f"Allowed: {why}.") for category, why in ALLOWED.items()]
+    refused = [_paragraph(category, f"Refused: it {why}.") for category, why in REFUSED.items()]
+    return "\n".join([*allowed, *refused])
+
+
+def _paragraph(category: Category, why: str) -> str:
+    names = ", ".join(f"`{name}`" for name in sorted(_LISTS[category].split()))
+    text = f"- **{category.value}** ({len(_LISTS[category].split())}). {why} {names}"
+    return fill(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
