@@ -35,6 +35,21 @@ def test_a_local_checkpoint_has_one_checksum_of_each_file_and_any_other_has_spar
     assert session._conf(wanted, "/data/checkpoint", "")[checksum] == "true"
 
 
+def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:
+    unsafe = {
+        "spark.authenticate": "false",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.executor.killOnFatalError.depth": "5",
+    }
+    for master in ("local[2]", "local-cluster[2,1,1024]"):
+        conf = session._conf(session.SessionSettings(master=master, conf=unsafe), "/data", "")
+        assert conf["spark.authenticate"] == "true"
+        assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+        is_one_process = master == "local[2]"
+        assert (conf["spark.executor.killOnFatalError.depth"] == "0") == is_one_process
+        assert ("spark.authenticate.secret" in conf) != is_one_process
+
+
 def test_no_setting_lets_a_query_reach_more() -> None:
     for name in ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute"):
         with pytest.raises(ConfigError, match="keeps queries to their sources"):

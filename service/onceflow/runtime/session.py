@@ -338,9 +338,10 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
     conf[_EXECUTORS_JAVA_OPTIONS] = f"{of_executors} {JAVA_OPTIONS}".strip()
     if settings.master.startswith("local"):
         conf |= LOOPBACK
-        # A task that runs out of memory would end the JVM, and with it all pipelines.
-        conf["spark.executor.killOnFatalError.depth"] = "0"
-        if not settings.is_local:
+        if settings.is_local:
+            # A task that runs out of memory would end the JVM, and with it all pipelines.
+            conf["spark.executor.killOnFatalError.depth"] = "0"
+        else:
             # Its executors are processes of their own, for which Spark draws none.
             conf.setdefault("spark.authenticate.secret", secrets.token_hex(32))
     if not _is_remote(checkpoint):
