@@ -192,6 +192,9 @@ public class PlanParts {
 
   private String kind(Object node) {
     Class found = node.getClass();
+    while (found.isAnonymousClass()) {  // as those of IS UNKNOWN
+      found = found.getSuperclass();
+    }
     String name = found.getName();
     // A class of somebody else may have the name of one of Spark's.
     String kind = name.startsWith("org.apache.spark.") ? found.getSimpleName() : name;

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.loopback import LOOPBACK
@@ -86,5 +87,7 @@ def _session() -> SparkSession:
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .config(map=dict(PINNED))
         .getOrCreate()
     )

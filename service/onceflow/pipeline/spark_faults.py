@@ -57,7 +57,7 @@ def _unknown_column(parameters: Mapping[str, str]) -> Fault:
 
 def _unknown_view(parameters: Mapping[str, str]) -> Fault:
     name = _bare(parameters.get("relationName", ""))
-    return _unknown("view", name, parameters["views"].split(", "))
+    return _unknown("view", name, [view for view in parameters["views"].split(", ") if view])
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
@@ -75,9 +75,10 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
 
 
 def _ambiguous(parameters: Mapping[str, str]) -> Fault:
+    names = parameters["referenceNames"]
     return Fault(
         f"the column {parameters.get('name', '')} stands in more than one view",
-        expected=f"one of {parameters['referenceNames']}",
+        expected=f"one of {names}" if names else "",
     )
 
 

@@ -71,7 +71,7 @@ _FUNCTIONS = """
     MinBy Minute Mode MonotonicallyIncreasingID Month MonthName MonthsBetween Multiply Murmur3Hash
     NaNvl NextDay Not NotLikeAll NotLikeAny NullIf NullIfZero Nvl Nvl2 OctetLength Or Overlay
     ParseJson ParseToDate ParseToTimestamp ParseUrl Percentile PercentileCont PercentileDisc Pi
-    Pmod PosExplode Pow Quarter Quote RLike RaiseError Rand RandStr Randn RegExpCount
+    PivotFirst Pmod PosExplode Pow Quarter Quote RLike RaiseError Rand RandStr Randn RegExpCount
     RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr RegrAvgX RegrAvgY
     RegrCount RegrIntercept RegrR2 RegrSXX RegrSXY RegrSYY RegrSlope Remainder Reverse Right Rint
     Round RoundCeil RoundFloor SchemaOfCsv SchemaOfJson SchemaOfVariant SchemaOfXml Sec Second
