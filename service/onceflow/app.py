@@ -30,6 +30,7 @@ from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner
+from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import DivergenceDesk
@@ -133,7 +134,7 @@ class Application:
             The `head` that the next run starts from.
         """
         with ExitStack() as stack:
-            tools = self._assembly.open_tools(stack)
+            tools = self._open_tools(stack)
             seen = self._look(tools)
             found = self._preflight(tools, seen)
             owned = self._become_owner(tools, found, seen, stack)
@@ -149,7 +150,7 @@ class Application:
         self._around.before_close(None)
 
     def _run(self, stack: ExitStack) -> None:
-        tools = self._assembly.open_tools(stack)
+        tools = self._open_tools(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
         starting = meanwhile.submit(self._assembly.open_session, stack)
@@ -233,6 +234,11 @@ class Application:
         finally:
             is_over.set()
             thread.join()
+
+    def _open_tools(self, stack: ExitStack) -> Tools:
+        around = self._around
+        require_lasting(self._file, around.checkpoint_waiver, around.clock.unix_ms())
+        return self._assembly.open_tools(stack)
 
     def _look(self, tools: Tools) -> HeadEntry | None:
         # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
@@ -383,7 +389,11 @@ class Application:
             is_until_caught_up=options.is_until_caught_up,
         )
         running = RunningQuery(
-            start_query(plan, runner, query.handle), runner, tools.checkpoint, self._around.clock
+            start_query(plan, runner, query.handle),
+            runner,
+            tools.checkpoint,
+            self._around.clock,
+            self._around.session.max_batch_s,
         )
         return _Started(running, runner, tools, owner)
 

@@ -19,6 +19,7 @@ from onceflow.contracts.sink import Ledger
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import require_sources
+from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.identity import FencingToken
 from onceflow.protocol.ledger import HeadEntry, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
@@ -33,6 +34,7 @@ from onceflow.runtime.preflight import MAX_BYTES_CONFIG
 from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle, QueryPlan
 from onceflow.runtime.rejects import RejectDesk, RejectSettings
+from onceflow.runtime.row_guard import guard_rows
 from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES
@@ -58,6 +60,7 @@ class Surroundings:
         report: told what happens.
         before_close: told what a run ends with, None for a good end, before anything is closed.
         engine: Spark that other pipelines of this process use too; None for one of its own.
+        checkpoint_waiver: by which somebody answers for checkpoints that are lost with the process.
         observer: told figures that only programs want.
         beat: called several times a second from the claim on, while the run makes progress.
     """
@@ -70,6 +73,7 @@ class Surroundings:
     report: Report
     before_close: Callable[[BaseException | None], None] = lambda error: None
     engine: SharedEngine | None = None
+    checkpoint_waiver: CheckpointWaiver | None = None
     observer: Observer = field(default_factory=Observer)
     beat: Callable[[], None] = lambda: None
 
@@ -186,6 +190,7 @@ class PreparedQuery:
         self._analysis = analysis
         self._tools = tools
         self._event_time = event_time
+        guard_rows(session, around.session.max_rows)
         self.handle = QueryHandle(ExecutionReader(session, [*self._pipeline.sources]))
 
     def plan(self, checkpoint: str) -> QueryPlan:

@@ -17,9 +17,11 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.values import SizeBytes, fault
+from onceflow.pipeline.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",
@@ -177,6 +179,25 @@ class Spark(SettingsBlock):
         description="Memory budget for the output of one batch, e.g. `256 MiB`. A batch with more"
         " is refused before anything is written.",
     )
+    max_made: int = Field(
+        default=DEFAULT_MAX_MADE,
+        ge=1,
+        description="Characters, elements or rows that a function of a query may make of one value,"
+        " as in `repeat` or `sequence`. A query that says more, or computes how many, is refused.",
+    )
+    max_rows: int = Field(
+        default=100_000_000,
+        ge=1,
+        le=2**32,
+        description="Rows that one task may make at one step of a query, as in `explode` or a join."
+        " A batch with more fails.",
+    )
+    max_batch_s: int = Field(
+        default=900,
+        ge=1,
+        description="Seconds that Spark may compute one batch. Then its jobs are cancelled, and the"
+        " pipeline fails; other pipelines go on.",
+    )
     conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
 
 
@@ -308,6 +329,11 @@ class Settings(SettingsBlock):
         description="Folder, or beginning of a URL, below which the checkpoints of pipeline files"
         " must lie; left out: wherever this process may write.",
     )
+    ephemeral_checkpoints: CheckpointWaiver | None = Field(
+        default=None,
+        description="Waiver for checkpoints that would be lost with the process: in memory, on an"
+        " emptyDir, in a container's own layer. Left out: they are refused.",
+    )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
@@ -379,7 +405,7 @@ class Settings(SettingsBlock):
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
-    """What runs code, or reads files, of whoever wrote the pipeline file."""
+    """What runs code of whoever wrote the pipeline file."""
     allow = "Set `transforms: true` if you trust whoever writes pipeline files."
     if file.pipeline.transform is not None:
         yield Fault(
@@ -395,16 +421,6 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
                 f"{waiver.rule} keeps code and files of others out, and may not be waived here",
                 f"waivers.{number}.rule",
                 line=file.document.place(("waivers", number, "rule")).line,
-                suggestion=allow,
-            )
-    schemas = {f"sources.{name}": source.avro for name, source in file.pipeline.sources.items()}
-    for place, avro in {**schemas, "sink": file.pipeline.sink.avro}.items():
-        folder = str(file.pipeline.folder.resolve())
-        if avro and not _is_below(str((Path(folder) / avro.schema_file).resolve()), folder):
-            yield Fault(
-                f"{avro.schema_file} is outside of the pipeline file's folder",
-                f"{place}.avro.schema_file",
-                line=file.document.place((*place.split("."), "avro", "schema_file")).line,
                 suggestion=allow,
             )
 

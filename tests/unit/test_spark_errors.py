@@ -16,6 +16,12 @@ def test_a_full_disk_passes() -> None:
     assert "make room" in error.then
 
 
+def test_a_task_without_memory_may_be_tried_again() -> None:
+    error = from_text("Job aborted: Task 0 failed: java.lang.OutOfMemoryError: Java heap space")
+    assert isinstance(error, RetriableError)
+    assert "spark.driver_memory" in error.expected
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [

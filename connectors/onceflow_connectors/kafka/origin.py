@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from confluent_kafka.admin import (
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
+from onceflow.contracts.topic_pattern import topic_pattern
 from onceflow.errors import CorruptionError
 from onceflow_connectors.kafka.admin import (
     RETRY_PAUSE_S,
@@ -52,7 +52,7 @@ class Selection:
     def covers(self, name: str) -> bool:
         """Whether a topic of this name is read."""
         if self.names is None:
-            return re.fullmatch(self.pattern, name) is not None
+            return topic_pattern(self.pattern).matches(name)
         return name in self.names
 
 

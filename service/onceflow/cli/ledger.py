@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile
+from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.cli.target import PipelineTarget, file_of, opened, read_history, target_of
 
@@ -107,10 +107,9 @@ def _recompute(
 ) -> None:
     from onceflow.cli.run import open_surroundings
     from onceflow.clock import SystemClock
-    from onceflow.pipeline.loader import load_pipeline
     from onceflow.recompute import Recomputation
 
-    file = load_pipeline(file_of(pipeline))
+    file = load_allowed(file_of(pipeline), bootstrap_servers, config)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
     entry = Recomputation(file, around).run(batch_id)
     if chosen(output) is OutputFormat.JSON:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed, settings_of
 
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
@@ -113,10 +113,8 @@ def open_application(
     from onceflow.app import with_bulletins
     from onceflow.clock import SystemClock
     from onceflow.ops.exit_watch import end_within
-    from onceflow.pipeline.loader import load_pipeline
 
-    settings = settings_of(bootstrap_servers, config)
-    pipeline = settings.require_allowed(load_pipeline(file), is_trusted=True)
+    pipeline = load_allowed(file, bootstrap_servers, config)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
     return with_bulletins(pipeline, options, replace(around, report=report), end_within)
 
@@ -143,6 +141,7 @@ def open_surroundings(
         session=SessionSettings(**settings.spark.model_dump()),
         clock=clock,
         report=lambda event, /, **facts: None,
+        checkpoint_waiver=settings.ephemeral_checkpoints,
     )
 
 

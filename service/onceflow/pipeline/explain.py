@@ -86,6 +86,7 @@ def explain(
     pipeline: Pipeline,
     query_facts: Sequence[str],
     determinism: Determinism = Determinism.HOLDS,
+    state: State = State.DURABLE,
 ) -> Explanation:
     """Explain a pipeline that is valid.
 
@@ -93,6 +94,7 @@ def explain(
         pipeline: to explain.
         query_facts: what an analysis found out about its query; empty without one.
         determinism: what it found out about replays.
+        state: whether its checkpoint outlives the process here.
     """
     name = pipeline.name
     return Explanation(
@@ -109,7 +111,7 @@ def explain(
         ),
         writing=_WRITING[pipeline.mode],
         sink=_sink(pipeline),
-        readers=readers_of(pipeline.mode, determinism),
+        readers=readers_of(pipeline.mode, determinism, state),
         names=Names(
             ledger_topic(name),
             consumer_group(name),
@@ -149,19 +151,12 @@ def _sink(pipeline: Pipeline) -> Node:
     )
 
 
-def readers_of(delivery: Delivery, determinism: Determinism) -> tuple[ReaderGuarantee, ...]:
+def readers_of(
+    delivery: Delivery, determinism: Determinism, state: State
+) -> tuple[ReaderGuarantee, ...]:
     """What every way of reading the output of a valid pipeline gets."""
-    return tuple(ReaderGuarantee(r.value, guarantee_of(delivery, r, determinism)) for r in Reading)
-
-
-def guarantee_of(
-    delivery: Delivery,
-    reading: Reading,
-    determinism: Determinism = Determinism.HOLDS,
-    source: Replay = Replay.REPLAYABLE,
-) -> Guarantee:
-    """What a pipeline gives to one kind of reader; its checkpoint is a durable place."""
-    return effective_guarantee(Parts(source, State.DURABLE, delivery, reading, determinism))
+    parts = [Parts(Replay.REPLAYABLE, state, delivery, r, determinism) for r in Reading]
+    return tuple(ReaderGuarantee(p.reading.value, effective_guarantee(p)) for p in parts)
 
 
 _WRITING: Mapping[Delivery, Edge] = {

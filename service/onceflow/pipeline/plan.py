@@ -53,9 +53,6 @@ public class PlanReader {
       String view = ((StreamingRelationV2) plan).extraOptions().get(viewOption);
       out.append(",\"view\":").append(text(view == null ? "" : view));
     }
-    if (plan.children().isEmpty()) {
-      out.append(",\"text\":").append(text(plan.simpleString(80)));
-    }
     out.append(",\"output\":");
     expressions(plan.output(), out);
     out.append(",\"expressions\":");
@@ -196,7 +193,6 @@ class PlanNode:
         groupings: how many those are.
         view: of a stand-in's leaf, whose it is.
         deduplicates: view whose `deduplicate` it is; empty for any other operator.
-        text: of a leaf, as Spark prints it.
         subqueries: plans inside of expressions.
         children: where its rows come from.
     """
@@ -208,7 +204,6 @@ class PlanNode:
     groupings: int = 0
     view: str = ""
     deduplicates: str = ""
-    text: str = ""
     subqueries: Sequence[PlanNode] = ()
     children: Sequence[PlanNode] = ()
 
@@ -245,9 +240,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def node_of(told: Mapping[str, Any]) -> PlanNode:
     """A node from its JSON."""
-    rest = {
-        name: told[name] for name in ("groupings", "view", "deduplicates", "text") if name in told
-    }
+    rest = {name: told[name] for name in ("groupings", "view", "deduplicates") if name in told}
     return PlanNode(
         kind=told["kind"],
         is_streaming=told["is_streaming"],

@@ -44,7 +44,7 @@ class PlanFacts:
 
     Args:
         reads: view -> names of columns that influence the result, once per time it is read.
-        foreign: leaves that are neither a view nor written in the query: tables, files.
+        foreign: classes of leaves that are neither a view nor written in the query: tables, files.
         is_stateful: whether rows of one batch influence later batches.
     """
 
@@ -62,7 +62,7 @@ def facts_of(root: PlanNode) -> PlanFacts:
             live = tuple(c.name for c in node.output if c.id in step.needed)
             reads.append((view, live))
         elif not node.children and node.kind not in _HOLDS_NO_DATA:
-            foreign.append(node.text)
+            foreign.append(node.kind)
         joins_streams = node.kind == "Join" and all(c.is_streaming for c in node.children)
         is_stateful |= joins_streams or any(mark in node.kind for mark in _KEEPS_STATE)
     return PlanFacts(tuple(reads), tuple(foreign), is_stateful)

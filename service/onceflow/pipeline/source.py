@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
+from onceflow.contracts.topic_pattern import topic_pattern
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
@@ -36,8 +36,9 @@ class KafkaSource(Block):
     )
     pattern: TopicPattern | None = Field(
         default=None,
-        description="Instead of `topics`: a regular expression that matches whole topic names."
-        " Topics that appear later are read from their beginning.",
+        description="Instead of `topics`: a regular expression that matches whole topic names,"
+        " without look-around and backreferences. It never means internal topics (`onceflow.*`,"
+        " `__*`). Topics that appear later are read from their beginning.",
     )
     starting: StartingPoint = Field(
         default="earliest",
@@ -65,7 +66,7 @@ class KafkaSource(Block):
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name would be read."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return topic_pattern(self.pattern).matches(topic)
         return topic in (self.topics or ())
 
 

@@ -23,6 +23,11 @@ DRIVER_SLOT = 0
 OWNER_PARTITION = 0
 """Ledger partition of the key `owner`; kept apart so that an open lane cannot hide a claim."""
 
+_RESERVED = frozenset({"reader"})
+"""Readers of any pipeline ask about the group `onceflow.reader`; a pipeline of that name would
+share it, and its rights."""
+_INTERNAL_TOPICS = ("onceflow.", "__")
+"""What names begin with that are ours, such as ledgers, or Kafka's."""
 _PIPELINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -62,8 +67,11 @@ def check_pipeline_name(name: str) -> str:
     """Return `name` if topics, groups and transactional ids can be made of it.
 
     Raises:
-        ConfigError: it is empty, longer than 63, or holds other characters than [a-z0-9-].
+        ConfigError: it is empty, longer than 63, holds other characters than [a-z0-9-], or is
+            reserved.
     """
+    if name in _RESERVED:
+        raise ConfigError("the pipeline name `reader` is reserved", expected="another name")
     if not _PIPELINE_NAME.fullmatch(name):
         raise ConfigError(
             "unusable pipeline name",
@@ -71,6 +79,11 @@ def check_pipeline_name(name: str) -> str:
             expected="1 to 63 of [a-z0-9-], beginning and ending with a letter or digit",
         )
     return name
+
+
+def is_internal_topic(topic: str) -> bool:
+    """Whether a topic of this name is Onceflow's or Kafka's own, and none of a pipeline."""
+    return topic.startswith(_INTERNAL_TOPICS)
 
 
 def ledger_topic(pipeline: str) -> str:

@@ -146,6 +146,8 @@ class BatchRunner:
         self.gate = BatchGate()
         self.failure: OnceflowError | None = None
         """What ended the query, if it was one of ours: Spark only keeps its text."""
+        self.computing: int | None = None
+        """The batch that Spark computes at this moment."""
         self.head = head
         self._settings = settings
         self._checkpoint = checkpoint
@@ -169,7 +171,11 @@ class BatchRunner:
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         reach(CrashPoint.AFTER_OFFSET_LOG)
         settings = self._settings
-        table = collect(frame, settings.max_result_bytes)
+        self.computing = batch_id
+        try:
+            table = collect(frame, settings.max_result_bytes)
+        finally:
+            self.computing = None
         execution = settings.rejects.recounted(settings.read_execution())
         plan = self._plan(execution, batch_id)
         key = BatchKey(settings.query_id, batch_id)

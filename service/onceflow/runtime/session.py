@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
 from onceflow.java.choice import use_java
+from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
+from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.runtime.local_files import use_quick_local_files
 from onceflow.runtime.spark_home import (
     DAEMON,
@@ -34,12 +38,17 @@ TIME_ZONE = "UTC"
 _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
-_FIXED: Mapping[str, str] = {
-    # Replays must compute the same rows.
+_RESULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": TIME_ZONE,
+}
+"""Replays must compute the same rows."""
+
+_FIXED: Mapping[str, str] = {
+    **_RESULTS,
     "spark.speculation": "false",
     # State: changelogs instead of snapshots per batch; files of a zombie never replace ours.
     f"{_STATE}.providerClass": f"{_EXECUTION}.state.RocksDBStateStoreProvider",
@@ -102,6 +111,23 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+_MAY_BE_SET = (
+    "spark.sql.adaptive.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcastTimeout",
+    "spark.sql.codegen.",
+    "spark.sql.debug.",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.maxPlanStringLength",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+    *PINNED,
+)
+"""Beginnings of settings of Spark SQL that decide how a query is computed, and not what it is."""
+
 _LOCAL_CHECKPOINT: Mapping[str, str] = {
     # The default manager forks two processes for each file: 190 -> 116 ms per batch.
     f"{_STREAMING}.checkpointFileManagerClass": (
@@ -121,6 +147,9 @@ class SessionSettings:
         driver_memory: heap of the driver, e.g. `2g`; bounds the JVM in local mode.
         shuffle_partitions: of stateful operators; pinned at the first start. 0: as many as cores.
         max_result_bytes: rows of one batch that the driver will hold.
+        max_made: characters, elements or rows that a function may make of one value.
+        max_rows: rows that one task may make at one step of a query.
+        max_batch_s: seconds that one batch may be computed.
         conf: further settings of Spark.
     """
 
@@ -128,6 +157,9 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int = 0
     max_result_bytes: int = 256 * 1024 * 1024
+    max_made: int = DEFAULT_MAX_MADE
+    max_rows: int = 100_000_000
+    max_batch_s: int = 900
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -147,22 +179,27 @@ class SessionSettings:
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
-    """Refuse settings that break exactly once.
+    """Refuse settings that break exactly once, or let queries reach more than their sources.
 
     Raises:
         ConfigError: lists each of them with the reason.
     """
-    faults = tuple(
-        Fault(
-            f"{value} breaks exactly once: {reason}",
-            where=name,
-            suggestion="Remove it.",
-        )
-        for name, (value, reason) in _REFUSED.items()
-        if conf.get(name, "").lower() == value
-    )
+    faults = []
+    for name, value in conf.items():
+        breaking, reason = _REFUSED.get(name, ("", ""))
+        if breaking and value.lower() == breaking:
+            what = f"{value} breaks exactly once: {reason}"
+        elif value != PINNED.get(name, value):
+            what = "this setting keeps queries to their sources, and stays as it is"
+        elif value != _RESULTS.get(name, value):
+            what = "results depend on this setting, so it stays as it is"
+        elif name.startswith("spark.sql.") and not name.startswith(_MAY_BE_SET):
+            what = "whether results depend on this setting has not been judged"
+        else:
+            continue
+        faults.append(Fault(what, where=name, suggestion="Remove it."))
     if faults:
-        raise ConfigError("Spark settings refused", faults=faults)
+        raise ConfigError("Spark settings refused", faults=tuple(faults))
 
 
 def open_session(
@@ -294,6 +331,8 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         "spark.driver.maxResultSize": str(settings.max_result_bytes),
         "spark.sql.shuffle.partitions": str(settings.resolved_shuffle_partitions()),
         **settings.conf,
+        **PINNED,
+        CONF: str(settings.max_made),
     }
     # The last of two equal options counts: a user's come last.
     conf[_JAVA_OPTIONS] = " ".join(
@@ -304,14 +343,19 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             _least_heap(conf["spark.driver.memory"]),
             java_options,
             settings.conf.get(_JAVA_OPTIONS, ""),
+            JAVA_OPTIONS,
         ]
     )
+    of_executors = settings.conf.get(_EXECUTORS_JAVA_OPTIONS, "")
+    conf[_EXECUTORS_JAVA_OPTIONS] = f"{of_executors} {JAVA_OPTIONS}".strip()
     if settings.master.startswith("local"):
-        # Nothing outside this process has to reach a local driver.
-        conf |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        conf |= LOOPBACK
+        if settings.is_local:
+            # A task that runs out of memory would end the JVM, and with it all pipelines.
+            conf["spark.executor.killOnFatalError.depth"] = "0"
+        else:
+            # Its executors are processes of their own, for which Spark draws none.
+            conf.setdefault("spark.authenticate.secret", secrets.token_hex(32))
     if not _is_remote(checkpoint):
         conf = {**_LOCAL_CHECKPOINT, **conf}
     return conf

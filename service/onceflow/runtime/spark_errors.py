@@ -33,6 +33,7 @@ _OVER_BUDGET = (
     "TaskResultLost (result lost from block manager)",
 )
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
+_NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError")
 _DISK_FULL = "No space left on device"
 CANNOT_LOAD = "Spark cannot load its checkpoint"
 _CHECKPOINT_DAMAGED = (
@@ -112,10 +113,22 @@ def from_text(text: str) -> OnceflowError | None:
         )
     if _DISK_FULL in text:
         return disk_is_full()
+    if any(mark in text for mark in _NO_MEMORY):
+        return no_memory()
     paths = [match["path"] for match in _CHECKPOINT_FILE.finditer(text)]
     if paths or any(mark in text for mark in _CHECKPOINT_DAMAGED):
         return cannot_load(paths[-1] if paths else "", innermost(text))
     return None
+
+
+def no_memory() -> RetriableError:
+    """Perhaps another pipeline has taken it."""
+    return RetriableError(
+        "Spark has run out of memory",
+        expected="queries whose values fit into the heap (spark.driver_memory)",
+        found="java.lang.OutOfMemoryError",
+        then="nothing of this batch was written; make smaller values or batches, or raise it",
+    )
 
 
 def disk_is_full() -> RetriableError:

@@ -63,7 +63,7 @@
 {{- define "onceflow.sharedMounts" -}}
 {{- include "onceflow.pipelineMounts" . }}
 {{- include "onceflow.tlsMounts" .Values.kafka.tls }}
-{{- if .Values.persistence.enabled }}
+{{- if or .Values.persistence.enabled .Values.persistence.ephemeral.reason }}
 - {name: checkpoints, mountPath: {{ include "onceflow.checkpointFolder" . }}}
 {{- end }}
 {{- end -}}
@@ -73,6 +73,9 @@
 {{- include "onceflow.tlsVolumes" .Values.kafka.tls }}
 {{- if and .Values.persistence.enabled .Values.persistence.existingClaim }}
 - {name: checkpoints, persistentVolumeClaim: {claimName: {{ .Values.persistence.existingClaim }}}}
+{{- end }}
+{{- if .Values.persistence.ephemeral.reason }}
+- {name: checkpoints, emptyDir: {sizeLimit: {{ .Values.persistence.size }}}}
 {{- end }}
 {{- end -}}
 
