@@ -112,6 +112,19 @@ def test_a_written_plan_is_the_ledgers(checkpoint: Checkpoint, tmp_path: Path) -
     assert json.loads(metadata)["conf"] == {"a": "b"}
 
 
+def test_a_written_plan_is_the_last_one(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """What was planned behind it began where another plan ended."""
+    checkpoint.create("q")
+    for batch_id, end in enumerate([10, 25, 31]):
+        log_batch(tmp_path / "ck", batch_id, {"0": end})
+    (tmp_path / "ck" / "offsets" / ".2.crc").write_text("checksum of the plan behind it")
+    checkpoint.write_plan(head(1, (10, 40)))
+    assert checkpoint.facts().planned == 1
+    assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 40)}}}, 50, 90)
+    left = {file.name for file in (tmp_path / "ck" / "offsets").iterdir()}
+    assert left == {"0", "1", ".1.crc"}
+
+
 def test_a_checksum_that_contradicts_its_file_is_refused(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:

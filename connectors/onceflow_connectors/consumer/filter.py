@@ -159,9 +159,10 @@ class PartitionFilter:
 
     Its state is one line of JSON that fits into the metadata of an offset commit, so that position
     and filter move together:
-    `{"lineages":{"<pipeline tag>":<lineage>},"onceflow":1,
+    `{"lineages":[<lineage>,...],"onceflow":1,
     "pipelines":{"<pipeline tag>":[[first,last,generation,batch_id,plan_tag],...]}}`.
-    Consumers of versions without lineages pass over that key, and write none.
+    The lineages are those of the pipelines in the order of their tags as text, and left out if no
+    pipeline has one. Consumers of versions without lineages pass over that key, and write none.
     """
 
     def __init__(self) -> None:
@@ -185,11 +186,11 @@ class PartitionFilter:
             ConfigError: more pipelines write to this partition than their high-waters have room.
         """
         tracks = {str(tag): track for tag, track in self._tracks.items() if track}
-        lineages = {tag: track.lineage for tag, track in tracks.items() if track.lineage}
+        lineages = [tracks[tag].lineage for tag in sorted(tracks)]
         for count in range(REMEMBERED_BATCHES, 0, -1):
             pipelines = {tag: list(track.newest(count)) for tag, track in tracks.items()}
             state = {STATE_KEY: STATE_VERSION, "pipelines": pipelines}
-            text = canonical_json(state | ({"lineages": lineages} if lineages else {}))
+            text = canonical_json(state | ({"lineages": lineages} if any(lineages) else {}))
             if len(text) <= STATE_BYTES_MAX:
                 return text
         raise ConfigError(
@@ -220,10 +221,11 @@ class PartitionFilter:
             )
         loaded = cls()
         try:
-            lineages = fields.get("lineages", {})
-            for tag, rows in fields["pipelines"].items():
-                lineage = _number(lineages.get(tag, 0))
-                loaded._tracks[int(tag)] = Track([_batch(row) for row in rows], lineage)
+            pipelines = fields["pipelines"]
+            lineages = fields.get("lineages", [0] * len(pipelines))
+            for (tag, rows), lineage in zip(sorted(pipelines.items()), lineages, strict=True):
+                batches = [_batch(row) for row in rows]
+                loaded._tracks[int(tag)] = Track(batches, _number(lineage))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptionError(
                 "damaged state of a consumer", expected="what it wrote", found=repr(text[:80])

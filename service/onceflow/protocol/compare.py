@@ -258,8 +258,9 @@ def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
         + (
             "`--adopt --reason ...` writes it from the ledger"
             if is_next
-            else f"use the newer checkpoint, or {NEW_GENERATION}"
-        ),
+            else "use the newer checkpoint"
+        )
+        + f", or {NEW_GENERATION}",
     )
     # A checkpoint that has planned a batch has state, which cannot become another lineage's.
     is_blank = checkpoint.planned == NOTHING_COMMITTED
