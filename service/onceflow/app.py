@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from onceflow.assembly import Assembly, Surroundings, Tools
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Ledger
-from onceflow.errors import FencedError, OnceflowError
+from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
 from onceflow.ops.bulletins import Bulletins
 from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
@@ -378,7 +378,10 @@ class Application:
             lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
             lambda blank: begin_from_output(blank, tools.broker, deadline),
         )
-        return settle(takeover, wanted, repairs, committer)
+        try:
+            return settle(takeover, wanted, repairs, committer)
+        except (CorruptionError, LineageError) as error:
+            raise self._cause(error, takeover.owner, tools.ledger) from error
 
     def _start_query(
         self,
@@ -428,9 +431,8 @@ class Application:
         else:
             report("caught_up")
 
-    def _cause(
-        self, error: SharedCheckpointError, owner: OwnerEntry, ledger: Ledger
-    ) -> OnceflowError:
+    def _cause(self, error: OnceflowError, owner: OwnerEntry, ledger: Ledger) -> OnceflowError:
+        """Before any halt: whoever was taken over sees what its successor moves."""
         try:
             found = ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
         except OnceflowError:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from onceflow.protocol.ledger import Range
+from onceflow.errors import NEW_GENERATION, CorruptionError
+from onceflow.protocol.compare import CheckpointFacts
+from onceflow.protocol.identity import lineage_of
+from onceflow.protocol.ledger import HeadEntry, Range
 from onceflow.protocol.record import RecordHeader
 
 BatchOrder: TypeAlias = tuple[int, int]
@@ -76,3 +79,45 @@ class OutputTails:
 def order_of(header: RecordHeader) -> BatchOrder:
     """Where a record's batch stands among those of its pipeline."""
     return header.generation, header.batch_id
+
+
+def last_batch(tails: OutputTails, facts: CheckpointFacts, generation: int) -> BatchOrder:
+    """The last batch that was committed, by what output and checkpoint tell.
+
+    Args:
+        tails: of the output.
+        facts: of the checkpoint.
+        generation: where the output tells none.
+
+    Raises:
+        CorruptionError: the checkpoint has not planned the newest batch of the output.
+    """
+    generation, newest = tails.newest or (generation, facts.done)
+    # A batch without output leaves no trace in the topic, but Spark logged it after its commit.
+    batch_id = max(newest, facts.done)
+    if batch_id > facts.planned:
+        raise unlike(
+            "the checkpoint is older than the output; the ledger cannot be rebuilt",
+            f"generation {generation}",
+            f"offsets/{batch_id} in the checkpoint",
+            f"planned batch {facts.planned}",
+        )
+    return generation, batch_id
+
+
+def numbered_on(blank: HeadEntry, tails: OutputTails, batch: BatchOrder | None) -> HeadEntry:
+    """A registration whose sequences go on where the output stands after `batch`."""
+    sequence = {**blank.sink.sequence, **tails.sequence(batch)}
+    lineage = tails.lineage(fresh=lineage_of(blank.run_id))
+    return replace(blank, sink=replace(blank.sink, sequence=sequence), lineage=lineage)
+
+
+def unlike(what: str, subject: str, expected: str, found: str) -> CorruptionError:
+    """The refusal of a rebuild."""
+    return CorruptionError(
+        what,
+        subject=subject,
+        expected=expected,
+        found=found,
+        then=f"nothing was written; use the newer checkpoint, or {NEW_GENERATION}",
+    )

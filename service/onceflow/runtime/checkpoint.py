@@ -161,10 +161,11 @@ class Checkpoint:
         )
 
     def write_plan(self, head: HeadEntry) -> None:
-        """Make the offset log end with what the ledger committed (repair, adopt).
+        """Make `offsets/<head's batch>` say what the ledger committed (repair, adopt).
 
-        The entry it replaces, or the one before, lends the topic ids and the pinned settings. What
-        was planned behind it began elsewhere and is not committed: Spark plans it again.
+        The entry it replaces, or the one before, lends the topic ids and the pinned settings. While
+        the batch is not done, what was planned after it is withdrawn: it is not committed, and
+        Spark would run it without running this one again.
         """
         batch_id = head.batch.batch_id
         before = self._logged(batch_id - 1) if batch_id > 0 else None
@@ -179,9 +180,11 @@ class Checkpoint:
             like = model.positions[name] if model else None
             position = self._arithmetic(name).position(like, head.plan.sources[name])
             lines.append(canonical_json({"source": name, "position": position}))
-        for later in self._files.numbers("offsets"):
-            if later > batch_id:
-                self._files.delete_file(f"offsets/{later}")
+        # Asked again: whoever took over while we slept may have logged this batch and planned more.
+        if self._newest("commits") < batch_id:
+            for later in self._files.numbers("offsets"):
+                if later > batch_id:
+                    self._files.delete_file(f"offsets/{later}")
         self._files.write(f"offsets/{batch_id}", "\n".join(lines))
 
     def copy_before(self, batch_id: int, copy: Checkpoint) -> None:

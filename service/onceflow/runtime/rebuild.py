@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
-from onceflow.errors import NEW_GENERATION, CorruptionError, LineageError
+from onceflow.errors import LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.digest import RunningDigest
-from onceflow.protocol.identity import BatchKey, lineage_of
+from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import NO_PLAN, NOTHING_COMMITTED, BatchPlan, HeadEntry, RecordCounts
-from onceflow.protocol.tails import BatchOrder, OutputTails
+from onceflow.protocol.tails import BatchOrder, OutputTails, last_batch, numbered_on, unlike
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.output_tail import read_batch, read_tails
 
@@ -44,7 +44,7 @@ def rebuild_head(
     if tails.newest not in {None, batch}:
         _check_older(tails, facts, checkpoint)
     head = replace(
-        _numbered_on(blank, tails, batch),
+        numbered_on(blank, tails, batch),
         generation=generation,
         batch=BatchKey(blank.batch.query_id, batch_id),
         plan=plan,
@@ -77,31 +77,7 @@ def begin_from_output(blank: HeadEntry, broker: Broker, deadline: Deadline) -> H
             subject=blank.sink.topic,
             then="nothing was written; start again without `--new-generation`",
         )
-    return replace(_numbered_on(blank, tails, None), generation=tails.newest[0] + 1)
-
-
-def last_batch(tails: OutputTails, facts: CheckpointFacts, generation: int) -> BatchOrder:
-    """The last batch that was committed, by what output and checkpoint tell.
-
-    Args:
-        tails: of the output.
-        facts: of the checkpoint.
-        generation: where the output tells none.
-
-    Raises:
-        CorruptionError: the checkpoint has not planned the newest batch of the output.
-    """
-    generation, newest = tails.newest or (generation, facts.done)
-    # A batch without output leaves no trace in the topic, but Spark logged it after its commit.
-    batch_id = max(newest, facts.done)
-    if batch_id > facts.planned:
-        raise _unlike(
-            "the checkpoint is older than the output; the ledger cannot be rebuilt",
-            f"generation {generation}",
-            f"offsets/{batch_id} in the checkpoint",
-            f"planned batch {facts.planned}",
-        )
-    return generation, batch_id
+    return replace(numbered_on(blank, tails, None), generation=tails.newest[0] + 1)
 
 
 def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpoint) -> None:
@@ -113,7 +89,7 @@ def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpo
     if checkpoint.has_plan(batch_id):
         _check_tags(tails, newest, checkpoint.plan(batch_id))
     elif generation > 1:
-        raise _unlike(
+        raise unlike(
             "nobody can tell whether this checkpoint is that of the newest generation",
             f"generation {generation}",
             f"offsets/{batch_id}, the newest batch of the output",
@@ -124,26 +100,9 @@ def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpo
 def _check_tags(tails: OutputTails, batch: BatchOrder, plan: BatchPlan) -> None:
     for partition, tail in tails.of_batch(batch).items():
         if tail.header.plan_tag != plan.tag():
-            raise _unlike(
+            raise unlike(
                 "the checkpoint planned this batch with other input than the output was made of",
                 f"batch {batch[1]}, partition {partition}",
                 f"plan tag {tail.header.plan_tag}",
                 f"plan tag {plan.tag()}",
             )
-
-
-def _unlike(what: str, subject: str, expected: str, found: str) -> CorruptionError:
-    return CorruptionError(
-        what,
-        subject=subject,
-        expected=expected,
-        found=found,
-        then=f"nothing was written; use the newer checkpoint, or {NEW_GENERATION}",
-    )
-
-
-def _numbered_on(blank: HeadEntry, tails: OutputTails, batch: BatchOrder | None) -> HeadEntry:
-    """Sequences go on where the output stands, and in its lineage if all of it is proven."""
-    sequence = {**blank.sink.sequence, **tails.sequence(batch)}
-    lineage = tails.lineage(fresh=lineage_of(blank.run_id))
-    return replace(blank, sink=replace(blank.sink, sequence=sequence), lineage=lineage)

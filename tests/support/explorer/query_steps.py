@@ -18,7 +18,7 @@ class QuerySteps(Executor):
         assert head is not None
         assert head.input is not None
         start, end = head.input
-        repaired = checkpoint.planned_as(head.batch, Plan(end, head.clock, start))
+        repaired = checkpoint.repaired(head.batch, Plan(end, head.clock, start))
         label = f"{run} repairs offsets/{head.batch} from head"
         scene = scene._replace(run=run._replace(stage=Stage.STARTING))
         yield Outcome(label, (*scene, repaired))

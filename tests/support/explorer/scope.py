@@ -28,9 +28,17 @@ class Fault(Enum):
     """A send of a fenced incarnation seems to work: the client has not heard of it yet."""
     LATE_INIT = auto()
     """An initialisation takes effect after its sender gave up on it and tried again."""
+    LOST_COMMIT = auto()
+    """The disk of the checkpoint loses the newest entry of the commit log, once, and keeps the plan
+    behind it."""
 
 
-ALL_FAULTS = frozenset(Fault)
+ALL_FAULTS = frozenset(Fault) - {Fault.LOST_COMMIT}
+"""That one has searches of its own."""
+
+
+KEPT = 5
+"""Records in the output of batches before the first, where a ledger was lost."""
 
 
 class PlanReads(Enum):
@@ -49,6 +57,11 @@ class Beginning(Enum):
     """A checkpoint without batches and an empty ledger: the first run has to register."""
     AFTER_ONE_BATCH = auto()
     """Batch 0 is done everywhere, and its driver is gone."""
+    OUTPUT_ALONE = auto()
+    """Ledger and checkpoint are lost; the output holds what was written under them."""
+    TWO_GENERATIONS = auto()
+    """The ledger is lost; the checkpoint is that of the second generation, of which batch 0 is
+    done. One partition of the output holds it, another a later batch of the first generation."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ class Scope:
     @property
     def last_batch(self) -> int:
         """Id of the last batch to be written."""
-        return self.batches - (self.begins is Beginning.NOTHING)
+        return self.batches - (self.begins in {Beginning.NOTHING, Beginning.OUTPUT_ALONE})
 
     @property
     def all_lanes(self) -> int:
