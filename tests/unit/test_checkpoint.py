@@ -119,7 +119,7 @@ def test_a_plan_after_the_written_one_is_withdrawn_unless_that_is_done(
 ) -> None:
     """Done, it is so by a driver that took over meanwhile: the plan after it is that one's."""
     checkpoint.create("q")
-    log_commit(tmp_path / "ck", int(is_done), 'v1\n{"nextBatchWatermarkMs":5}')
+    log_commit(tmp_path / "ck", int(is_done), 'v1\n{"nextBatchWatermarkMs":50}')
     for batch_id, end in enumerate([10, 25, 31]):
         log_batch(tmp_path / "ck", batch_id, {"0": end})
     checksum = checksum_of((tmp_path / "ck" / "offsets" / "2").read_bytes())
