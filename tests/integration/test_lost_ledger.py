@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.app import RunOptions
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
@@ -26,7 +27,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.consumer_kafka import FLAVOURS, RealConsumerKafka
 from tests.support.consumer_steps import expect_error, take
 from tests.support.copy_job import OUTPUT_PARTITIONS, CopyJob, values_of
-from tests.support.here import run_here, run_until_it_fails
+from tests.support.here import application, run_here, run_until_it_fails
 from tests.support.topics import delete_before, delete_topic, find_topic
 
 OLD, NEW, NEWER = 300, 50, 20
@@ -130,6 +131,26 @@ def test_of_partitions_of_which_one_was_trimmed_all_begin_another_lineage(job: C
     (finding,) = verified(job).findings
     assert "lineage" in finding.expected
     assert len(first) == OUTPUT_PARTITIONS
+
+
+def test_a_ledger_is_rebuilt_for_the_newest_of_two_generations(job: CopyJob) -> None:
+    """The first has the larger batch ids, and a partition into which the second did not write."""
+    servers, produced = job.bootstrap_servers, job.produce("first", OLD)
+    run_here(job.write_file(), servers)
+    job.forget_input()
+    job.checkpoints += 1
+    produced += job.produce("second", NEW, key="one")
+    run_here(job.write_file(), servers, remedy=Remedy.NEW_GENERATION, reason="in a test")
+    assert [h["batch_id"] for h in job.heads()] == [-1, 0, 1, 2, -1, 0]
+    lineage = job.heads()[0]["lineage"]
+    delete_topic(servers, job.ledger_topic)
+    options = RunOptions(remedy=Remedy.REBUILD, reason="deleted in a test")
+    head = application(job.write_file(), servers, options)[0].repair()
+    assert (head.generation, head.batch.batch_id, head.lineage) == (2, 0, lineage)
+    produced += job.produce("third", NEWER)
+    run_here(job.write_file(), servers)
+    assert job.values() == sorted(produced)
+    assert checkers.sequence_faults(job.written()) == []
 
 
 def _lacks_the_new_topic(job: CopyJob, plan: Path) -> None:

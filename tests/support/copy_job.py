@@ -65,12 +65,12 @@ checkpoint: {self.checkpoint}
         )
         return path
 
-    def produce(self, name: str, count: int, letter: str = "a") -> list[str]:
-        """Rows of this name; returns their values."""
+    def produce(self, name: str, count: int, letter: str = "a", key: str = "") -> list[str]:
+        """Rows of this name, each of a key of its own if none is given; returns their values."""
         producer = ordered_producer(self.bootstrap_servers)
         values = [f"{name}-{number}" for number in range(count)]
         for value in values:
-            text = f'{{"k": "{value}", "v": "{value}"}}'
+            text = f'{{"k": "{key or value}", "v": "{value}"}}'
             producer.produce(self.input_topic(letter), text.encode(), partition=0)
             producer.poll(0)
         assert producer.flush(30) == 0
