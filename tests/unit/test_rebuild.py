@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Broker, ReadRecord
-from onceflow.errors import CorruptionError, LineageError
+from onceflow.errors import ConfigError, CorruptionError, LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.digest import digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, lineage_of, pipeline_tag
@@ -228,6 +228,16 @@ def test_what_is_written_is_found_between_the_records_of_others() -> None:
     found = find_written(PIPELINE, "out", log.broker, CLOCK, AT_FIRST_START)
     assert found == {1: header(7, 3)}
     assert find_written("another", "out", log.broker, CLOCK, AT_FIRST_START) == {}
+
+
+def test_an_output_that_may_not_be_read_is_not_taken_for_one_without_records() -> None:
+    class Locked(Log):
+        def read(self, *_: Any) -> Iterator[ReadRecord]:
+            raise ConfigError("TOPIC_AUTHORIZATION_FAILED")
+
+    locked = Locked({0: [foreign(1)]})
+    with pytest.raises(ConfigError, match="rights of the task `verify`"):
+        find_written(PIPELINE, "out", locked.broker, CLOCK, AT_FIRST_START)
 
 
 def test_a_first_start_does_not_read_all_of_a_topic_that_it_shares() -> None:

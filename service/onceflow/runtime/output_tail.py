@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.errors import ConfigError
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry
@@ -55,11 +56,27 @@ def find_written(
         look_back: how far.
 
     Raises:
+        ConfigError: we may not read the output.
         DeadlineError: not everything could be read in time.
     """
-    tag, deadline = pipeline_tag(pipeline), Deadline.after(clock, look_back.timeout_s)
+    deadline = Deadline.after(clock, look_back.timeout_s)
+    try:
+        return _find_written(pipeline_tag(pipeline), topic, broker, deadline, look_back.looks)
+    except ConfigError as error:
+        raise ConfigError(
+            "nothing tells whether this pipeline has written to its output before",
+            subject=topic,
+            expected="a ledger, a checkpoint, or the right to read the output",
+            found=str(error),
+            then="nothing was written; grant the rights of the task `verify`, see `onceflow acls`",
+        ) from error
+
+
+def _find_written(
+    tag: int, topic: str, broker: Broker, deadline: Deadline, looks: int
+) -> Mapping[int, RecordHeader]:
     for partition, (start, _, end) in sorted(broker.offsets(topic, deadline).items()):
-        for look in range(look_back.looks):
+        for look in range(looks):
             begin = max(start, end - FIRST_LOOK_BACK * 10**look)
             ours = _read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)
             if ours:
