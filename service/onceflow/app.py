@@ -54,7 +54,7 @@ from onceflow.runtime.session import (
 )
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
-from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+from onceflow.runtime.takeover import Takeover, TakeoverPlan, confirm_owner, take_over
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.warm_up import warm_up, with_small_batches
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
@@ -374,6 +374,7 @@ class Application:
         )
         deadline = Deadline.after(self._around.clock, EVERYWHERE.timeout_s)
         repairs = Repairs(
+            lambda: confirm_owner(wanted.pipeline, tools.ledger, takeover.owner, self._deadline()),
             tools.checkpoint.write_plan,
             lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
             lambda blank: begin_from_output(blank, tools.broker, deadline),

@@ -119,7 +119,9 @@ class Driver:
             PlanIdentity({"query": "plan"}),
             delivery=self.delivery,
         )
-        self.head = settle(self.takeover, wanted, Repairs(_nothing, _same, _same), self.committer)
+        self.head = settle(
+            self.takeover, wanted, Repairs(lambda: None, _nothing, _same, _same), self.committer
+        )
         return self.takeover
 
     def commit(

@@ -61,11 +61,14 @@ class Repairs:
     """The ways of writing what a crash or a person destroyed.
 
     Args:
+        confirm: raises FencedError unless `owner` is still ours. A checkpoint has no fence: whoever
+            was frozen since it read `head` would change the one of its successor.
         write_plan: makes the checkpoint's plan follow a `head`.
         rebuild_head: makes a `head` from output and checkpoint, given a blank one.
         begin_from_output: makes that of a new generation from the output alone, given a blank one.
     """
 
+    confirm: Callable[[], None]
     write_plan: Callable[[HeadEntry], None]
     rebuild_head: Callable[[HeadEntry], HeadEntry]
     begin_from_output: Callable[[HeadEntry], HeadEntry]
@@ -99,6 +102,7 @@ def settle(
     if decision is Decision.NEW_GENERATION:
         return _write(_entry(takeover, wanted, generation + 1), head, committer)
     if decision is Decision.REPAIR_PLAN:
+        repairs.confirm()
         repairs.write_plan(head)
     if wanted.is_change_accepted:
         return _write(_under_another_plan(takeover, wanted, head), head, committer)
