@@ -67,7 +67,7 @@ LOSSES = {
     "ledger lost, two generations in the output": replace(_LOST, begins=Beginning.TWO_GENERATIONS),
 }
 """Each is refused until an operator takes the remedy that the refusal offers."""
-LOST_COMMIT = Scope(lanes=1, faults=frozenset({Fault.LOST_COMMIT, Fault.LOST_ANSWER}))
+LOST_COMMIT = Scope(lanes=1, faults=frozenset({Fault.LOST_ANSWER}), loses_commits=True)
 
 
 @cache

@@ -91,7 +91,7 @@ class CommitSteps(LaneSteps):
         assert at.head is not None
         may_differ = (
             self.scope.log_writes is not LogWrites.EXCLUSIVE
-            or Fault.LOST_COMMIT in self.scope.faults  # its plan is made again
+            or self.scope.loses_commits  # its plan is made again
         )
         violation, appended = on_append(
             Append(run.number, at.head),

@@ -28,13 +28,9 @@ class Fault(Enum):
     """A send of a fenced incarnation seems to work: the client has not heard of it yet."""
     LATE_INIT = auto()
     """An initialisation takes effect after its sender gave up on it and tried again."""
-    LOST_COMMIT = auto()
-    """The disk of the checkpoint loses the newest entry of the commit log, once, and keeps the plan
-    behind it."""
 
 
-ALL_FAULTS = frozenset(Fault) - {Fault.LOST_COMMIT}
-"""That one has searches of its own."""
+ALL_FAULTS = frozenset(Fault)
 
 
 KEPT = 5
@@ -75,6 +71,8 @@ class Scope:
         plan_variants: how many different ends a newly planned batch may have.
         begins: what exists before the first run.
         delivery: mode of every run.
+        loses_commits: whether the disk of the checkpoint loses the newest entry of the commit log,
+            once, and keeps the plan behind it.
     """
 
     runs: int = 2
@@ -86,6 +84,7 @@ class Scope:
     faults: frozenset[Fault] = ALL_FAULTS
     begins: Beginning = Beginning.AFTER_ONE_BATCH
     delivery: Delivery = Delivery.EXACTLY_ONCE
+    loses_commits: bool = False
 
     def lanes_of(self, run: int) -> int:
         """Lanes of one run; whoever comes later has as many as run 0."""

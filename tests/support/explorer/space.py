@@ -15,7 +15,7 @@ from tests.support.explorer.kafka_steps import KafkaSteps
 from tests.support.explorer.product import Product, batch_plan
 from tests.support.explorer.query_steps import QuerySteps
 from tests.support.explorer.run import Outcome, Outcomes, Run, Scene, Stage
-from tests.support.explorer.scope import KEPT, Beginning, Fault, Scope
+from tests.support.explorer.scope import KEPT, Beginning, Scope
 from tests.support.explorer.spark import Checkpoint, Plan
 from tests.support.explorer.steps import ONES, WIDTH, Mapping, Note, Step, Values
 from tests.support.explorer.takeover_steps import TakeoverSteps
@@ -35,7 +35,6 @@ class Space:
         self._query = QuerySteps(scope, product)
         self._commit = CommitSteps(scope, product)
         self.lanes = range(scope.all_lanes)
-        self._can_lose_commits = Fault.LOST_COMMIT in scope.faults
         self.runs = range(scope.runs + 1)
         self._first_run = LANES + len(self.lanes)
         self.kinds = kinds if kinds is not None else self._new_kinds()
@@ -186,7 +185,7 @@ class Space:
     def _list_kafka_steps(self) -> list[Step]:
         kafka = KafkaSteps(self.scope)
         lanes = [(_at(kafka.coordinate_lane, n), LANES + n) for n in self.lanes]
-        disk = [self._step(_lose_commit, CHECKPOINT)] if self._can_lose_commits else []
+        disk = [self._step(_lose_commit, CHECKPOINT)] if self.scope.loses_commits else []
         return [
             *disk,
             self._step(kafka.coordinate_owner, OWNER),
