@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING
 from onceflow.assembly import Assembly, Surroundings, Tools
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Ledger
-from onceflow.errors import FencedError, OnceflowError
+from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
 from onceflow.ops.bulletins import Bulletins
 from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
 from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
+from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.plan_identity import change_error
+from onceflow.protocol.record import RecordHeader
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner
 from onceflow.runtime.checkpoint_disk import require_lasting
@@ -36,6 +37,7 @@ from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
+from onceflow.runtime.output_tail import AT_FIRST_START, EVERYWHERE, find_written
 from onceflow.runtime.output_topic import OutputTopic
 from onceflow.runtime.preflight import (
     PreflightReport,
@@ -44,7 +46,7 @@ from onceflow.runtime.preflight import (
 )
 from onceflow.runtime.progress import ProgressReporter
 from onceflow.runtime.query import RunningQuery, start_query
-from onceflow.runtime.rebuild import rebuild_head
+from onceflow.runtime.rebuild import begin_from_output, rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import (
     import_ahead,
@@ -53,7 +55,7 @@ from onceflow.runtime.session import (
 )
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
-from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+from onceflow.runtime.takeover import Takeover, TakeoverPlan, confirm_owner, take_over
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.warm_up import warm_up, with_small_batches
 from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
@@ -247,12 +249,25 @@ class Application:
 
     def _compare(self, tools: Tools, head: HeadEntry | None) -> Comparison:
         facts = tools.checkpoint.facts()
-        found = compare(facts, head, self._options.remedy)
+        is_unknown = head is None and facts.is_blank
+        written = self._find_written(tools) if is_unknown else NOT_WRITTEN
+        found = compare(facts, head, self._options.remedy, written)
         if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
             return found
         is_accepted = self._options.is_change_accepted
         error = change_error(self._assembly.plan, head, facts, is_accepted=is_accepted)
         return Comparison(Decision.HALT, error) if error else found
+
+    def _find_written(self, tools: Tools) -> Mapping[int, RecordHeader]:
+        """What is in the output of a pipeline that neither ledger nor checkpoint know."""
+        is_looked_for = self._options.remedy is Remedy.NEW_GENERATION
+        return find_written(
+            self._pipeline.name,
+            self._pipeline.sink.kafka.topic,
+            tools.broker,
+            self._around.clock,
+            EVERYWHERE if is_looked_for else AT_FIRST_START,
+        )
 
     def _preflight(self, tools: Tools, head: HeadEntry | None) -> PreflightReport:
         pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
@@ -363,11 +378,17 @@ class Application:
             is_change_accepted=self._options.is_change_accepted,
             delivery=self._pipeline.mode,
         )
+        deadline = Deadline.after(self._around.clock, EVERYWHERE.timeout_s)
         repairs = Repairs(
+            lambda: confirm_owner(wanted.pipeline, tools.ledger, takeover.owner, self._deadline()),
             tools.checkpoint.write_plan,
-            lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, self._deadline()),
+            lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
+            lambda blank: begin_from_output(blank, tools.broker, deadline),
         )
-        return settle(takeover, wanted, repairs, committer)
+        try:
+            return settle(takeover, wanted, repairs, committer)
+        except (CorruptionError, LineageError) as error:
+            raise self._cause(error, takeover.owner, tools.ledger) from error
 
     def _start_query(
         self,
@@ -421,9 +442,8 @@ class Application:
         else:
             report("caught_up")
 
-    def _cause(
-        self, error: SharedCheckpointError, owner: OwnerEntry, ledger: Ledger
-    ) -> OnceflowError:
+    def _cause(self, error: OnceflowError, owner: OwnerEntry, ledger: Ledger) -> OnceflowError:
+        """Before any halt: whoever was taken over sees what its successor moves."""
         try:
             found = ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
         except OnceflowError:

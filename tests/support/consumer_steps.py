@@ -17,6 +17,7 @@ from onceflow_connectors.consumer import (
     Gap,
     GenerationChange,
     Hooks,
+    LineageChange,
     Partition,
     Position,
     Record,
@@ -89,12 +90,13 @@ def sequenced(
     generation: int = 1,
     tag: int = 1,
     partition: int = 0,
+    lineage: int = 0,
 ) -> list[Written]:
     """Records of one batch; the value names the sequence."""
     return [
         Written(
             f"{partition}/{sequence}".encode(),
-            RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence).pack(),
+            RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence, lineage).pack(),
             partition,
         )
         for sequence in sequences
@@ -166,6 +168,7 @@ class Notes:
     gaps: list[Gap] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
+    lineages: list[LineageChange] = field(default_factory=list)
 
     def hooks(self, load: Callable[[str, int], Position | None] | None = None) -> Hooks:
         return Hooks(
@@ -174,4 +177,5 @@ class Notes:
             self.divergences.append,
             self.revoked.extend,
             load,
+            self.lineages.append,
         )

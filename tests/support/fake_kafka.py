@@ -129,6 +129,9 @@ class FakeClient:
             partition: committed[partition] for partition in partitions if partition in committed
         }
 
+    def topic_names(self) -> Iterable[str]:
+        return self._kafka.topics()
+
     def log_start(self, partition: Partition) -> int:
         return self._kafka.log(partition).start
 

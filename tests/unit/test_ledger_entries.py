@@ -178,7 +178,7 @@ def test_a_head_that_was_cut_is_refused(head: HeadEntry, data: st.DataObject) ->
 def test_a_message_shows_only_the_beginning_of_the_entry() -> None:
     with pytest.raises(CorruptionError) as caught:
         OwnerEntry.from_json(b"x" * 10_000)
-    assert len(str(caught.value)) < 400
+    assert len(str(caught.value)) < 500
 
 
 @given(sinks, st.dictionaries(st.integers(0, 99), st.integers(0, 1000), max_size=4))

@@ -86,6 +86,13 @@ class Client(Protocol):
     def log_start(self, partition: Partition) -> int:
         """First offset that still exists."""
 
+    def topic_names(self) -> Iterable[str]:
+        """Every topic that we may see.
+
+        Raises:
+            OnceflowError: no answer.
+        """
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Commit offsets with their metadata and wait for the answer.
 

@@ -149,6 +149,14 @@ class ConfluentClient:
         """See `client.Client`."""
         return {(e.topic, e.partition): _position(e) for e in self._committed(partitions)}
 
+    def topic_names(self) -> Iterable[str]:
+        """See `client.Client`."""
+        try:
+            found: ClusterMetadata = self._running().list_topics(timeout=CONNECT_TIMEOUT_S)
+        except KafkaException as error:
+            raise _mapped(error, "the topics cannot be listed") from error
+        return found.topics
+
     def log_start(self, partition: Partition) -> int:
         """See `client.Client`."""
         name = name_of(partition)

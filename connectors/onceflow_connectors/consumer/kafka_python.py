@@ -176,6 +176,12 @@ class KafkaPythonClient:
                     found[topic, number] = Position(topic, number, entry.offset, state)
         return found
 
+    def topic_names(self) -> Iterable[str]:
+        """See `client.Client`."""
+        with _mapping("the topics cannot be listed", self._subscription.group):
+            found: set[str] = self._running().topics()
+            return found
+
     def log_start(self, partition: Partition) -> int:
         """See `client.Client`."""
         wanted = kafka.TopicPartition(*partition)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Split
-from onceflow.errors import CorruptionError, DeadlineError, require
+from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError, require
 from onceflow_connectors.kafka.clients import open_consumer
 from onceflow_connectors.kafka.cut import Place
 from onceflow_connectors.kafka.failures import (
@@ -223,9 +223,8 @@ class SplitReader:
                 subject=f"offsets [{left.start}, {min(log_start, left.end)}) of {_name(left)}",
                 expected=f"a log that starts at or before {left.start}",
                 found=f"a log that starts at {log_start}",
-                then="halting rather than leave them out: restore the topic and start again, or"
-                " accept the loss by a new generation on a new checkpoint (--new-generation"
-                " --reason), which reads what is left; and keep records longer (retention.ms,"
+                then="halting rather than leave them out: restore the topic and start again; or, to"
+                f" read what is left, {NEW_GENERATION}; and keep records longer (retention.ms,"
                 " retention.bytes)",
             )
         if log_end < left.start:

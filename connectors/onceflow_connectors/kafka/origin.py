@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.topic_pattern import topic_pattern
-from onceflow.errors import CorruptionError
+from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow_connectors.kafka.admin import (
     RETRY_PAUSE_S,
     Administration,
@@ -108,7 +108,7 @@ class Origin:
                     subject=topic,
                     expected=f"topic id {topic_id}",
                     found=f"topic id {found[topic].topic_id}",
-                    then="halting; its offsets mean other records now: start a new generation",
+                    then=f"halting; its offsets mean other records now: {NEW_GENERATION}",
                 )
         return found
 
@@ -181,7 +181,8 @@ class Origin:
                 raise CorruptionError(
                     "a topic that is being read no longer exists",
                     subject=", ".join(missing),
-                    then="halting; restore the topic, or start a new generation without it",
+                    then="halting; restore the topic, or take it out of the source and"
+                    f" {NEW_GENERATION}",
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Position, SourceSpec
-from onceflow.errors import ConfigError, LineageError
+from onceflow.errors import NEW_GENERATION, ConfigError, LineageError
 from onceflow_connectors.kafka.cut import (
     Backlog,
     Cut,
@@ -129,7 +129,7 @@ class Planner:
                 "the checkpoint holds topics that the source no longer reads",
                 subject=f"source {self._spec.name}",
                 found=", ".join(left_out),
-                then="nothing was read; name them again, or start a new generation",
+                then=f"nothing was read; name them again, or {NEW_GENERATION}",
             )
 
     def _cut(self, backlog: Backlog, max_records: int | None) -> Cut:

@@ -80,6 +80,7 @@ def verify(
                 "repeats": found.repeats,
                 "flagged": found.flagged,
                 "lost": found.lost,
+                "other_lineages": found.other_lineages,
                 "findings": [str(finding) for finding in found.findings],
             }
         )
@@ -88,6 +89,7 @@ def verify(
         for count, what in (
             (found.repeats, "records are there more than once, as at_least_once allows"),
             (found.flagged, "records are of a driver that was taken over, under another plan"),
+            (found.other_lineages, "records are of before the pipeline lost its ledger"),
             (found.lost, "records are missing where the ledger names them as at risk"),
         ):
             if count:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NewType
 
@@ -28,6 +28,9 @@ _RESERVED = frozenset({"reader"})
 share it, and its rights."""
 _INTERNAL_TOPICS = ("onceflow.", "__")
 """What names begin with that are ours, such as ledgers, or Kafka's."""
+MAX_LINEAGE = 0xFFFF
+"""What the 16 bits of a record header hold; 0 means that none is told."""
+
 _PIPELINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -91,6 +94,13 @@ def ledger_topic(pipeline: str) -> str:
     return f"onceflow.ledger.{pipeline}"
 
 
+def pipeline_of_tag(tag: int, topics: Iterable[str]) -> str | None:
+    """Name of the pipeline whose tag this is, if its ledger is among these topics."""
+    prefix = ledger_topic("")
+    names = (topic.removeprefix(prefix) for topic in topics if topic.startswith(prefix))
+    return next((name for name in names if pipeline_tag(name) == tag), None)
+
+
 def head_partition(slot: int) -> int:
     """Ledger partition that holds the `head` of a slot."""
     return 1 + slot
@@ -129,6 +139,14 @@ def bulletin_group(pipeline: str) -> str:
 def pipeline_tag(pipeline: str) -> int:
     """32-bit mark of a pipeline in record headers: crc32 of its UTF-8 name."""
     return zlib.crc32(pipeline.encode())
+
+
+def lineage_of(run_id: str) -> int:
+    """A number for the sequences that a registration begins, from 1 to 65,535 as headers hold it.
+
+    Two registrations of one pipeline draw the same with a probability of 1 to 65,535.
+    """
+    return zlib.crc32(run_id.encode()) % MAX_LINEAGE + 1
 
 
 def revision_of(generation: int, batch_id: int) -> int:

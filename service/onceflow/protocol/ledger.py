@@ -169,6 +169,10 @@ class BatchPlan:
         return zlib.crc32(canonical_json(_plan_json(self)).encode())
 
 
+NO_PLAN = BatchPlan({}, 0, 0)
+"""Of an entry that was registered and has no batch yet."""
+
+
 @dataclass(frozen=True)
 class HeadEntry:
     """The last committed batch of a writer slot: the position of the pipeline.
@@ -195,6 +199,9 @@ class HeadEntry:
             behind it does not name was written.
         newest_event_ms: newest event time of this and all earlier batches, ticks included. None if
             there was none, and in entries of versions that did not record it.
+        lineage: which counting of sequences this is one of, drawn at a registration and kept from
+            then on; 0 in pipelines that a version without it has registered. Readers tell by it
+            that a pipeline began again at sequence 1.
     """
 
     pipeline: str
@@ -214,6 +221,7 @@ class HeadEntry:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     at_risk: Mapping[int, Range] = field(default_factory=dict)
     newest_event_ms: int | None = None
+    lineage: int = 0
 
     def under(self, delivery: Delivery) -> HeadEntry:
         """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""
@@ -272,6 +280,7 @@ class HeadEntry:
                 **({"waivers": list(self.waivers)} if self.waivers else {}),
                 **self._mode_json(),
                 **({} if newest_ms is None else {"newest_event_ms": newest_ms}),
+                **({"lineage": self.lineage} if self.lineage else {}),
             }
         ).encode()
 
@@ -319,6 +328,7 @@ class HeadEntry:
                 delivery=Delivery(fields.get("delivery", Delivery.EXACTLY_ONCE)),
                 at_risk=_partitions(fields.get("at_risk", {})),
                 newest_event_ms=_int(newest_ms) if newest_ms is not None else None,
+                lineage=_int(fields.get("lineage", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
@@ -397,5 +407,7 @@ def _unreadable(key: bytes, data: bytes) -> CorruptionError:
         subject=key.decode(),
         expected=f"an entry of version {VERSION}",
         found=repr(data[:120]),
-        then="stopping; `onceflow ledger rebuild` reconstructs it from the output",
+        then="stopping; if a newer version of Onceflow wrote it, use that one; otherwise keep a"
+        " copy of the ledger's topic, delete the topic, and run `onceflow ledger rebuild FILE"
+        " --reason ...`, which reconstructs it from the output",
     )

@@ -285,6 +285,7 @@ class BatchRunner:
             plan_tag=plan.tag(),
             batch_id=computed.key.batch_id,
             mode=self._settings.delivery.flag,
+            lineage=self.head.lineage,
         )
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, TopicInfo, TopicSpec
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import NEW_GENERATION, ConfigError, Fault
 from onceflow.protocol.identity import consumer_group
 from onceflow.protocol.ledger import SinkState
 
@@ -82,7 +82,7 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
             Fault(
                 f"this pipeline writes to {needs.recorded.topic}",
                 where=needs.output,
-                suggestion="Keep its topic, or start a new generation on a new checkpoint.",
+                suggestion=f"Keep its topic, or {NEW_GENERATION}.",
             )
         )
     elif output is not None:
@@ -92,7 +92,7 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
             Fault(
                 "the output topic is gone, although the ledger says it was written",
                 where=needs.output,
-                suggestion="Restore it, or start a new generation.",
+                suggestion=f"Restore it, or {NEW_GENERATION}.",
             )
         )
     if faults:
@@ -184,7 +184,7 @@ def _identity_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
             "the output topic was deleted and created again: what was committed is gone",
             where=output.name,
             expected=f"topic id {needs.recorded.topic_id}, as recorded in the ledger",
-            suggestion="Write it anew by a new generation on a new checkpoint.",
+            suggestion=f"To write it again, {NEW_GENERATION}.",
         )
     ]
 
@@ -197,7 +197,7 @@ def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
                 f"the output topic has {output.partitions} partitions",
                 where=output.name,
                 expected=f"{recorded}, as recorded in the ledger; keys would move otherwise",
-                suggestion="Restore the topic, or start a new generation.",
+                suggestion=f"Restore the topic, or {NEW_GENERATION}.",
             )
         ]
     if wanted is not None and output.partitions != wanted:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from onceflow.errors import InvariantError
 from onceflow.protocol.compare import Decision
 from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.identity import BatchKey, Layout
+from onceflow.protocol.identity import BatchKey, Layout, lineage_of
 from onceflow.protocol.ledger import (
+    NO_PLAN,
     NOTHING_COMMITTED,
-    BatchPlan,
     HeadEntry,
     RecordCounts,
     SinkState,
@@ -25,7 +25,6 @@ from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.takeover import Takeover
 
 FIRST_GENERATION = 1
-_NO_PLAN = BatchPlan({}, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,20 @@ class Registration:
 
 @dataclass(frozen=True)
 class Repairs:
-    """The two ways of writing what a crash or a person destroyed.
+    """The ways of writing what a crash or a person destroyed.
 
     Args:
+        confirm: raises FencedError unless `owner` is still ours. A checkpoint has no fence: whoever
+            was frozen since it read `head` would change the one of its successor.
         write_plan: makes the checkpoint's plan follow a `head`.
         rebuild_head: makes a `head` from output and checkpoint, given a blank one.
+        begin_from_output: makes that of a new generation from the output alone, given a blank one.
     """
 
+    confirm: Callable[[], None]
     write_plan: Callable[[HeadEntry], None]
     rebuild_head: Callable[[HeadEntry], HeadEntry]
+    begin_from_output: Callable[[HeadEntry], HeadEntry]
 
 
 def settle(
@@ -81,19 +85,24 @@ def settle(
     Raises:
         FencedError, OutcomeUnknownError: as `Committer.commit`.
         CorruptionError: a rebuild found that output and checkpoint do not fit.
+        LineageError: a new generation found nothing in the output to number on from.
     """
     decision, head = takeover.comparison.decision, takeover.head
     generation = head.generation if head else FIRST_GENERATION
     if decision is Decision.REGISTER:
         return _write(_entry(takeover, wanted, generation), head, committer)
+    if decision is Decision.NEW_GENERATION and head is None:
+        begun = repairs.begin_from_output(_entry(takeover, wanted, generation))
+        return _write(begun, head, committer)
     if decision is Decision.REBUILD:
         rebuilt = repairs.rebuild_head(_entry(takeover, wanted, generation))
         return _write(rebuilt, head, committer)
     if head is None:
-        raise InvariantError("only a registration begins without a head")
+        raise InvariantError("no other decision begins without a head")
     if decision is Decision.NEW_GENERATION:
         return _write(_entry(takeover, wanted, generation + 1), head, committer)
     if decision is Decision.REPAIR_PLAN:
+        repairs.confirm()
         repairs.write_plan(head)
     if wanted.is_change_accepted:
         return _write(_under_another_plan(takeover, wanted, head), head, committer)
@@ -126,7 +135,7 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         batch=BatchKey(wanted.query_id, NOTHING_COMMITTED),
         token=takeover.owner.token,
         run_id=takeover.owner.run_id,
-        plan=_NO_PLAN,
+        plan=NO_PLAN,
         sink=sink.advanced({}),
         records=RecordCounts(),
         digest="",
@@ -135,6 +144,7 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         note=wanted.reason,
         delivery=wanted.delivery,
         at_risk=at_risk,
+        lineage=takeover.head.lineage if takeover.head else lineage_of(takeover.owner.run_id),
     )
 
 

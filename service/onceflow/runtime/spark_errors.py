@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 
 from onceflow import errors
 from onceflow.errors import (
+    NEW_GENERATION,
     ConfigError,
     CorruptionError,
     OnceflowError,
@@ -153,8 +154,7 @@ def cannot_load(path: str, found: str) -> CorruptionError:
         subject=f"{path} (named by commits/{int(log['version']) - 1})" if log else path,
         expected="what Spark wrote, and a checksum beside it that agrees",
         found=found,
-        then="halting; restore the file from a backup with its checksum, or start a new generation"
-        " on another checkpoint",
+        then=f"halting; restore the file from a backup with its checksum, or {NEW_GENERATION}",
     )
 
 
