@@ -86,6 +86,7 @@ def explain(
     pipeline: Pipeline,
     query_facts: Sequence[str],
     determinism: Determinism = Determinism.HOLDS,
+    order: str = "",
 ) -> Explanation:
     """Explain a pipeline that is valid.
 
@@ -93,6 +94,7 @@ def explain(
         pipeline: to explain.
         query_facts: what an analysis found out about its query; empty without one.
         determinism: what it found out about replays.
+        order: what it found out about the order of records.
     """
     name = pipeline.name
     return Explanation(
@@ -108,7 +110,7 @@ def explain(
             (pipeline.transform or "Spark SQL", *query_facts),
         ),
         writing=_WRITING[pipeline.mode],
-        sink=_sink(pipeline),
+        sink=_sink(pipeline, order),
         readers=readers_of(pipeline.mode, determinism),
         names=Names(
             ledger_topic(name),
@@ -134,7 +136,7 @@ def _source(view: str, source: Source) -> Node:
     return Node(view, tuple(facts))
 
 
-def _sink(pipeline: Pipeline) -> Node:
+def _sink(pipeline: Pipeline, order: str) -> Node:
     kafka = pipeline.sink.kafka
     if kafka.partition is not None:
         partition = f"partition from column {kafka.partition}"
@@ -145,7 +147,8 @@ def _sink(pipeline: Pipeline) -> Node:
     count = f"{kafka.partitions} partitions" if kafka.partitions else "partitions as they are"
     emit = "each result once" if pipeline.sink.emit == "final" else "a result at every change"
     return Node(
-        f"topic {kafka.topic}", (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}")
+        f"topic {kafka.topic}",
+        (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}", *([order] if order else [])),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from onceflow.errors import CorruptionError
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
+from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.record import FIRST_SEQUENCE
 
 OWNER_KEY = b"owner"
@@ -195,6 +196,8 @@ class HeadEntry:
             behind it does not name was written.
         newest_event_ms: newest event time of this and all earlier batches, ticks included. None if
             there was none, and in entries of versions that did not record it.
+        order: of the batch's records; a replay is compared under it.
+        next_order: of the next batch's records, whoever writes it.
     """
 
     pipeline: str
@@ -214,6 +217,8 @@ class HeadEntry:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     at_risk: Mapping[int, Range] = field(default_factory=dict)
     newest_event_ms: int | None = None
+    order: Order = SORTED
+    next_order: Order = SORTED
 
     def under(self, delivery: Delivery) -> HeadEntry:
         """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""
@@ -228,6 +233,18 @@ class HeadEntry:
     def known_to_be_written(self) -> HeadEntry:
         """The same for whoever saw its records acknowledged: the next need not name them."""
         return replace(self, at_risk={})
+
+    def ordering(self, order: Order, token: FencingToken, run_id: str) -> HeadEntry:
+        """The same position, for a run whose next batches are written in another order."""
+        return replace(
+            self,
+            token=token,
+            run_id=run_id,
+            sink=self.sink.advanced({}),
+            records=self.records.of_replays(),
+            note=f"records are written in another order from here on: {order}",
+            next_order=order,
+        )
 
     def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
         """The same position, for a run whose replay has computed so many rows otherwise."""
@@ -272,8 +289,15 @@ class HeadEntry:
                 **({"waivers": list(self.waivers)} if self.waivers else {}),
                 **self._mode_json(),
                 **({} if newest_ms is None else {"newest_event_ms": newest_ms}),
+                **self._order_json(),
             }
         ).encode()
+
+    def _order_json(self) -> dict[str, Any]:
+        """Nothing where both are those of entries that do not tell them."""
+        if self.order == self.next_order == SORTED:
+            return {}
+        return {"order": {"batch": self.order.to_json(), "next": self.next_order.to_json()}}
 
     def _mode_json(self) -> dict[str, Any]:
         """Only what differs from exactly once, so that its entries stay as they were."""
@@ -319,6 +343,8 @@ class HeadEntry:
                 delivery=Delivery(fields.get("delivery", Delivery.EXACTLY_ONCE)),
                 at_risk=_partitions(fields.get("at_risk", {})),
                 newest_event_ms=_int(newest_ms) if newest_ms is not None else None,
+                order=_order(fields, "batch"),
+                next_order=_order(fields, "next"),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
@@ -384,6 +410,11 @@ def _str(value: object) -> str:
 
 def _counts(value: Mapping[str, object]) -> RecordCounts:
     return RecordCounts(**{name: _int(count) for name, count in value.items()})
+
+
+def _order(fields: Mapping[str, Any], which: str) -> Order:
+    orders = fields.get("order")
+    return Order.from_json(orders[which]) if orders is not None else SORTED
 
 
 def _range(value: Sequence[object]) -> Range:

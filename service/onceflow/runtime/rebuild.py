@@ -15,6 +15,7 @@ from onceflow.errors import CorruptionError
 from onceflow.protocol.digest import RunningDigest
 from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import HeadEntry, Range, RecordCounts
+from onceflow.protocol.order import SORTED
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.output_tail import Tail, read_tails
 
@@ -65,6 +66,7 @@ def rebuild_head(
         sink=replace(blank.sink, sequence=_sequences(tails, batch_id)),
         records=RecordCounts(written=written),
         digest=_digest(parts),
+        order=SORTED,
     )
 
 
@@ -79,8 +81,14 @@ def _sequences(tails: Mapping[int, Tail], batch_id: int) -> Mapping[int, Range]:
 
 
 def _digest(parts: Mapping[int, Tail]) -> str:
+    """Under `SORTED`, as the entry says: the output does not tell what it was ordered by."""
     digest = RunningDigest()
     for partition in sorted(parts):
-        for key, value in parts[partition].rows:
+        for key, value in sorted(parts[partition].rows, key=_by_content):
             digest.add((partition, key, value))
     return digest.hexdigest()
+
+
+def _by_content(row: tuple[bytes | None, bytes | None]) -> tuple[bool, bytes, bool, bytes]:
+    key, value = row
+    return key is not None, key or b"", value is not None, value or b""
