@@ -1,0 +1,146 @@
+"""Records of one key come out in the order in which they stand in their input partition."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from onceflow.crashpoints import CrashPoint
+from tests.support import checkers
+from tests.support.brokers import RunningBroker
+from tests.support.here import run_here, run_until_it_fails
+from tests.support.history import Written, read_ledger, read_topic
+from tests.support.topics import create_topic, ordered_producer
+
+INPUT = {"orders": 3, "returns": 2}
+"""Topic -> partitions. Every key is in all of them."""
+STATES = ("created", "paid", "sent", "a", "Z", "")
+"""In an order of their own: sorted, they would come out otherwise."""
+ARRIVAL = {"by": [], "ties": "arrival"}
+STATELESS = """\
+  SELECT id, name, number, place, state, piece FROM (
+    SELECT * FROM orders UNION ALL SELECT * FROM returns
+  ) LEFT JOIN VALUES (0, 'zero'), (0, 'null'), (1, 'one') AS names(code, name) ON number % 5 = code
+  LATERAL VIEW explode(split(state, '')) pieces AS piece
+  WHERE state != 'sent'"""
+"""What may multiply and drop rows, and must not move any."""
+
+
+@dataclass
+class OrdersJob:
+    """Steps of orders, from two topics to one."""
+
+    bootstrap_servers: str
+    folder: Path
+    name: str
+    produced: list[dict[str, Any]] = field(default_factory=list)
+
+    def topic(self, source: str) -> str:
+        return f"{self.name}-{source}"
+
+    def write_file(self, query: str = STATELESS, sink: str = "", extra: str = "") -> Path:
+        schema = "id STRING, number INT, place STRING, state STRING, at TIMESTAMP"
+        sources = "".join(
+            f"""\
+  {source}:
+    kafka: {{topics: [{self.topic(source)}], max_records_per_batch: 90}}
+    schema: "{schema}"
+    event_time: at
+    lateness: 1 hour
+"""
+            for source in INPUT
+        )
+        path = self.folder / "pipeline.yaml"
+        path.write_text(
+            f"apiVersion: onceflow/v1\nname: {self.name}\nsources:\n{sources}"
+            f"query: |\n{query}\n"
+            f"sink:\n  kafka: {{topic: {self.topic('out')}, partitions: 2, key: id}}\n{sink}\n"
+            f"checkpoint: {self.folder / 'checkpoint'}\n{extra}"
+        )
+        return path
+
+    def create_input(self) -> None:
+        for source, partitions in INPUT.items():
+            create_topic(self.bootstrap_servers, self.topic(source), partitions)
+
+    def produce(self, dice: Random, records: int) -> None:
+        """Many of each key in each partition."""
+        producer = ordered_producer(self.bootstrap_servers)
+        for _ in range(records):
+            source = dice.choice([*INPUT])
+            partition = dice.randrange(INPUT[source])
+            step = {
+                "id": f"order-{dice.randrange(4)}",
+                "number": len(self.produced),
+                "place": f"{source}-{partition}",
+                "state": dice.choice(STATES),
+                "at": f"2026-03-01T00:{dice.randrange(60):02}:00Z",
+            }
+            producer.produce(self.topic(source), json.dumps(step), partition=partition)
+            self.produced.append(step)
+        assert producer.flush(30) == 0
+
+    def written(self) -> Sequence[Written]:
+        """The output, of which no sequence is missing or there twice."""
+        written = read_topic(self.bootstrap_servers, self.topic("out"))
+        assert checkers.sequence_faults(written) == []
+        return written
+
+    def heads(self) -> Sequence[Mapping[str, Any]]:
+        return read_ledger(self.bootstrap_servers, self.name)
+
+    def expected(self) -> Iterable[dict[str, Any]]:
+        """Of STATELESS, in the order of each input partition."""
+        names: Mapping[int, Sequence[str | None]] = {0: ["zero", "null"], 1: ["one"]}
+        for step in self.produced:
+            if step["state"] == "sent":
+                continue
+            for name in names.get(step["number"] % 5, [None]):
+                for piece in step["state"] or [""]:
+                    kept = {k: v for k, v in step.items() if k != "at"}
+                    yield {**kept, "name": name, "piece": piece}
+
+
+def by_key_and_place(rows: Iterable[dict[str, Any]]) -> Mapping[tuple[str, str], Any]:
+    """Rows of each key and input partition, as they come, without the order of equal matches."""
+    found = defaultdict(list)
+    for row in rows:
+        found[row["id"], row["place"]].append(row)
+    return found
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> OrdersJob:
+    made = OrdersJob(broker.bootstrap_servers, tmp_path, f"order-{uuid.uuid4().hex[:8]}")
+    made.create_input()
+    return made
+
+
+def test_records_of_one_key_keep_their_order_across_batches_and_replays(
+    job: OrdersJob, random: Random
+) -> None:
+    job.produce(random, 400)
+    file = job.write_file()
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.BEFORE_COMMIT, 3)
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 1)
+    events = run_here(file, job.bootstrap_servers)
+    job.produce(random, 200)
+    run_here(file, job.bootstrap_servers)
+
+    assert events.of_kind("batch")[0]["is_skipped"]
+    heads = job.heads()
+    assert {json.dumps(head["order"]["batch"]) for head in heads[1:]} == {json.dumps(ARRIVAL)}
+    assert len({head["batch_id"] for head in heads}) > 4
+    written = [each.row for each in job.written()]
+    found, expected = by_key_and_place(written), by_key_and_place(job.expected())
+    assert len(found) == 4 * sum(INPUT.values())
+    for place, rows in expected.items():
+        assert found[place] == rows
