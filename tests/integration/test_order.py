@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,107 +13,16 @@ from typing import Any
 import pytest
 
 from onceflow.crashpoints import CrashPoint
-from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here, run_until_it_fails
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.topics import create_topic, ordered_producer
+from tests.support.history import Written
+from tests.support.orders_job import OrdersJob
 
-INPUT = {"orders": 3, "returns": 2}
-"""Topic -> partitions. Every key is in all of them."""
-STATES = ("created", "paid", "sent", "a", "Z", "")
-"""In an order of their own: sorted, they would come out otherwise."""
 ARRIVAL = {"by": [], "ties": "arrival"}
-STATELESS = """\
-  SELECT id, name, number, place, state, piece FROM (
+PER_MINUTE = """\
+  SELECT id, window.start AS minute, count(*) AS n FROM (
     SELECT * FROM orders UNION ALL SELECT * FROM returns
-  ) LEFT JOIN VALUES (0, 'zero'), (0, 'null'), (1, 'one') AS names(code, name) ON number % 5 = code
-  LATERAL VIEW explode(split(state, '')) pieces AS piece
-  WHERE state != 'sent'"""
-"""What may multiply and drop rows, and must not move any."""
-
-
-@dataclass
-class OrdersJob:
-    """Steps of orders, from two topics to one."""
-
-    bootstrap_servers: str
-    folder: Path
-    name: str
-    produced: list[dict[str, Any]] = field(default_factory=list)
-
-    def topic(self, source: str) -> str:
-        return f"{self.name}-{source}"
-
-    def write_file(self, query: str = STATELESS, sink: str = "", extra: str = "") -> Path:
-        schema = "id STRING, number INT, place STRING, state STRING, at TIMESTAMP"
-        sources = "".join(
-            f"""\
-  {source}:
-    kafka: {{topics: [{self.topic(source)}], max_records_per_batch: 90}}
-    schema: "{schema}"
-    event_time: at
-    lateness: 1 hour
-"""
-            for source in INPUT
-        )
-        path = self.folder / "pipeline.yaml"
-        path.write_text(
-            f"apiVersion: onceflow/v1\nname: {self.name}\nsources:\n{sources}"
-            f"query: |\n{query}\n"
-            f"sink:\n  kafka: {{topic: {self.topic('out')}, partitions: 2, key: id}}\n{sink}\n"
-            f"checkpoint: {self.folder / 'checkpoint'}\n{extra}"
-        )
-        return path
-
-    def create_input(self) -> None:
-        for source, partitions in INPUT.items():
-            create_topic(self.bootstrap_servers, self.topic(source), partitions)
-
-    def produce(self, dice: Random, records: int) -> None:
-        """Many of each key in each partition."""
-        producer = ordered_producer(self.bootstrap_servers)
-        for _ in range(records):
-            source = dice.choice([*INPUT])
-            partition = dice.randrange(INPUT[source])
-            step = {
-                "id": f"order-{dice.randrange(4)}",
-                "number": len(self.produced),
-                "place": f"{source}-{partition}",
-                "state": dice.choice(STATES),
-                "at": f"2026-03-01T00:{dice.randrange(60):02}:00Z",
-            }
-            producer.produce(self.topic(source), json.dumps(step), partition=partition)
-            self.produced.append(step)
-        assert producer.flush(30) == 0
-
-    def written(self) -> Sequence[Written]:
-        """The output, of which no sequence is missing or there twice."""
-        written = read_topic(self.bootstrap_servers, self.topic("out"))
-        assert checkers.sequence_faults(written) == []
-        return written
-
-    def heads(self) -> Sequence[Mapping[str, Any]]:
-        return read_ledger(self.bootstrap_servers, self.name)
-
-    def expected(self) -> Iterable[dict[str, Any]]:
-        """Of STATELESS, in the order of each input partition."""
-        names: Mapping[int, Sequence[str | None]] = {0: ["zero", "null"], 1: ["one"]}
-        for step in self.produced:
-            if step["state"] == "sent":
-                continue
-            for name in names.get(step["number"] % 5, [None]):
-                for piece in step["state"] or [""]:
-                    kept = {k: v for k, v in step.items() if k != "at"}
-                    yield {**kept, "name": name, "piece": piece}
-
-
-def by_key_and_place(rows: Iterable[dict[str, Any]]) -> Mapping[tuple[str, str], Any]:
-    """Rows of each key and input partition, as they come, without the order of equal matches."""
-    found = defaultdict(list)
-    for row in rows:
-        found[row["id"], row["place"]].append(row)
-    return found
+  ) GROUP BY id, window(at, '1 minute')"""
 
 
 @pytest.fixture
@@ -139,8 +47,66 @@ def test_records_of_one_key_keep_their_order_across_batches_and_replays(
     heads = job.heads()
     assert {json.dumps(head["order"]["batch"]) for head in heads[1:]} == {json.dumps(ARRIVAL)}
     assert len({head["batch_id"] for head in heads}) > 4
-    written = [each.row for each in job.written()]
-    found, expected = by_key_and_place(written), by_key_and_place(job.expected())
-    assert len(found) == 4 * sum(INPUT.values())
-    for place, rows in expected.items():
-        assert found[place] == rows
+    job.check_order()
+
+
+def test_windows_come_in_the_order_of_their_time_and_another_order_begins_with_a_batch(
+    job: OrdersJob, random: Random
+) -> None:
+    """Outside a transaction, a batch that was begun has its sequences: it must end as it began."""
+    job.produce(random, 300)
+    sink, extra = "  emit: updates\n", "delivery: at_least_once\n"
+    file = job.write_file(PER_MINUTE, sink, extra)
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.BEFORE_COMMIT, 3)
+    begun = newest(job)
+    file = job.write_file(PER_MINUTE, f"{sink}  order_by: [n desc, id]\n", extra)
+    run_here(file, job.bootstrap_servers)
+    last = newest(job)
+    job.produce(random, 80)
+    file = job.write_file(PER_MINUTE, f"{sink}  order_by: [minute desc]\n", extra)
+    run_here(file, job.bootstrap_servers)
+
+    def by_time(each: Written) -> Any:
+        return each.row["minute"], each.key, each.value
+
+    def by_count(each: Written) -> Any:
+        return -each.row["n"], each.row["id"], *by_time(each)
+
+    orders: Mapping[range, Callable[[Written], Any]] = {
+        range(begun + 1): by_time,
+        range(begun + 1, last + 1): by_count,
+    }
+    written = once(job.written())
+    assert begun < last < newest(job)
+    for batches, order in orders.items():
+        for rows in by_batch_and_partition(written, batches):
+            assert rows == sorted(rows, key=order)
+    for rows in by_batch_and_partition(written, range(last + 1, newest(job) + 1)):
+        minutes = [each.row["minute"] for each in rows]
+        assert minutes == sorted(minutes, reverse=True)
+    notes = [head["note"] for head in job.heads() if head["note"]]
+    assert notes == ["records are written in another order from here on: minute desc, content"]
+
+
+def newest(job: OrdersJob) -> int:
+    return max(each.batch_id for each in job.written())
+
+
+def once(written: Sequence[Written]) -> Sequence[Written]:
+    """Without repeats, of which each is what came before under its sequence."""
+    found: dict[tuple[int, int], Written] = {}
+    for each in written:
+        first = found.setdefault((each.partition, each.sequence), each)
+        assert (first.batch_id, first.key, first.value) == (each.batch_id, each.key, each.value)
+    assert len(found) < len(written)
+    return sorted(found.values(), key=lambda each: (each.batch_id, each.sequence))
+
+
+def by_batch_and_partition(
+    written: Sequence[Written], batches: range
+) -> Iterable[Sequence[Written]]:
+    found = defaultdict(list)
+    for each in written:
+        if each.batch_id in batches:
+            found[each.batch_id, each.partition].append(each)
+    return found.values()
