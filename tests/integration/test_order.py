@@ -20,7 +20,7 @@ from tests.support.orders_job import OrdersJob
 
 ARRIVAL = {"by": [], "ties": "arrival"}
 PER_MINUTE = """\
-  SELECT id, window.start AS minute, count(*) AS n FROM (
+  SELECT id, window, count(*) AS n FROM (
     SELECT * FROM orders UNION ALL SELECT * FROM returns
   ) GROUP BY id, window(at, '1 minute')"""
 
@@ -63,11 +63,11 @@ def test_windows_come_in_the_order_of_their_time_and_another_order_begins_with_a
     run_here(file, job.bootstrap_servers)
     last = newest(job)
     job.produce(random, 80)
-    file = job.write_file(PER_MINUTE, f"{sink}  order_by: [minute desc]\n", extra)
+    file = job.write_file(PER_MINUTE, f"{sink}  order_by: [window.start desc]\n", extra)
     run_here(file, job.bootstrap_servers)
 
     def by_time(each: Written) -> Any:
-        return each.row["minute"], each.key, each.value
+        return each.row["window"]["end"], each.key, each.value
 
     def by_count(each: Written) -> Any:
         return -each.row["n"], each.row["id"], *by_time(each)
@@ -82,10 +82,11 @@ def test_windows_come_in_the_order_of_their_time_and_another_order_begins_with_a
         for rows in by_batch_and_partition(written, batches):
             assert rows == sorted(rows, key=order)
     for rows in by_batch_and_partition(written, range(last + 1, newest(job) + 1)):
-        minutes = [each.row["minute"] for each in rows]
-        assert minutes == sorted(minutes, reverse=True)
+        starts = [each.row["window"]["start"] for each in rows]
+        assert starts == sorted(starts, reverse=True)
     notes = [head["note"] for head in job.heads() if head["note"]]
-    assert notes == ["records are written in another order from here on: minute desc, content"]
+    told = "window.start desc, window.end, content"
+    assert notes == [f"records are written in another order from here on: {told}"]
 
 
 def newest(job: OrdersJob) -> int:

@@ -43,7 +43,7 @@ class Term:
         """
         found = _TERM.fullmatch(text.strip())
         if found is None:
-            raise ValueError(text)
+            raise ValueError(f"no column to order by: {text}")
         is_descending = (found["direction"] or "asc").lower() == "desc"
         return cls(found["quoted"] or found["plain"], is_descending)
 
