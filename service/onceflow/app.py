@@ -24,9 +24,11 @@ from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
 from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.ordering import can_order
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
+from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.record import RecordHeader
 from onceflow.protocol.takeover import Claimant, is_mine
@@ -140,7 +142,7 @@ class Application:
             seen = self._look(tools)
             found = self._preflight(tools, seen)
             owned = self._become_owner(tools, found, seen, stack)
-            return self._settle(owned.takeover, tools, found, owned.committer)
+            return self._settle(owned, tools, found, order=None)
 
     @contextmanager
     def _told_of_the_end(self) -> Iterator[None]:
@@ -192,7 +194,8 @@ class Application:
         stack.enter_context(one_call_site(session))
         analysis = self._assembly.analyse(session)
         owned = owned or self._become_owner(tools, found, seen, stack)
-        head = self._settle(owned.takeover, tools, found, owned.committer)
+        order = self._next_order(owned.takeover.head, tools, analysis)
+        head = self._settle(owned, tools, found, order)
         return self._start_query(session, analysis, head, tools, owned)
 
     def _stand_by(self, starting: Future[SparkSession], stack: ExitStack) -> None:
@@ -358,8 +361,18 @@ class Application:
             )
         )
 
+    def _next_order(self, head: HeadEntry | None, tools: Tools, analysis: Analysis) -> Order | None:
+        """The order of the next batches; None if the next one may be begun in that of `head`.
+
+        Outside a transaction, some of its records may stand in the output with their sequences.
+        """
+        is_begun = head is not None and tools.checkpoint.facts().planned > head.batch.batch_id
+        if is_begun and head is not None and can_order(analysis.output, head.next_order):
+            return None
+        return analysis.order
+
     def _settle(
-        self, takeover: Takeover, tools: Tools, found: PreflightReport, committer: Committer
+        self, owned: _Owned, tools: Tools, found: PreflightReport, order: Order | None
     ) -> HeadEntry:
         query_id = tools.checkpoint.query_id()
         if query_id is None:
@@ -377,18 +390,21 @@ class Application:
             reason=self._options.reason,
             is_change_accepted=self._options.is_change_accepted,
             delivery=self._pipeline.mode,
+            order=order,
         )
         deadline = Deadline.after(self._around.clock, EVERYWHERE.timeout_s)
         repairs = Repairs(
-            lambda: confirm_owner(wanted.pipeline, tools.ledger, takeover.owner, self._deadline()),
+            lambda: confirm_owner(
+                wanted.pipeline, tools.ledger, owned.takeover.owner, self._deadline()
+            ),
             tools.checkpoint.write_plan,
             lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
             lambda blank: begin_from_output(blank, tools.broker, deadline),
         )
         try:
-            return settle(takeover, wanted, repairs, committer)
+            return settle(owned.takeover, wanted, repairs, owned.committer)
         except (CorruptionError, LineageError) as error:
-            raise self._cause(error, takeover.owner, tools.ledger) from error
+            raise self._cause(error, owned.takeover.owner, tools.ledger) from error
 
     def _start_query(
         self,
@@ -406,7 +422,7 @@ class Application:
         settings = query.settings(head, owner.token, owner.run_id, output.check, divergence)
         runner = BatchRunner(settings, tools.checkpoint, owned.committer, head, self._on_batch)
         plan = replace(
-            query.plan(self._pipeline.checkpoint_location),
+            query.plan(self._pipeline.checkpoint_location, head),
             is_until_caught_up=options.is_until_caught_up,
         )
         running = RunningQuery(

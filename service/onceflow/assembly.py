@@ -193,13 +193,19 @@ class PreparedQuery:
         guard_rows(session, around.session.max_rows)
         self.handle = QueryHandle(ExecutionReader(session, [*self._pipeline.sources]))
 
-    def plan(self, checkpoint: str) -> QueryPlan:
-        """The query over its streams, as it goes on until it is stopped."""
+    def plan(self, checkpoint: str, head: HeadEntry | None = None) -> QueryPlan:
+        """The query over its streams, as it goes on until it is stopped.
+
+        Args:
+            checkpoint: location of Spark's checkpoint.
+            head: the ledger's position, if batches are written or compared in the orders it names.
+        """
         pipeline, parts = self._pipeline, self._assembly.parts
         result = parts.result(self._session, self._analysis.columns, self._event_time.plan)
+        orders = [self._analysis.order, *([head.order, head.next_order] if head else [])]
         return QueryPlan(
             name=pipeline.name,
-            frame=to_record_columns(result, parts.output()),
+            frame=to_record_columns(result, parts.output(), orders),
             output_mode=pipeline.sink.output_mode,
             checkpoint=checkpoint,
             trigger_ms=pipeline.trigger_ms,
@@ -225,6 +231,7 @@ class PreparedQuery:
             run_id=run_id,
             plan=self._assembly.plan,
             waivers=tuple(map(str, self._analysis.waived)),
+            order=self._analysis.order,
             delivery=self._pipeline.mode,
             output=parts.output(),
             max_result_bytes=self._around.session.max_result_bytes,

@@ -115,7 +115,7 @@ class Recomputation:
             done.set()
 
         runner = BatchRunner(settings, tools.checkpoint, _Comparison(), entry, on_batch)
-        plan = replace(query.plan(location), trigger_ms=ONE_BATCH_MS)
+        plan = replace(query.plan(location, entry), trigger_ms=ONE_BATCH_MS)
         running = RunningQuery(
             start_query(plan, runner, query.handle),
             runner,

@@ -64,6 +64,7 @@ def show(
 def _analysed(file: PipelineFile, config: Path | None, state: State) -> Explanation:
     from onceflow.pipeline.analysis import analyse
     from onceflow.pipeline.explain import explain
+    from onceflow.pipeline.ordering import order_text
 
     with analysis_session("explain", config) as spark:
         analysis = analyse(spark, file, SystemClock().unix_ms())
@@ -73,7 +74,8 @@ def _analysed(file: PipelineFile, config: Path | None, state: State) -> Explanat
     warnings = [f"warning: {warning}" for warning in analysis.warnings]
     facts = (f"reads {'; '.join(reads)}", f"gives {result}", memory)
     waived = [f"waived: {waiver}" for waiver in analysis.waived]
-    return explain(file.pipeline, (*facts, *warnings, *waived), analysis.determinism, state)
+    order = order_text(analysis.order)
+    return explain(file.pipeline, (*facts, *warnings, *waived), analysis.determinism, state, order)
 
 
 def _picture(explanation: Explanation) -> Iterator[RenderableType]:

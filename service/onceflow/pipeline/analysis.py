@@ -32,6 +32,7 @@ from onceflow.pipeline.determinism.plan_rules import judge_plan, python_function
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
 from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.ordering import order_faults, order_of
 from onceflow.pipeline.output_rules import output_faults
 from onceflow.pipeline.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.plan_facts import PlanFacts, facts_of
@@ -44,6 +45,7 @@ from onceflow.pipeline.source_rules import payload_names, source_faults, stand_i
 from onceflow.pipeline.spark_faults import fault_of, line_of
 from onceflow.pipeline.waivers import Waiver
 from onceflow.protocol.guarantee import Determinism
+from onceflow.protocol.order import Order
 
 ROW_COUNT_COLUMN = "_offset"
 """Read where the query looks at no column at all, such as for count(*): rows must still come."""
@@ -57,6 +59,7 @@ class Analysis:
         columns: source -> columns that must be read, in declared order; no other one matters.
         output: the result's columns.
         is_stateful: whether rows of one batch influence later batches.
+        order: in which the records of a batch are written.
         warnings: what may make a replay differ or state grow, each with its place in the file.
         waived: rules of determinism that it breaks, and that somebody answers for.
     """
@@ -64,6 +67,7 @@ class Analysis:
     columns: Mapping[str, StructType]
     output: StructType
     is_stateful: bool
+    order: Order
     warnings: tuple[Fault, ...]
     waived: tuple[Waiver, ...] = ()
 
@@ -117,6 +121,7 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
             *judgement.faults,
             *_streaming_faults(spark, file, frame),
             *output_faults(file, frame.schema),
+            *order_faults(file, frame.schema),
         ],
     )
     columns = {
@@ -124,7 +129,8 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         for view, live in facts.reads
     }
     warnings = (*judgement.warnings, *_state_warnings(file, facts))
-    return Analysis(columns, frame.schema, facts.is_stateful, warnings, judgement.waived)
+    order = order_of(file.pipeline.sink, frame.schema, keeps_order=facts.keeps_order)
+    return Analysis(columns, frame.schema, facts.is_stateful, order, warnings, judgement.waived)
 
 
 def to_arrow(columns: StructType) -> pa.Schema:

@@ -87,6 +87,7 @@ def explain(
     query_facts: Sequence[str],
     determinism: Determinism = Determinism.HOLDS,
     state: State = State.DURABLE,
+    order: str = "",
 ) -> Explanation:
     """Explain a pipeline that is valid.
 
@@ -95,6 +96,7 @@ def explain(
         query_facts: what an analysis found out about its query; empty without one.
         determinism: what it found out about replays.
         state: whether its checkpoint outlives the process here.
+        order: what it found out about the order of records.
     """
     name = pipeline.name
     return Explanation(
@@ -110,7 +112,7 @@ def explain(
             (pipeline.transform or "Spark SQL", *query_facts),
         ),
         writing=_WRITING[pipeline.mode],
-        sink=_sink(pipeline),
+        sink=_sink(pipeline, order),
         readers=readers_of(pipeline.mode, determinism, state),
         names=Names(
             ledger_topic(name),
@@ -136,7 +138,7 @@ def _source(view: str, source: Source) -> Node:
     return Node(view, tuple(facts))
 
 
-def _sink(pipeline: Pipeline) -> Node:
+def _sink(pipeline: Pipeline, order: str) -> Node:
     kafka = pipeline.sink.kafka
     if kafka.partition is not None:
         partition = f"partition from column {kafka.partition}"
@@ -147,7 +149,8 @@ def _sink(pipeline: Pipeline) -> Node:
     count = f"{kafka.partitions} partitions" if kafka.partitions else "partitions as they are"
     emit = "each result once" if pipeline.sink.emit == "final" else "a result at every change"
     return Node(
-        f"topic {kafka.topic}", (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}")
+        f"topic {kafka.topic}",
+        (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}", *([order] if order else [])),
     )
 
 

@@ -163,7 +163,8 @@ class Pipeline(Block):
 
         Left out is what changes only when and where: trigger, checkpoint, restarts, `starting`,
         `max_records_per_batch`, `idle_after`, and where rejected, late and divergent records go;
-        the output's partitions, which the ledger pins; and waivers, which change nothing.
+        the output's partitions and the order of records, which the ledger pins; and waivers, which
+        change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -185,7 +186,7 @@ class Pipeline(Block):
                         "on_reject": True,
                     }
                 },
-                "sink": {"on_reject": True, "kafka": {"partitions"}},
+                "sink": {"on_reject": True, "order_by": True, "kafka": {"partitions"}},
             },
         )
         sources = settings.pop("sources")

@@ -25,6 +25,7 @@ import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.DeduplicateWithinWatermark;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import scala.collection.Iterator;
@@ -45,6 +46,9 @@ public class PlanReader {
     out.append(",\"is_streaming\":").append(plan.isStreaming());
     if (plan instanceof Aggregate) {
       out.append(",\"groupings\":").append(((Aggregate) plan).groupingExpressions().size());
+    }
+    if (plan instanceof Join) {
+      out.append(",\"join\":").append(text(((Join) plan).joinType().sql()));
     }
     if (plan instanceof DeduplicateWithinWatermark) {
       out.append(",\"deduplicates\":").append(text(deduplicated(plan)));
@@ -192,6 +196,7 @@ class PlanNode:
         expressions: everything that it computes; of an Aggregate, the groupings come first.
         groupings: how many those are.
         view: of a stand-in's leaf, whose it is.
+        join: of a Join, its type as SQL calls it, such as `LEFT OUTER`.
         deduplicates: view whose `deduplicate` it is; empty for any other operator.
         subqueries: plans inside of expressions.
         children: where its rows come from.
@@ -203,6 +208,7 @@ class PlanNode:
     expressions: Sequence[PlanExpression] = ()
     groupings: int = 0
     view: str = ""
+    join: str = ""
     deduplicates: str = ""
     subqueries: Sequence[PlanNode] = ()
     children: Sequence[PlanNode] = ()
@@ -240,7 +246,8 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def node_of(told: Mapping[str, Any]) -> PlanNode:
     """A node from its JSON."""
-    rest = {name: told[name] for name in ("groupings", "view", "deduplicates") if name in told}
+    optional = ("groupings", "view", "join", "deduplicates")
+    rest = {name: told[name] for name in optional if name in told}
     return PlanNode(
         kind=told["kind"],
         is_streaming=told["is_streaming"],

@@ -157,7 +157,8 @@ _SENTENCES: Sequence[tuple[str, Fault]] = (
     (
         "Sorting is not supported",
         Fault(
-            "a stream cannot be sorted", suggestion="Remove ORDER BY; order has no meaning here."
+            "a stream cannot be sorted",
+            suggestion="Remove ORDER BY; `order_by` of the sink orders records.",
         ),
     ),
     (

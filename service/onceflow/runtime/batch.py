@@ -18,6 +18,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag, revision_of
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
+from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal, HeadProposal, plan_difference
 from onceflow.protocol.record import HeaderPacker
@@ -60,6 +61,7 @@ class BatchSettings:
         run_id: of our claim.
         plan: of the query as it is now.
         waivers: rules of determinism that it breaks and somebody answers for.
+        order: of the records of each batch after the one that `head` already decided on.
         delivery: mode.
         output: how rows become records.
         max_result_bytes: rows of one batch that the driver will hold.
@@ -78,6 +80,7 @@ class BatchSettings:
     run_id: str
     plan: PlanIdentity
     waivers: tuple[str, ...]
+    order: Order
     delivery: Delivery
     output: OutputFormat
     max_result_bytes: int
@@ -185,10 +188,12 @@ class BatchRunner:
         late, late_letters = (0, []) if is_skipped else settings.late.of_batch(execution, batch_id)
         letters += late_letters
         table, keyless = settings.rejects.without_null_keys(table)
+        order = self._order(execution, is_skipped=is_skipped)
         batch = sort_batch(
             encode_collected(table, settings.output, revision_of(self.head.generation, batch_id)),
             self.head.sink.partitions,
             settings.partition_of,
+            order,
         )
         if is_skipped:
             # The topic's limit may be another one now; then, it was the largest that it refused.
@@ -202,7 +207,7 @@ class BatchRunner:
         )
         newest_event_ms = execution.newest_since(self.head.newest_event_ms)
         counts = replace(counts, refused=len(keyless))
-        computed = _Computed(key, plan, counts, batch, letters, newest_event_ms)
+        computed = _Computed(key, plan, counts, batch, order, letters, newest_event_ms)
         settings.check_output(self.head.sink)
         try:
             entry = self._commit(computed)
@@ -214,6 +219,17 @@ class BatchRunner:
             # Also where the committer found, behind a lost answer, that the entry was written.
             self.head = entry.known_to_be_written()
         self._report(BatchOutcome(self.head, is_skipped))
+
+    def _order(self, execution: Execution, *, is_skipped: bool) -> Order:
+        """As `head` says, which outlives a crash in the middle of the batch.
+
+        Where Spark has exchanged rows although the query does not ask for it, as it may if a
+        constant relation is too large to be broadcast, arrival means nothing.
+        """
+        if is_skipped:
+            return self.head.order
+        order = self.head.next_order
+        return order if execution.keeps_order else order.by_content()
 
     def _commit(self, computed: _Computed) -> HeadEntry:
         """Write the batch, or skip it; without the rows that the broker refuses, if it may."""
@@ -274,6 +290,8 @@ class BatchRunner:
             waivers=self._settings.waivers,
             note="",
             newest_event_ms=computed.newest_event_ms,
+            order=computed.order,
+            next_order=self._settings.order,
         ).under(self._settings.delivery)
 
     def _payload(self, computed: _Computed, entry: HeadEntry) -> Payload:
@@ -313,6 +331,7 @@ class _Computed:
     plan: BatchPlan
     counts: RecordCounts
     batch: SortedBatch
+    order: Order
     letters: Sequence[DeadLetter]
     newest_event_ms: int | None
 

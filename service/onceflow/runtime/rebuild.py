@@ -7,15 +7,17 @@ generation needs the output alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.errors import LineageError
 from onceflow.protocol.compare import CheckpointFacts
-from onceflow.protocol.digest import RunningDigest
+from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import NO_PLAN, NOTHING_COMMITTED, BatchPlan, HeadEntry, RecordCounts
+from onceflow.protocol.order import SORTED
 from onceflow.protocol.tails import BatchOrder, OutputTails, last_batch, numbered_on, unlike
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.output_tail import read_batch, read_tails
@@ -48,15 +50,15 @@ def rebuild_head(
         generation=generation,
         batch=BatchKey(blank.batch.query_id, batch_id),
         plan=plan,
+        order=SORTED,
     )
-    digest, written = RunningDigest(), 0
+    rows: Sequence[Row] = ()
     if tails.of_batch(batch):
         # Its records tell their lineage themselves, whatever the next ones will be written in.
         found = replace(head, lineage=next(iter(tails.of_batch(batch).values())).header.lineage)
-        for row in read_batch(found, broker, deadline):
-            digest.add(row)
-            written += 1
-    return replace(head, records=RecordCounts(written=written), digest=digest.hexdigest())
+        # As `SORTED` says: the output does not tell what the batch was ordered by.
+        rows = sorted(read_batch(found, broker, deadline), key=_by_content)
+    return replace(head, records=RecordCounts(written=len(rows)), digest=digest_of(rows))
 
 
 def begin_from_output(blank: HeadEntry, broker: Broker, deadline: Deadline) -> HeadEntry:
@@ -106,3 +108,8 @@ def _check_tags(tails: OutputTails, batch: BatchOrder, plan: BatchPlan) -> None:
                 f"plan tag {tail.header.plan_tag}",
                 f"plan tag {plan.tag()}",
             )
+
+
+def _by_content(row: Row) -> tuple[int, bool, bytes, bool, bytes]:
+    partition, key, value = row
+    return partition, key is not None, key or b"", value is not None, value or b""

@@ -19,6 +19,7 @@ from onceflow.protocol.ledger import (
     RecordCounts,
     SinkState,
 )
+from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import HeadProposal
 from onceflow.runtime.committer import Committer, Payload
@@ -42,6 +43,7 @@ class Registration:
         reason: of an operator who asked for a remedy.
         is_change_accepted: whether that is to go on with another query than before.
         delivery: mode from now on.
+        order: of the records of batches from now on; None to leave it as `head` says.
     """
 
     pipeline: str
@@ -54,6 +56,7 @@ class Registration:
     topic_id: str = ""
     is_change_accepted: bool = False
     delivery: Delivery = Delivery.EXACTLY_ONCE
+    order: Order | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,10 @@ def settle(
         repairs.write_plan(head)
     if wanted.is_change_accepted:
         return _write(_under_another_plan(takeover, wanted, head), head, committer)
+    if wanted.order is not None and wanted.order != head.next_order:
+        owner = takeover.owner
+        entry = head.ordering(wanted.order, owner.token, owner.run_id)
+        return _write(entry, head, committer)
     return head
 
 
@@ -121,6 +128,7 @@ def _under_another_plan(takeover: Takeover, wanted: Registration, head: HeadEntr
         plan_parts=wanted.plan.parts,
         note=wanted.reason,
         delivery=wanted.delivery,
+        next_order=wanted.order or head.next_order,
     )
 
 
@@ -145,6 +153,7 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         delivery=wanted.delivery,
         at_risk=at_risk,
         lineage=takeover.head.lineage if takeover.head else lineage_of(takeover.owner.run_id),
+        next_order=wanted.order or (takeover.head.next_order if takeover.head else SORTED),
     )
 
 
