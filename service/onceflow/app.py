@@ -253,7 +253,7 @@ class Application:
         is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
-            inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
+            inputs=[t for source in pipeline.sources.values() for t in source.kafka.named],
             output=kafka.topic,
             beside=self._assembly.parts.beside,
             partitions=kafka.partitions,

@@ -230,6 +230,7 @@ class PreparedQuery:
             rejects=RejectDesk(self._session, rejects),
             late=RereadingLateDesk(self._session, rejects, self.handle.query),
             divergence=divergence,
+            retired={name: s.kafka.retired for name, s in self._pipeline.sources.items()},
         )
 
     def _reject_settings(self) -> RejectSettings:

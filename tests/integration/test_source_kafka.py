@@ -200,6 +200,57 @@ def test_lost_records_are_named_with_their_range_and_a_cure(origin: KafkaOrigin)
     assert "retention.ms" in caught.value.then
 
 
+@pytest.mark.parametrize("newcomer", ["partition", "topic"])
+def test_a_newcomer_that_lost_its_beginning_while_nobody_looked_is_named_unless_accepted(
+    origin: KafkaOrigin, newcomer: str
+) -> None:
+    """As when a pipeline is stopped for longer than the topic keeps records."""
+    pattern = f"{re.escape(origin.topic)}.*"
+    origin.append(0, records("a", 10))
+    before = source(origin, pattern=pattern)
+    start = before.initial_position()
+    reached = before.latest_position(start, None)
+    if newcomer == "partition":
+        joined, partition = origin, origin.add_partition()
+    else:
+        joined, partition = KafkaOrigin(origin.bootstrap_servers, f"{origin.topic}-more"), 1
+        joined.create()
+    joined.append(partition, records("b", 100))
+    joined.delete_before(partition, 60)
+    with pytest.raises(CorruptionError, match="deleted before they were read") as caught:
+        source(origin, pattern=pattern).latest_position(reached, None)
+    assert caught.value.subject == f"offsets [0, 60) of {joined.topic}-{partition}"
+    assert "on_trimmed: accept" in caught.value.then
+    accepting = source(origin, pattern=pattern, on_trimmed="accept")
+    end = accepting.latest_position(reached, None)
+    assert accepting.ranges(reached, end)[joined.topic][partition] == (60, 100)
+
+
+def test_a_retired_topic_is_read_no_more_and_stays_where_it_was(
+    origin: KafkaOrigin, topic: Callable[[str], str]
+) -> None:
+    other = KafkaOrigin(origin.bootstrap_servers, topic("old"))
+    other.create()
+    other.append(0, records("a", 3))
+    both = [origin.topic, other.topic]
+    before = source(origin, topics=both)
+    reached = before.latest_position(before.initial_position(), None)
+    delete_topic(origin.bootstrap_servers, other.topic)
+    origin.append(0, records("b", 2))
+    with pytest.raises(CorruptionError, match="`retired`"):
+        source(origin, topics=both).latest_position(reached, None)
+    retiring = source(origin, topics=both, retired=[other.topic])
+    end = retiring.latest_position(reached, None)
+    assert end[other.topic] == reached[other.topic]
+    assert retiring.ranges(reached, end) == {
+        origin.topic: {0: (0, 2), 1: (0, 0)},
+        other.topic: {0: (3, 3), 1: (0, 0)},
+    }
+    assert retiring.is_silent(end)
+    # Also where nobody names it any more.
+    assert source(origin, retired=[other.topic]).latest_position(end, None) == end
+
+
 def test_many_chunks_with_holes_are_read_completely(origin: KafkaOrigin) -> None:
     expected = []
     for number in range(6):

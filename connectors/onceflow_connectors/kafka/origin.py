@@ -32,6 +32,8 @@ ANSWER_TIMEOUT_S = 30.0
 """For one question with all its tries: longer than brokers need to elect a leader."""
 GONE_AFTER_S = 3.0
 """A topic that stays unknown this long is gone: a broker that has just started may not know it."""
+INTERNAL_PREFIXES = ("__", "onceflow.")
+"""Beginnings of the names of Kafka's own topics and of ours, such as ledgers."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,23 @@ class TopicFacts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole."""
+    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole.
+
+    A pattern never matches a topic of Kafka or Onceflow itself, nor one that is `retired`: a
+    pipeline that reads its own ledger makes a record with each batch that it commits.
+    """
 
     names: tuple[str, ...] | None
     pattern: str = ""
+    retired: frozenset[str] = frozenset()
 
     def covers(self, name: str) -> bool:
         """Whether a topic of this name is read."""
-        if self.names is None:
-            return re.fullmatch(self.pattern, name) is not None
-        return name in self.names
+        if self.names is not None:
+            return name in self.names
+        if name in self.retired or name.startswith(INTERNAL_PREFIXES):
+            return False
+        return re.fullmatch(self.pattern, name) is not None
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,8 @@ class Origin:
                 raise CorruptionError(
                     "a topic that is being read no longer exists",
                     subject=", ".join(missing),
-                    then="halting; restore the topic, or start a new generation without it",
+                    then="halting; if everything in it was read, name it under `retired` of the"
+                    " source and start again; otherwise restore it, or start a new generation",
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 
