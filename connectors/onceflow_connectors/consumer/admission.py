@@ -46,12 +46,18 @@ class Rules:
         foreign: a record without our header.
         bare_offset: the group has an offset without our state, so that what was delivered is not
             known. Under `REPORT` whatever comes first at that offset counts as the next.
+        missing_offset: the group has no offset for a topic that holds records: it has never
+            committed any, or they have expired (`offsets.retention.minutes`, 7 days after the last
+            member has left), which look the same. Under `REPORT` the topic is read from its start,
+            which repeats what was delivered before they expired. Start a new group under `REPORT`,
+            and all later ones under `RAISE`. Not looked at where `Hooks.load_position` is given.
     """
 
     gap: OnFault = OnFault.RAISE
     divergence: OnFault = OnFault.RAISE
     foreign: OnForeign = OnForeign.RAISE
     bare_offset: OnFault = OnFault.RAISE
+    missing_offset: OnFault = OnFault.REPORT
 
 
 STRICT = Rules()
