@@ -55,7 +55,7 @@ from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.warm_up import warm_up, with_small_batches
-from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
+from onceflow.runtime.writers import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -261,7 +261,7 @@ class Application:
             transaction_timeout_ms=self._writers.timeout_ms,
         )
         found = preflight(tools.broker, needs, self._deadline())
-        self._writers.max_batch_bytes = found.max_batch_bytes or DEFAULT_BATCH_BYTES
+        self._writers.max_batch_bytes = found.max_batch_bytes
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found

@@ -218,10 +218,10 @@ class BatchRunner:
         entry = self._entry(computed)
         try:
             self._committer.commit(BatchProposal(entry), self.head, self._payload(computed, entry))
-        except RecordError:
+        except RecordError as error:
             # Outside a transaction, other records may already have these sequences.
             is_undone = self._settings.delivery is Delivery.EXACTLY_ONCE
-            refused = rejects.too_large(computed.batch.rows) if is_undone else ()
+            refused = rejects.too_large(computed.batch.rows, error) if is_undone else ()
             if not refused:
                 raise
             clock_ms = computed.plan.batch_timestamp_ms
@@ -286,7 +286,9 @@ class BatchRunner:
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)
         beside = self._settings.rejects.records(computed.letters, clock_ms)
-        return Payload(entry.sink.topic, records, _end_offsets(plan, self._settings.retired), beside)
+        return Payload(
+            entry.sink.topic, records, _end_offsets(plan, self._settings.retired), beside
+        )
 
     def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
         """What Spark ran, in the ledger's words."""
