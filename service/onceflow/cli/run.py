@@ -118,6 +118,7 @@ def open_application(
     settings = settings_of(bootstrap_servers, config)
     pipeline = settings.require_allowed(load_pipeline(file), is_trusted=True)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
+    options = replace(options, transaction_timeout_s=settings.transaction_timeout_s)
     return with_bulletins(pipeline, options, replace(around, report=report), end_within)
 
 
