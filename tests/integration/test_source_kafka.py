@@ -268,6 +268,7 @@ def test_a_retired_topic_is_read_no_more_and_stays_where_it_was(
         other.topic: {0: (3, 3), 1: (0, 0)},
     }
     assert retiring.is_silent(end)
+    assert retiring.position(None, retiring.ranges(reached, end))[other.topic]["id"] == ""
     # Also where nobody names it any more.
     assert source(origin, retired=[other.topic]).latest_position(end, None) == end
 

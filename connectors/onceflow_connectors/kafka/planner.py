@@ -90,9 +90,12 @@ class Planner:
         self._frozen = self._origin.ends(_places(self._origin.topics(self._options.selection)))
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of topics that were read before, as they are now."""
-        found = self._origin.known_topics(dict.fromkeys(names, ""))
-        return {topic: facts.topic_id for topic, facts in found.items()}
+        """Ids of topics that were read before, as they are now; empty for those retired."""
+        ids = dict.fromkeys(names, "")
+        found = self._origin.known_topics(
+            {topic: any_id for topic, any_id in ids.items() if topic not in self._options.retired}
+        )
+        return ids | {topic: facts.topic_id for topic, facts in found.items()}
 
     def close(self) -> None:
         """Let go of the connection."""
