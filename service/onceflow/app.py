@@ -60,7 +60,7 @@ from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, confirm_owner, take_over
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.warm_up import warm_up, with_small_batches
-from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
+from onceflow.runtime.writers import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -277,7 +277,7 @@ class Application:
         is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
-            inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
+            inputs=[t for source in pipeline.sources.values() for t in source.kafka.named],
             output=kafka.topic,
             beside=self._assembly.parts.beside,
             partitions=kafka.partitions,
@@ -285,7 +285,7 @@ class Application:
             transaction_timeout_ms=self._writers.timeout_ms,
         )
         found = preflight(tools.broker, needs, self._deadline())
-        self._writers.max_batch_bytes = found.max_batch_bytes or DEFAULT_BATCH_BYTES
+        self._writers.max_batch_bytes = found.max_batch_bytes
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found

@@ -30,14 +30,13 @@ from onceflow.runtime.executed import ExecutionReader
 from onceflow.runtime.late import RereadingLateDesk
 from onceflow.runtime.output import to_record_columns
 from onceflow.runtime.parts import Parts
-from onceflow.runtime.preflight import MAX_BYTES_CONFIG
 from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle, QueryPlan
 from onceflow.runtime.rejects import RejectDesk, RejectSettings
 from onceflow.runtime.row_guard import guard_rows
 from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.ticks import EventTimeTeller
-from onceflow.runtime.writers import DEFAULT_BATCH_BYTES
+from onceflow.runtime.writers import record_limit_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,6 +241,7 @@ class PreparedQuery:
             rejects=RejectDesk(self._session, rejects),
             late=RereadingLateDesk(self._session, rejects, self.handle.query),
             divergence=divergence,
+            retired={name: s.kafka.retired for name, s in self._pipeline.sources.items()},
         )
 
     def _reject_settings(self) -> RejectSettings:
@@ -251,13 +251,16 @@ class PreparedQuery:
 
         def max_record_bytes() -> int:
             output = broker.topic(self._pipeline.sink.kafka.topic, deadline())
-            limit = output.config.get(MAX_BYTES_CONFIG) if output else None
-            return min(int(limit or DEFAULT_BATCH_BYTES), DEFAULT_BATCH_BYTES)
+            return record_limit_bytes(output, self._around.connection)
 
         return RejectSettings(
             parts=self._assembly.parts,
             columns=self._analysis.columns,
             partitions={name: topic.partitions for name, topic in topics.items() if topic},
+            letter_bytes={
+                name: record_limit_bytes(topic, self._around.connection)
+                for name, topic in topics.items()
+            },
             max_result_bytes=self._around.session.max_result_bytes,
             max_record_bytes=max_record_bytes,
         )

@@ -13,14 +13,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.values import SizeBytes, fault
+from onceflow.pipeline.values import DurationMs, SizeBytes, duration_text, fault
 from onceflow.pipeline.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
@@ -44,6 +44,9 @@ _OURS = frozenset(
     }
 )
 """Client settings that the guarantee rests on, or that follow from other settings here."""
+_TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+MIN_TRANSACTION_MS = 1_000
+"""Kafka clients take no less."""
 
 
 _GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
@@ -298,6 +301,12 @@ def _checked_servers(text: str) -> str:
     return text
 
 
+def _checked_transaction(duration_ms: int) -> int:
+    if duration_ms < MIN_TRANSACTION_MS:
+        raise fault("too short", expected=f"at least {duration_text(MIN_TRANSACTION_MS)}")
+    return duration_ms
+
+
 class Settings(SettingsBlock):
     """Everything about this process."""
 
@@ -309,6 +318,18 @@ class Settings(SettingsBlock):
     client: ForeignSettings = Field(
         default_factory=dict,
         description="Further settings of the Kafka clients, by librdkafka's names.",
+    )
+    transaction_timeout_ms: Annotated[
+        DurationMs,
+        AfterValidator(_checked_transaction),
+        PlainSerializer(duration_text, when_used="json"),
+    ] = Field(
+        default=60_000,
+        alias="transaction_timeout",
+        json_schema_extra={"default": "60 s"},
+        description="How long it may take to write one batch, e.g. `5 minutes`; at most the"
+        " broker's `transaction.max.timeout.ms`. Readers wait for so long behind a driver that"
+        " died.",
     )
     spark: Spark = Field(default=Spark(), description="The engine.")
     monitoring: Monitoring = Field(
@@ -347,6 +368,14 @@ class Settings(SettingsBlock):
                     ("client", name),
                     fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`."),
                 )
+            if name == _TRANSACTION_TIMEOUT:
+                yield (
+                    ("client", name),
+                    fault(
+                        "this client setting follows from another one",
+                        suggestion="Use `transaction_timeout`.",
+                    ),
+                )
             if name in _OURS:
                 yield (
                     ("client", name),
@@ -373,6 +402,11 @@ class Settings(SettingsBlock):
         if faults:
             raise ConfigError("pipeline refused", subject=str(file.path), faults=tuple(faults))
         return file
+
+    @property
+    def transaction_timeout_s(self) -> float:
+        """`transaction_timeout` in seconds."""
+        return self.transaction_timeout_ms / 1000
 
     def secret_files(self) -> Sequence[Path]:
         """Files with certificates and secrets by which brokers are reached; they may be renewed."""

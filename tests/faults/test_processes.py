@@ -47,7 +47,7 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
     """out: n rec (A, open, frozen) | coordinator aborts | B: n rec + C | A thaws: fenced"""
     file = job.write_file()
     servers = job.bootstrap_servers
-    short = {"ONCEFLOW_CLIENT": f'{{"transaction.timeout.ms": "{SHORT_TIMEOUT_MS}"}}'}
+    short = {"ONCEFLOW_TRANSACTION_TIMEOUT": f"{SHORT_TIMEOUT_MS} ms"}
     arguments = ("--until", "caught-up")
     with started(
         job.folder / "frozen",

@@ -44,6 +44,8 @@ class ConsumerKafka(Protocol):
     """The property that asks for read_uncommitted, in the flavour's own words."""
     auto_commit: Mapping[str, Any]
     """The property that asks for auto commit."""
+    cooperative: Mapping[str, Any]
+    """The property that asks for an assignor that moves partitions one by one."""
 
     def consumer(
         self,
@@ -78,6 +80,9 @@ class ConsumerKafka(Protocol):
 
     def committed(self, group: str, topic: str, partition: int) -> Position | None:
         """What the group has committed."""
+
+    def forget_offsets(self, group: str) -> None:
+        """What happens to those of a group without members, by default after 7 days."""
 
     def expel_all(self, group: str) -> None:
         """Throw every member out of the group."""

@@ -49,6 +49,11 @@ class Rules:
         new_lineage: a pipeline began again at sequence 1, since its ledger was lost. It has read
             its input again, so that its records may repeat the *content* of what was delivered.
             Under `REPORT` its first record counts as the first of all.
+        missing_offset: the group has no offset for a topic that holds records: it has never
+            committed any, or they have expired (`offsets.retention.minutes`, 7 days after the last
+            member has left), which look the same. Under `REPORT` the topic is read from its start,
+            which repeats what was delivered before they expired. Start a new group under `REPORT`,
+            and all later ones under `RAISE`. Not looked at where `Hooks.load_position` is given.
     """
 
     gap: OnFault = OnFault.RAISE
@@ -56,6 +61,7 @@ class Rules:
     foreign: OnForeign = OnForeign.RAISE
     bare_offset: OnFault = OnFault.RAISE
     new_lineage: OnFault = OnFault.RAISE
+    missing_offset: OnFault = OnFault.REPORT
 
 
 STRICT = Rules()

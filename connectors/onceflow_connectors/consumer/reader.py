@@ -56,11 +56,13 @@ class FilteringConsumer:
         """Join the group.
 
         Raises:
-            ConfigError: see `Client.start`.
+            ConfigError: see `Client.start`; or the group has no offset, where the rules refuse
+                that.
         """
         with ExitStack() as undo:
             undo.callback(self._client.stop)
             self._client.start(self._holdings)
+            self._holdings.check_offsets()
             undo.pop_all()
         self._is_open = True
         return self

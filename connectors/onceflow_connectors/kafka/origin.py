@@ -44,16 +44,21 @@ class TopicFacts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole."""
+    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole.
+
+    A pattern never matches a topic of Kafka or Onceflow itself, nor one that is `retired`: a
+    pipeline that reads its own ledger makes a record with each batch that it commits.
+    """
 
     names: tuple[str, ...] | None
     pattern: str = ""
+    retired: frozenset[str] = frozenset()
 
     def covers(self, name: str) -> bool:
         """Whether a topic of this name is read."""
-        if self.names is None:
-            return topic_pattern(self.pattern).matches(name)
-        return name in self.names
+        if self.names is not None:
+            return name in self.names
+        return name not in self.retired and topic_pattern(self.pattern).matches(name)
 
 
 @dataclass(frozen=True)
@@ -181,8 +186,8 @@ class Origin:
                 raise CorruptionError(
                     "a topic that is being read no longer exists",
                     subject=", ".join(missing),
-                    then="halting; restore the topic, or take it out of the source and"
-                    f" {NEW_GENERATION}",
+                    then="halting; if everything in it was read, name it under `retired` of the"
+                    f" source and start again; otherwise restore it, or {NEW_GENERATION}",
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 

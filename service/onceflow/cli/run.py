@@ -116,6 +116,8 @@ def open_application(
 
     pipeline = load_allowed(file, bootstrap_servers, config)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
+    timeout_s = settings_of(bootstrap_servers, config).transaction_timeout_s
+    options = replace(options, transaction_timeout_s=timeout_s)
     return with_bulletins(pipeline, options, replace(around, report=report), end_within)
 
 

@@ -30,7 +30,7 @@ class Resent:
 
     Args:
         sent: letters that are now, once, in the topics that they came from.
-        kept: rows of a result, which come from no topic.
+        kept: rows of a result, which come from no topic, and letters without their content.
     """
 
     sent: int
@@ -101,7 +101,7 @@ class Resender:
                 letters = self._waiting(ends, deadline)
                 if not letters:
                     return total
-                own = [filed for filed in letters if filed[1].source]
+                own = [filed for filed in letters if filed[1].is_whole]
                 self._send(incarnation, letters, own, deadline)
             finally:
                 incarnation.discard()
@@ -156,6 +156,7 @@ def fields_of(filed: Filed) -> Mapping[str, Any]:
         "partition": letter.partition,
         "offset": letter.offset,
         "timestamp_ms": letter.timestamp_ms,
+        "left_out_bytes": letter.left_out_bytes,
         "headers": [[name, text_of(value)] for name, value in letter.headers],
         "key": text_of(letter.key),
         "value": text_of(letter.value),

@@ -267,7 +267,8 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
         "the query keeps more state than a batch can work through",
         tuple(evidence),
         "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
-        " partitions and memory, or lower `max_records_per_batch`",
+        " memory, or lower `max_records_per_batch`; more partitions of state"
+        " (`spark.shuffle_partitions`, pinned at the first start) need a new generation",
     )
 
 

@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 
 def time_text(unix_ms: int) -> str:
-    """A moment; 0 means that there is none."""
+    """A moment; 0 means that there is none. Records may carry what no calendar has."""
     if unix_ms == 0:
         return "-"
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=unix_ms)
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=unix_ms)
+    except OverflowError:
+        return f"{unix_ms} ms after 1970"
     return moment.isoformat(timespec="seconds")
 
 

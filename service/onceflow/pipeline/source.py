@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,18 @@ class KafkaSource(Block):
         " without look-around and backreferences. It never means internal topics (`onceflow.*`,"
         " `__*`). Topics that appear later are read from their beginning.",
     )
+    retired: tuple[TopicName, ...] = Field(
+        default=(),
+        strict=False,
+        description="Topics that were read and are read no more, such as deleted ones. What they"
+        " hold beyond the last batch is left out.",
+    )
+    on_trimmed: Literal["fail", "accept"] = Field(
+        default="fail",
+        description="What becomes of a topic or partition that appears after the first start and"
+        " whose first records are already deleted: the pipeline stops and names them, or reads what"
+        " is left.",
+    )
     starting: StartingPoint = Field(
         default="earliest",
         description="Where the very first start begins: `earliest`, `latest`, or"
@@ -62,6 +74,11 @@ class KafkaSource(Block):
             return
         if isinstance(topics, Sequence) and len({*map(str, topics)}) < len(topics):
             yield ("topics",), fault("a topic is named twice", suggestion="Name it once.")
+
+    @property
+    def named(self) -> Sequence[str]:
+        """Topics that are read and named one by one."""
+        return [topic for topic in self.topics or () if topic not in self.retired]
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name would be read."""

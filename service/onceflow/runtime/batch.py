@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -72,6 +72,8 @@ class BatchSettings:
         rejects: knows what becomes of records and rows that are not used.
         late: knows which records came too late.
         divergence: knows in which rows a replay differs from the committed batch.
+        retired: source -> topics that are read no more; a group can commit no offset of one that
+            was deleted.
     """
 
     pipeline: str
@@ -91,6 +93,7 @@ class BatchSettings:
     rejects: RejectDesk
     late: LateDesk
     divergence: DivergenceDesk
+    retired: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -237,10 +240,10 @@ class BatchRunner:
         entry = self._entry(computed)
         try:
             self._committer.commit(BatchProposal(entry), self.head, self._payload(computed, entry))
-        except RecordError:
+        except RecordError as error:
             # Outside a transaction, other records may already have these sequences.
             is_undone = self._settings.delivery is Delivery.EXACTLY_ONCE
-            refused = rejects.too_large(computed.batch.rows) if is_undone else ()
+            refused = rejects.too_large(computed.batch.rows, error) if is_undone else ()
             if not refused:
                 raise
             clock_ms = computed.plan.batch_timestamp_ms
@@ -308,7 +311,9 @@ class BatchRunner:
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)
         beside = self._settings.rejects.records(computed.letters, clock_ms)
-        return Payload(entry.sink.topic, records, _end_offsets(plan), beside)
+        return Payload(
+            entry.sink.topic, records, _end_offsets(plan, self._settings.retired), beside
+        )
 
     def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
         """What Spark ran, in the ledger's words."""
@@ -350,11 +355,15 @@ def _standing(topics: TopicRanges, at: int) -> TopicRanges:
     }
 
 
-def _end_offsets(plan: BatchPlan) -> Mapping[tuple[str, int], int]:
+def _end_offsets(
+    plan: BatchPlan, retired: Mapping[str, Collection[str]]
+) -> Mapping[tuple[str, int], int]:
     """Where every source partition stands after the batch. One topic in two sources: the lower."""
     ends: dict[tuple[str, int], int] = {}
-    for topics in plan.sources.values():
+    for source, topics in plan.sources.items():
         for topic, ranges in topics.items():
+            if topic in retired.get(source, ()):
+                continue
             for partition, (_, end) in ranges.items():
                 ends[topic, partition] = min(end, ends.get((topic, partition), end))
     return ends

@@ -21,6 +21,7 @@ from onceflow.errors import (
     ConfigError,
     CorruptionError,
     OnceflowError,
+    RecordError,
     RetriableError,
 )
 
@@ -51,6 +52,8 @@ _CHECKPOINT_FILE = re.compile(
 """Spark's layout. What fails on a file of this shape, whatever it is, concerns the checkpoint."""
 _CHANGELOG = re.compile(r"/(?P<version>\d+)_[^/]+\.changelog$")
 """Batch N makes version N + 1, and its entry of the commit log says under which id."""
+_DATA_FAULT = re.compile(r"SQLSTATE: 22\w{3}|java\.lang\.ArithmeticException")
+"""Class 22 of SQL's states is about values: overflow, a division by zero, what cannot be cast."""
 _CAUSE = re.compile(r"Caused by: (?P<cause>[^\n]+)")
 
 
@@ -117,6 +120,14 @@ def from_text(text: str) -> OnceflowError | None:
     if any(mark in text for mark in _NO_MEMORY):
         return no_memory()
     paths = [match["path"] for match in _CHECKPOINT_FILE.finditer(text)]
+    if _DATA_FAULT.search(text):
+        return RecordError(
+            "the query cannot compute a value",
+            found=innermost(text),
+            then="stopping; nothing of this batch was written; take such values out with WHERE, or"
+            " use a function that gives null instead (try_cast, try_divide, try_to_timestamp), and"
+            " start with --accept-change --reason",
+        )
     if paths or any(mark in text for mark in _CHECKPOINT_DAMAGED):
         return cannot_load(paths[-1] if paths else "", innermost(text))
     return None
@@ -168,9 +179,11 @@ def over_budget(max_result_bytes: int, found: str) -> ConfigError:
     """The output of one batch does not fit into the driver."""
     return ConfigError(
         "the output of one batch is larger than the driver's memory budget",
-        expected=f"at most {max_result_bytes} bytes (max_result_bytes)",
+        expected=f"at most {max_result_bytes} bytes (spark.max_result_bytes)",
         found=found,
-        then="nothing of this batch was written; lower max_records_per_batch or raise the budget",
+        then="nothing of this batch was written. Its input is fixed already: start again with a"
+        " larger spark.max_result_bytes (and spark.driver_memory) to get past it, then lower"
+        " max_records_per_batch for the batches after it",
     )
 
 

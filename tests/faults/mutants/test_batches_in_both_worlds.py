@@ -64,7 +64,7 @@ class _NoRejects:
     def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
         return table, ()
 
-    def too_large(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def too_large(self, *_: object) -> Sequence[Row]:
         return ()
 
     def of_output(self, *_: object) -> list[DeadLetter]:
