@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -187,6 +187,13 @@ def _checked_address(text: str) -> str:
         raise fault("not an address", expected="an IP address, such as 127.0.0.1") from error
 
 
+def _checked_network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise fault("not an address or a network", expected="such as 10.0.0.0/8") from error
+
+
 Address = Annotated[str, AfterValidator(_checked_address)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 for any that is free, which is then reported."""
@@ -208,8 +215,8 @@ class Control(SettingsBlock):
         default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
     )
     port: Port = Field(default=9465, description="Port of the API and the status page.")
-    tokens_file: str | None = Field(
-        default=None,
+    tokens_file: str = Field(
+        min_length=1,
         description="File with a line for each bearer token: its role (`read` or `write`), a name"
         " for the audit log, and the SHA-256 of the token. `onceflow control token` makes one.",
     )
@@ -217,42 +224,18 @@ class Control(SettingsBlock):
         default=None, description="PEM file with the server's certificate; left out: plain HTTP."
     )
     key_file: str | None = Field(default=None, description="PEM file with its private key.")
-    client_ca_file: str | None = Field(
-        default=None,
-        description="PEM file with authorities of client certificates, which every client needs"
-        " then.",
-    )
-    client_roles: dict[str, Literal["read", "write"]] = Field(
-        default_factory=dict,
-        description="Role of a client certificate, by its common name, in place of a token.",
+    trusted_proxies: list[Annotated[str, AfterValidator(_checked_network)]] = Field(
+        default_factory=list,
+        description="Addresses and networks of proxies whose `X-Forwarded-For` and"
+        " `X-Forwarded-Proto` are believed; left out: none.",
     )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Half a key pair; nobody who may come in; secrets in clear text."""
+        """Half a key pair; secrets in clear text."""
         has_certificate = "certificate_file" in given
         if has_certificate != ("key_file" in given):
             yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
-        if "client_ca_file" in given and not has_certificate:
-            yield (
-                ("client_ca_file",),
-                fault(
-                    "client certificates need TLS",
-                    suggestion="Add `certificate_file` and `key_file`.",
-                ),
-            )
-        if given.get("client_roles") and "client_ca_file" not in given:
-            yield (
-                ("client_roles",),
-                fault("nobody vouches for client certificates", suggestion="Add `client_ca_file`."),
-            )
-        if "tokens_file" not in given and not given.get("client_roles"):
-            yield (
-                (),
-                fault(
-                    "nobody could come in", expected="`tokens_file`, or `client_ca_file` and roles"
-                ),
-            )
         address = given.get("address", "127.0.0.1")
         if not has_certificate and not _is_loopback(address):
             yield (

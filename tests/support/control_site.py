@@ -18,14 +18,14 @@ from onceflow.config import effective_values
 from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
-from onceflow.control.tokens import Role, line_of, new_token
+from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.ops.fleet import Fleet, Member
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
 from onceflow.runtime.session import SessionSettings
 from onceflow.serving import Service, find_entries
-from onceflow.settings import Control, Settings
+from onceflow.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text
 from tests.support.runs import Maker
@@ -73,7 +73,7 @@ class Site:
         restarts = Restarts(Restart(), SystemClock(), Random(1))
         self.member = Member("views", self.maker, restarts, self.maker.listen)
         self.service.fleet = Fleet([self.member], lambda: False, SystemClock())
-        self.gate = Gate(Control(tokens_file=str(self.tokens)), self.clock, self.audit)
+        self.gate = Gate(Tokens(self.tokens), self.clock, self.audit)
 
     def audit(self, what: str, **facts: object) -> None:
         self.audited.append({"what": what, **facts})

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from onceflow.control.access import COOKIE, Gate, Session, address_of
+from onceflow.control.access import Gate, Session, address_of, cookie_of
 from onceflow.control.drawing import graph_of, timeline_of
 from onceflow.control.tokens import Role
 from onceflow.control.views import Views, status_fields
@@ -51,14 +51,15 @@ def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
     @app.post("/sign-in", include_in_schema=False)
     async def sign_in(request: Request) -> Response:
         form = parse_qs((await request.body()).decode("utf-8", "replace"))
-        caller = gate.by_token(request, form.get("token", [""])[0].strip())
+        token = form.get("token", [""])[0].strip()
+        caller = gate.by_token(request, token)
         if caller is None:
             return pages.render("sign_in.html", wrong=True, status=401)
         gate.audit("signed_in", who=caller.name, address=address_of(request))
         response = RedirectResponse("/", 303)
         response.set_cookie(
-            COOKIE,
-            gate.sign_in(caller),
+            cookie_of(request),
+            gate.sign_in(token),
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
@@ -73,7 +74,10 @@ def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
     @app.get("/", include_in_schema=False)
     def overview(request: Request) -> Response:
         session = gate.session_of(request)
-        return pages.overview(session) if session else RedirectResponse("/sign-in", 303)
+        if session is None:
+            return RedirectResponse("/sign-in", 303)
+        with gate.working(session.caller):
+            return pages.overview(session)
 
     @app.get("/pipelines/{name}", include_in_schema=False)
     def pipeline(request: Request, name: str) -> Response:
@@ -82,7 +86,8 @@ def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
             return RedirectResponse("/sign-in", 303)
         if name not in service.entries:
             return HTMLResponse("there is no such pipeline here", 404)
-        return pages.pipeline(session, name)
+        with gate.working(session.caller):
+            return pages.pipeline(session, name)
 
 
 class _Pages:

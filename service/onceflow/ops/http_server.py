@@ -1,4 +1,4 @@
-"""Answers HTTP beside the pipelines, in a thread of its own, and bounds what clients may hold open."""
+"""Answers HTTP beside the pipelines, in a thread of its own; bounds what clients may hold open."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from onceflow.errors import ConfigError
 
@@ -26,7 +27,7 @@ MAX_CONNECTIONS = 100
 MAX_CONNECTIONS_PER_ADDRESS = 32
 """Open at once from one address: enough for an ingress and the people behind it."""
 BACKLOG = 1024
-"""Connections that wait to be accepted. A client that finds no place here tries again in a second."""
+"""Connections that wait to be accepted. A client that finds no place tries again in a second."""
 REQUEST_TIMEOUT_S = 10.0
 """To send a whole request, from the moment of connecting or of the answer before."""
 IDLE_TIMEOUT_S = 8
@@ -80,6 +81,19 @@ def answering(app: Any, endpoint: Endpoint) -> Iterator[int]:
             thread.join(2 * STOP_TIMEOUT_S)
 
 
+def network_of(address: str) -> str:
+    """The address as bounds count it: of IPv6 its /64, of which one client has every address."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(IPv6Address(int(parsed) >> 64 << 64))
+
+
 def _listening(endpoint: Endpoint) -> socket.socket:
     family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -130,17 +144,19 @@ class _Connection(H11Protocol):
     uvicorn's own time-out ends with the first byte of a request, and begins with the first answer.
     """
 
-    def __init__(self, *args: Any, address: str, **named: Any) -> None:
+    def __init__(self, *args: Any, source: str, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.address = address
+        self.source = source
         self.is_lost = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
     def is_answering(self) -> bool:
         """Whether it is our turn: a whole request is here, and the client takes our answer."""
-        is_asked = self.cycle is not None and not self.cycle.more_body
-        return is_asked and not self.cycle.response_complete and not self.flow.write_paused
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.more_body or cycle.response_complete:
+            return False
+        return not self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -185,8 +201,10 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Accepts within bounds, which hold before TLS. uvicorn answers 503 beyond its bound, to probes
-    as well; this makes room by closing the connection that has been idle longest.
+    """Accepts within bounds, which hold before TLS.
+
+    uvicorn answers 503 beyond its bound, to probes as well. This closes the connection that has
+    been idle longest instead.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -215,27 +233,28 @@ class _Server(uvicorn.Server):
             except OSError:
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if self._makes_room(address):
+            source = network_of(address)
+            if self._makes_room(source):
                 connection = _Connection(
-                    self.config, self.server_state, self.lifespan.state, address=address
+                    self.config, self.server_state, self.lifespan.state, source=source
                 )
                 self._open[connection] = loop.create_task(self._hold(accepted, connection))
             else:
                 accepted.close()
             await asyncio.sleep(0)  # or a crowd at the door would keep all others waiting
 
-    def _makes_room(self, address: str) -> bool:
-        """Whether there is room for one more from an address, if need be instead of an idle one."""
-        held = Counter(connection.address for connection in self._open)
-        if held[address] >= MAX_CONNECTIONS_PER_ADDRESS:
-            crowd = [address]
+    def _makes_room(self, source: str) -> bool:
+        """Whether there is room for one more from there, if need be instead of an idle one."""
+        held = Counter(connection.source for connection in self._open)
+        if held[source] >= MAX_CONNECTIONS_PER_ADDRESS:
+            crowd = [source]
         elif len(self._open) >= MAX_CONNECTIONS:
             crowd = [greedy for greedy, _ in held.most_common()]
         else:
             return True
         for greedy in crowd:
             for connection in self._open:  # the oldest first
-                if connection.address == greedy and not connection.is_answering:
+                if connection.source == greedy and not connection.is_answering:
                     self._drop(connection)
                     return True
         return False

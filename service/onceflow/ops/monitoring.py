@@ -55,7 +55,13 @@ class Health:
 
 def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
     """`/metrics`, `/livez` and `/readyz`, for anybody who can reach the port. No orders."""
-    app = FastAPI(title="Onceflow monitoring", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Onceflow monitoring",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
 
     figures = _Figures(registry, health.clock)
 
@@ -78,7 +84,7 @@ def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
 
 
 class _Figures:
-    """The registry as text, made at most once in `FRESH_S`: anybody may ask, as often as they like."""
+    """The registry as text, made at most once in `FRESH_S`, however many ask."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._registry = registry
