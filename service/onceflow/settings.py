@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
+from onceflow.foreign_settings import CLIENT
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.values import SizeBytes, fault
@@ -26,22 +28,12 @@ _SECRETS: Mapping[str, str] = {
     "sasl.oauthbearer.client.secret": "sasl.client_secret_file",
     "ssl.key.password": "tls.key_password_file",
     "ssl.key.pem": "tls.key_file",
+    "ssl.keystore.location": "tls.key_file",
+    "ssl.keystore.password": "tls.key_file",
+    "sasl.oauthbearer.config": "sasl.client_secret_file",
 }
-"""Client settings that hold a secret -> our setting that names its file."""
-_OURS = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "transactional.id",
-        "group.id",
-        "enable.idempotence",
-        "enable.auto.commit",
-        "isolation.level",
-        "acks",
-        "auto.offset.reset",
-    }
-)
-"""Client settings that the guarantee rests on, or that follow from other settings here."""
+"""Client settings that hold or name a secret -> our setting that names its file."""
+_TRUE = frozenset({"true", "1", "yes", "on"})
 
 
 _GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
@@ -63,8 +55,9 @@ ForeignSettings = dict[str, Annotated[str, BeforeValidator(_as_client_text)]]
 
 
 def _checked_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
-        raise fault("not an address of the web", expected="`https://...`")
+    # No user, no query: both may hold secrets, which stand in files only.
+    if not re.fullmatch(r"https://[^\s/@?#]+(/[^\s?#]*)?", text):
+        raise fault("not an address with TLS", expected="`https://host/path` and no more")
     return text
 
 
@@ -96,6 +89,11 @@ class Sasl(SettingsBlock):
         default=None,
         min_length=1,
         description="PEM file with authorities of the token endpoint; left out: the machine's.",
+    )
+    allow_clear_text: bool = Field(
+        default=False,
+        description="Sign in although `tls` is left out: whoever can listen gets the password or"
+        " token.",
     )
 
     @classmethod
@@ -270,7 +268,8 @@ class Settings(SettingsBlock):
     tls: Tls | None = Field(default=None, description="Encryption; left out: none.")
     client: ForeignSettings = Field(
         default_factory=dict,
-        description="Further settings of the Kafka clients, by librdkafka's names.",
+        description="Further settings of the Kafka clients, by librdkafka's names: those that"
+        " security.md lists.",
     )
     spark: Spark = Field(default=Spark(), description="The engine.")
     monitoring: Monitoring = Field(
@@ -294,21 +293,22 @@ class Settings(SettingsBlock):
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Client settings with a place of their own, or with none."""
-        client = given.get("client")
-        if not isinstance(client, Mapping):
-            return
-        for name in client:
-            if name in _SECRETS:
-                yield (
-                    ("client", name),
-                    fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`."),
-                )
-            if name in _OURS:
-                yield (
-                    ("client", name),
-                    fault("this client setting is decided elsewhere", suggestion="Remove it."),
-                )
+        """Client settings that were not judged; signing in where anybody can listen."""
+        client, sasl = given.get("client"), given.get("sasl")
+        for name in client if isinstance(client, Mapping) else ():
+            if found := _client_fault(name):
+                yield ("client", name), found
+        is_clear = given.get("tls") is None and isinstance(sasl, Mapping)
+        allowed = sasl.get("allow_clear_text") if isinstance(sasl, Mapping) else None
+        if is_clear and str(allowed).lower() not in _TRUE:
+            yield (
+                ("sasl",),
+                fault(
+                    "the password or token would cross the network in clear text",
+                    suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if nobody can"
+                    " listen.",
+                ),
+            )
 
     def require_allowed(self, file: PipelineFile, *, is_trusted: bool) -> PipelineFile:
         """The file, if this process may do what it says.
@@ -359,6 +359,20 @@ class Settings(SettingsBlock):
         if protocol != "PLAINTEXT":
             properties["security.protocol"] = protocol
         return Connection(self.bootstrap_servers, properties, files_digest(self.secret_files()))
+
+
+def _client_fault(name: str) -> PydanticCustomError | None:
+    """Why a setting of the clients may not be set."""
+    if name in _SECRETS:
+        return fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`.")
+    if name in CLIENT:
+        return None
+    return fault(
+        "this client setting may not be set: it could weaken the connection or the guarantee, or"
+        " nobody has judged it",
+        expected="one that docs/security.md lists",
+        suggestion="Remove it.",
+    )
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:

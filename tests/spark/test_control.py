@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from onceflow.config import leaves_of
 from onceflow.control.access import (
     BURST,
     COOKIE,
@@ -23,8 +25,10 @@ from onceflow.control.access import (
 )
 from onceflow.control.operations import MAX_RUNNING
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
+from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
+from onceflow.settings import Settings
 from tests.support.control_site import SECRET, Callers, Site, answered, living
 from tests.support.eventually import eventually
 
@@ -154,16 +158,32 @@ def test_a_pipeline_that_is_not_here(site: Site, callers: Callers, name: str) ->
 def test_the_configuration_names_origins_and_no_secret(site: Site, callers: Callers) -> None:
     with callers.by(site.reader) as client:
         found = {row["name"]: row for row in client.get("/v1/configuration").json()}
-        written = {
+        written: dict[str, Any] = {
             row["name"]: row for row in client.get("/v1/pipelines/views/configuration").json()
         }
     assert found["spark.driver_memory"]["origin"] == "ONCEFLOW_SPARK__DRIVER_MEMORY"
     assert found["sasl.username"]["origin"].endswith("onceflow.yaml, line 3")
     assert found["monitoring.port"]["origin"] == "default"
     assert found["sasl.password_file"]["value"] == str(site.folder / "password")
-    assert SECRET not in str(found)
+    assert SECRET not in str(found), "an allow list: secrets have any name"
+    assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"]["value"] == MASK
+    assert found["spark.conf.spark.speculation"]["value"] == "false"
+    assert found["client.client.rack"]["value"] == "a"
     assert written["name"]["origin"] == "views.yaml, line 2"
     assert written["restart.attempts"]["origin"] == "default"
+
+
+def test_every_setting_of_ours_was_judged() -> None:
+    written: dict[str, Any] = {
+        "sasl": {"mechanism": "PLAIN", "username": "a", "password_file": "b"},
+        "tls": {"ca_file": "a"},
+        "control": {"tokens_file": "a"},
+    }
+    names = {".".join(path) for path, _ in leaves_of(Settings.model_validate(written).model_dump())}
+    assert len(names) > 25
+    assert {name for name in names if not may_be_shown(name)} == set()
+    assert not may_be_shown("sasl.password")
+    assert not may_be_shown("client.ssl.keystore.password")
 
 
 def test_requests_are_bounded(site: Site, callers: Callers) -> None:

@@ -56,6 +56,12 @@ class Site:
         settings = self.folder / "onceflow.yaml"
         settings.write_text(
             f"sasl:\n  mechanism: PLAIN\n  username: us\n  password_file: {password}\ntls: {{}}\n"
+            f"client: {{client.rack: a, socket.keepalive.enable: true}}\n"
+            f"spark:\n  conf:\n    spark.speculation: false\n"
+            f"    spark.hadoop.fs.s3a.access.key: {SECRET}-1\n"
+            f"    spark.hadoop.fs.s3a.secret.key: {SECRET}-2\n"
+            f"    spark.sql.catalog.lake.password: {SECRET}-3\n"
+            f"    spark.driver.extraJavaOptions: -Dpassword={SECRET}-4\n"
         )
         around = Surroundings(
             connector_name="unreachable",
