@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, quote
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from onceflow.control.access import Gate, Session, address_of, cookie_of
 from onceflow.control.drawing import graph_of, timeline_of
@@ -19,6 +20,7 @@ from onceflow.errors import OnceflowError
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.retention import duration_text
 from onceflow.ops.summary import summary_of
+from onceflow.ops.texts import visible
 from onceflow.serving import Service
 
 HERE = Path(__file__).parent
@@ -98,6 +100,7 @@ class _Pages:
             loader=PackageLoader("onceflow.control"),
             autoescape=select_autoescape(default=True),
             undefined=StrictUndefined,
+            finalize=_visible,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -177,6 +180,10 @@ def _signed_in(session: Session) -> Mapping[str, Any]:
         "who": session.caller.name,
         "may_write": session.caller.role is Role.WRITE,
     }
+
+
+def _visible(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _count(value: float | None) -> str:
