@@ -9,14 +9,16 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
+from onceflow.foreign_settings import CLIENT
 from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
@@ -28,22 +30,12 @@ _SECRETS: Mapping[str, str] = {
     "sasl.oauthbearer.client.secret": "sasl.client_secret_file",
     "ssl.key.password": "tls.key_password_file",
     "ssl.key.pem": "tls.key_file",
+    "ssl.keystore.location": "tls.key_file",
+    "ssl.keystore.password": "tls.key_file",
+    "sasl.oauthbearer.config": "sasl.client_secret_file",
 }
-"""Client settings that hold a secret -> our setting that names its file."""
-_OURS = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "transactional.id",
-        "group.id",
-        "enable.idempotence",
-        "enable.auto.commit",
-        "isolation.level",
-        "acks",
-        "auto.offset.reset",
-    }
-)
-"""Client settings that the guarantee rests on, or that follow from other settings here."""
+"""Client settings that hold or name a secret -> our setting that names its file."""
+_TRUE = frozenset({"true", "1", "yes", "on"})
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 MIN_TRANSACTION_MS = 1_000
 """Kafka clients take no less."""
@@ -68,8 +60,9 @@ ForeignSettings = dict[str, Annotated[str, BeforeValidator(_as_client_text)]]
 
 
 def _checked_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
-        raise fault("not an address of the web", expected="`https://...`")
+    # No user, no query: both may hold secrets, which stand in files only.
+    if not re.fullmatch(r"https://[^\s/@?#]+(/[^\s?#]*)?", text):
+        raise fault("not an address with TLS", expected="`https://host/path` and no more")
     return text
 
 
@@ -101,6 +94,11 @@ class Sasl(SettingsBlock):
         default=None,
         min_length=1,
         description="PEM file with authorities of the token endpoint; left out: the machine's.",
+    )
+    allow_clear_text: bool = Field(
+        default=False,
+        description="Sign in although `tls` is left out: whoever can listen gets the password or"
+        " token.",
     )
 
     @classmethod
@@ -211,6 +209,13 @@ def _checked_address(text: str) -> str:
         raise fault("not an address", expected="an IP address, such as 127.0.0.1") from error
 
 
+def _checked_network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise fault("not an address or a network", expected="such as 10.0.0.0/8") from error
+
+
 Address = Annotated[str, AfterValidator(_checked_address)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 for any that is free, which is then reported."""
@@ -232,8 +237,8 @@ class Control(SettingsBlock):
         default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
     )
     port: Port = Field(default=9465, description="Port of the API and the status page.")
-    tokens_file: str | None = Field(
-        default=None,
+    tokens_file: str = Field(
+        min_length=1,
         description="File with a line for each bearer token: its role (`read` or `write`), a name"
         " for the audit log, and the SHA-256 of the token. `onceflow control token` makes one.",
     )
@@ -241,42 +246,18 @@ class Control(SettingsBlock):
         default=None, description="PEM file with the server's certificate; left out: plain HTTP."
     )
     key_file: str | None = Field(default=None, description="PEM file with its private key.")
-    client_ca_file: str | None = Field(
-        default=None,
-        description="PEM file with authorities of client certificates, which every client needs"
-        " then.",
-    )
-    client_roles: dict[str, Literal["read", "write"]] = Field(
-        default_factory=dict,
-        description="Role of a client certificate, by its common name, in place of a token.",
+    trusted_proxies: list[Annotated[str, AfterValidator(_checked_network)]] = Field(
+        default_factory=list,
+        description="Addresses and networks of proxies whose `X-Forwarded-For` and"
+        " `X-Forwarded-Proto` are believed; left out: none.",
     )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Half a key pair; nobody who may come in; secrets in clear text."""
+        """Half a key pair; secrets in clear text."""
         has_certificate = "certificate_file" in given
         if has_certificate != ("key_file" in given):
             yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
-        if "client_ca_file" in given and not has_certificate:
-            yield (
-                ("client_ca_file",),
-                fault(
-                    "client certificates need TLS",
-                    suggestion="Add `certificate_file` and `key_file`.",
-                ),
-            )
-        if given.get("client_roles") and "client_ca_file" not in given:
-            yield (
-                ("client_roles",),
-                fault("nobody vouches for client certificates", suggestion="Add `client_ca_file`."),
-            )
-        if "tokens_file" not in given and not given.get("client_roles"):
-            yield (
-                (),
-                fault(
-                    "nobody could come in", expected="`tokens_file`, or `client_ca_file` and roles"
-                ),
-            )
         address = given.get("address", "127.0.0.1")
         if not has_certificate and not _is_loopback(address):
             yield (
@@ -317,7 +298,8 @@ class Settings(SettingsBlock):
     tls: Tls | None = Field(default=None, description="Encryption; left out: none.")
     client: ForeignSettings = Field(
         default_factory=dict,
-        description="Further settings of the Kafka clients, by librdkafka's names.",
+        description="Further settings of the Kafka clients, by librdkafka's names: those that"
+        " security.md lists.",
     )
     transaction_timeout_ms: Annotated[
         DurationMs,
@@ -358,29 +340,22 @@ class Settings(SettingsBlock):
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Client settings with a place of their own, or with none."""
-        client = given.get("client")
-        if not isinstance(client, Mapping):
-            return
-        for name in client:
-            if name in _SECRETS:
-                yield (
-                    ("client", name),
-                    fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`."),
-                )
-            if name == _TRANSACTION_TIMEOUT:
-                yield (
-                    ("client", name),
-                    fault(
-                        "this client setting follows from another one",
-                        suggestion="Use `transaction_timeout`.",
-                    ),
-                )
-            if name in _OURS:
-                yield (
-                    ("client", name),
-                    fault("this client setting is decided elsewhere", suggestion="Remove it."),
-                )
+        """Client settings that were not judged; signing in where anybody can listen."""
+        client, sasl = given.get("client"), given.get("sasl")
+        for name in client if isinstance(client, Mapping) else ():
+            if found := _client_fault(name):
+                yield ("client", name), found
+        is_clear = given.get("tls") is None and isinstance(sasl, Mapping)
+        allowed = sasl.get("allow_clear_text") if isinstance(sasl, Mapping) else None
+        if is_clear and str(allowed).lower() not in _TRUE:
+            yield (
+                ("sasl",),
+                fault(
+                    "the password or token would cross the network in clear text",
+                    suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if nobody can"
+                    " listen.",
+                ),
+            )
 
     def require_allowed(self, file: PipelineFile, *, is_trusted: bool) -> PipelineFile:
         """The file, if this process may do what it says.
@@ -436,6 +411,23 @@ class Settings(SettingsBlock):
         if protocol != "PLAINTEXT":
             properties["security.protocol"] = protocol
         return Connection(self.bootstrap_servers, properties, files_digest(self.secret_files()))
+
+
+def _client_fault(name: str) -> PydanticCustomError | None:
+    """Why a setting of the clients may not be set."""
+    if name in _SECRETS:
+        return fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`.")
+    if name == _TRANSACTION_TIMEOUT:
+        what = "this client setting follows from another one"
+        return fault(what, suggestion="Use `transaction_timeout`.")
+    if name in CLIENT:
+        return None
+    return fault(
+        "this client setting may not be set: it could weaken the connection or the guarantee, or"
+        " nobody has judged it",
+        expected="one that docs/security.md lists",
+        suggestion="Remove it.",
+    )
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_lines_come_from_standard_input(cli: Cli, topic: Topic) -> None:
     read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
 
     assert read.stdout.splitlines() == ["0@0  a", "0@1  b"]
+
+
+def test_a_record_passes_for_nothing_but_a_record(cli: Cli, topic: Topic, tmp_path: Path) -> None:
+    """Neither escape sequences, nor a line end that begins a record that there is not."""
+    name = topic("hostile")
+    cli("produce", name, "--partitions", "1", stdin="a\n")
+    producer = ordered_producer(os.environ["ONCEFLOW_BOOTSTRAP_SERVERS"])
+    value = "\x1b]0;owned\x07\x9b2J\u202e\n0@9  forged"
+    producer.produce(name, value.encode(), key=b"\x1b[1A", partition=0)
+    assert producer.flush(30) == 0
+
+    read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
+    parsed = records(cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "json"))
+
+    shown = r"\x1b]0;owned\x07\x9b2J\u202e\n0@9  forged"
+    assert read.stdout.splitlines() == ["0@0  a", rf"0@1  \x1b[1A  {shown}"]
+    assert parsed[1]["value"] == value
 
 
 def test_without_from_beginning_only_later_records_are_read(cli: Cli, topic: Topic) -> None:

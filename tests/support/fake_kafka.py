@@ -108,7 +108,7 @@ class FakeClient:
 
     def start(self, reassignment: Reassignment) -> None:
         wanted = self._subscription
-        wanted.checked_properties(OWN_PROPERTIES)
+        wanted.checked_properties(OWN_PROPERTIES, {})
         if wanted.bootstrap_servers != ADDRESS:
             raise wanted.unreachable("silence")
         known = self._kafka.topics()

@@ -127,20 +127,28 @@ class Subscription:
     topics: Sequence[str]
     properties: Mapping[str, Any] = field(repr=False)
 
-    def checked_properties(self, own: Mapping[str, Any]) -> dict[str, Any]:
+    def checked_properties(
+        self, own: Mapping[str, Any], verified: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The user's properties together with `own`, on which the guarantee rests.
 
+        Args:
+            own: the guarantee rests on these.
+            verified: that brokers are who they say rests on these; the client's defaults.
+
         Raises:
-            ConfigError: the user set one of `own` otherwise; topics or group cannot be used.
+            ConfigError: the user set one of them otherwise; topics or group cannot be used.
         """
+        harms = dict.fromkeys(own, "would break the guarantee")
+        harms |= dict.fromkeys(verified, "would let anybody pose as the broker")
         faults = [
             Fault(
-                f"{name} = {self.properties[name]!r} would break the guarantee",
+                f"{name} = {self.properties[name]!r} {harms[name]}",
                 where="properties",
                 expected=repr(value),
                 suggestion="Leave it out.",
             )
-            for name, value in own.items()
+            for name, value in {**own, **verified}.items()
             if name in self.properties and not _equal(self.properties[name], value)
         ]
         if isinstance(self.topics, str) or not self.topics:

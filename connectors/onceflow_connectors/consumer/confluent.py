@@ -56,6 +56,12 @@ _OWN: Mapping[str, Any] = {
     "group.protocol": "classic",
 }
 
+_VERIFIED: Mapping[str, Any] = {
+    "enable.ssl.certificate.verification": True,
+    "ssl.endpoint.identification.algorithm": "https",
+    "enable.sasl.oauthbearer.unsecure.jwt": False,
+}
+
 LOCAL_ERRORS: Mapping[str, type[OnceflowError]] = {
     name: consequence
     for consequence, names in {
@@ -106,7 +112,7 @@ class ConfluentClient:
         wanted = self._subscription
         settings = {
             **_DEFAULTS,
-            **wanted.checked_properties(_OWN),
+            **wanted.checked_properties(_OWN, _VERIFIED),
             "bootstrap.servers": wanted.bootstrap_servers,
             "group.id": wanted.group,
         }

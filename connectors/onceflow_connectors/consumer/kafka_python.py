@@ -57,6 +57,9 @@ _OWN: Mapping[str, Any] = {
     "value_deserializer": None,
 }
 
+_VERIFIED: Mapping[str, Any] = {"ssl_check_hostname": True, "ssl_context": None}
+"""A context of the caller's could verify nothing."""
+
 LOCAL_ERRORS: Mapping[type[kafka_errors.KafkaError], type[OnceflowError]] = {
     kafka_errors.RetriableError: RetriableError,
     kafka_errors.QuotaViolationError: RetriableError,
@@ -141,7 +144,7 @@ class KafkaPythonClient:
         wanted = self._subscription
         connection = {
             **_DEFAULTS,
-            **wanted.checked_properties(_OWN),
+            **wanted.checked_properties(_OWN, _VERIFIED),
             "bootstrap_servers": wanted.bootstrap_servers.split(","),
         }
         self._reassignment = reassignment

@@ -11,7 +11,7 @@ import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, chosen
-from onceflow.ops.texts import text_of
+from onceflow.ops.texts import on_one_line, text_of
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
@@ -75,8 +75,9 @@ def consume(  # noqa: PLR0913  options of a command line
 def shown(record: ReadRecord, output: OutputFormat) -> str:
     """A record as one line."""
     if output is OutputFormat.TEXT:
-        key = "" if record.key is None else f"{text_of(record.key)}  "
-        return f"{record.partition}@{record.offset}  {key}{text_of(record.value)}"
+        key = "" if record.key is None else f"{on_one_line(str(text_of(record.key)))}  "
+        value = on_one_line(str(text_of(record.value)))
+        return f"{record.partition}@{record.offset}  {key}{value}"
     fields: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,

@@ -63,14 +63,15 @@ def doctor(
     output: OutputOption = None,
 ) -> None:
     """Check Python, Java, packages, jars and brokers. Exit code 2 if something must be mended."""
+    from onceflow.cli.terminal import say
+
     checks = [*_machine(), *_brokers(bootstrap_servers, config)]
     if chosen(output) is OutputFormat.JSON:
         for check in checks:
             print_json(asdict(check))
     else:
         for check in checks:
-            level = typer.style(f"{check.level:<7}", fg=_COLOURS[check.level])
-            typer.echo(f"{level} {check.name}: {check.found}")
+            say((f"{check.level:<7}", _COLOURS[check.level]), f" {check.name}: {check.found}")
     if any(check.level is Level.FAULT for check in checks):
         raise typer.Exit(REFUSED)
 

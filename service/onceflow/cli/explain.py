@@ -54,9 +54,9 @@ def show(
     if chosen(output) is OutputFormat.JSON:
         print_json({**asdict(explanation), "analysed": is_analysed})
         return
-    from rich.console import Console
+    from onceflow.cli.terminal import Terminal
 
-    console = Console(width=WIDTH)
+    console = Terminal(width=WIDTH)
     for part in _picture(explanation):
         console.print(part)
 

@@ -140,9 +140,9 @@ def rebuild(
 
 
 def _print_table(history: Sequence[HeadEntry]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from onceflow.cli.terminal import Terminal
     from onceflow.ops.texts import time_text
     from onceflow.protocol.delivery import Delivery
 
@@ -164,7 +164,7 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
             entry.note,
             *(() if is_usual else (entry.delivery.value, _at_risk_text(entry))),
         )
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _at_risk_text(entry: HeadEntry) -> str:

@@ -41,13 +41,14 @@ def _account_text(counts: Mapping[str, int]) -> str:
 
 
 def _print_text(facts: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    from onceflow.cli.terminal import Terminal
+
+    console = Terminal()
     owner = facts["owner"] or {"host": "-", "token": "-", "started_at": "-"}
-    console.print(f"[bold]{facts['pipeline']}[/] generation {facts['generation']}")
+    console.print(Text.assemble((facts["pipeline"], "bold"), f" generation {facts['generation']}"))
     console.print(f"  last commit: batch {facts['batch_id']} at {facts['batch_timestamp']}")
     console.print(f"  event watermark: {facts['event_watermark']}")
     console.print(f"  owner: {owner['host']}, token {owner['token']}, since {owner['started_at']}")

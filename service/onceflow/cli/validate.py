@@ -218,17 +218,19 @@ def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
 
 
 def _show(verdict: Verdict) -> None:
+    from onceflow.cli.terminal import say
+
     if verdict.faults:
         count = len(verdict.faults)
-        word = typer.style(f"{count} fault{'s' if count > 1 else ''}", fg="red")
+        word = (f"{count} fault{'s' if count > 1 else ''}", "red")
     elif verdict.guarantee and verdict.guarantee.level == "refused":
-        word = typer.style("valid, but on this machine it would not start", fg="yellow")
+        word = ("valid, but on this machine it would not start", "yellow")
     elif verdict.is_analysed:
-        word = typer.style(f"valid: {verdict.guarantee}", fg="green")
+        word = (f"valid: {verdict.guarantee}", "green")
     else:
         reason = "" if has_spark() else ": PySpark is not installed (extra `service`)"
-        word = f"valid as far as the file goes; its query was not analysed{reason}"
-    typer.echo(f"{verdict.path}: {word}")
+        word = (f"valid as far as the file goes; its query was not analysed{reason}", "")
+    say(f"{verdict.path}: ", word)
     if verdict.guarantee and verdict.guarantee.reasons:
         for reader in verdict.readers:
             why = "".join(f": {reason}" for reason in reader.guarantee.reasons)
@@ -236,6 +238,6 @@ def _show(verdict: Verdict) -> None:
     for fault in verdict.faults:
         typer.echo(f"  - {fault}")
     for warning in verdict.warnings:
-        typer.echo(f"  - {typer.style('warning', fg='yellow')}: {warning}")
+        say("  - ", ("warning", "yellow"), f": {warning}")
     for waived in verdict.waived:
-        typer.echo(f"  - {typer.style('waived', fg='yellow')}: {waived}")
+        say("  - ", ("waived", "yellow"), f": {waived}")
