@@ -45,7 +45,13 @@ CHANGES: Sequence[Values] = [
     {"files": {"transforms.py": "a = 1"}},
     {"podLabels": {"a": "b"}},
     {"kafka.bootstrapServers": "kafka:1"},
-    {"mode": "k8s", "persistence.accessMode": "ReadWriteOnce", "pipelines.orders": PIPELINE},
+    {
+        "mode": "k8s",
+        "persistence.accessMode": "ReadWriteOnce",
+        "pipelines.orders": PIPELINE,
+        "checkpointRoot": "s3a://checkpoints",
+        "executors.secret": "a",
+    },
 ]
 """What people change between a release and the next."""
 
