@@ -288,8 +288,7 @@ ROWS: tuple[Row, ...] = (
         f"that one takes over by itself, and one that comes back ends with 4; {ONCE}",
         _in(
             "processes",
-            "an_instance_that_stands_by_takes_over",
-            "one_that_stands_by_ends_at_a_signal_and_has_written_nothing",
+            "instances_that_stand_by_take_over_from_one_killed_frozen_and_drained",
         ),
     ),
     Row(
@@ -298,9 +297,8 @@ ROWS: tuple[Row, ...] = (
         f"the others go on, and so does that one if it may; {ONCE}",
         _in(
             "services",
-            "a_pipeline_that_fails_for_good_leaves_the_others_running",
+            "pipelines_that_fail_for_good_leave_the_others_running",
             "a_pipeline_whose_failure_may_pass_goes_on_by_itself",
-            "two_files_with_one_name_are_both_refused",
             "when_no_pipeline_is_left_the_process_ends_with_the_reason",
         ),
     ),
