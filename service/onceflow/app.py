@@ -19,7 +19,7 @@ from onceflow.assembly import Assembly, Surroundings, Tools
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
-from onceflow.ops.bulletins import Bulletins
+from onceflow.ops.bulletins import Bulletins, beating
 from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
 from onceflow.pipeline.analysis import Analysis
@@ -67,9 +67,6 @@ if TYPE_CHECKING:
 
 SLOTS = 1
 LEDGER_PARTITIONS = 1 + SLOTS
-BEAT_INTERVAL_S = 0.5
-BEATING_TIMEOUT_S = 150.0
-"""For a start, and for a drain. What takes longer is taken for hung by whoever stands by."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ class Application:
                 return
             seen = self._look(tools)
             found = self._preflight(tools, seen)
-        with self._beating():
+        with beating(self._around.beat, self._around.clock):
             query = self._start(tools, starting, stack, seen, found)
         self._watch(query)
 
@@ -221,24 +218,6 @@ class Application:
             tools = trial.open_tools(stack)
             query = trial.prepare(session, trial.analyse(session), tools, event_time)
             warm_up(query.plan(""), query.handle, around.session.max_result_bytes)
-
-    @contextmanager
-    def _beating(self) -> Iterator[None]:
-        """Show that the run goes on while this thread is busy for a while."""
-        is_over = threading.Event()
-        most = Deadline.after(self._around.clock, BEATING_TIMEOUT_S)
-
-        def beat() -> None:
-            while not is_over.wait(BEAT_INTERVAL_S) and not most.is_over:
-                self._around.beat()
-
-        thread = threading.Thread(target=beat, name="beat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
 
     def _open_tools(self, stack: ExitStack) -> Tools:
         around = self._around
@@ -452,7 +431,7 @@ class Application:
             raise self._cause(error, started.owner, tools.ledger) from error
         if self._drain_requested.is_set():
             report("draining")
-            with self._beating():
+            with beating(self._around.beat, self._around.clock):
                 is_whole = query.drain(self._options.drain_timeout_s)
             report("drained" if is_whole else "cut_off")
         else:

@@ -85,7 +85,7 @@ def test_tables_take_neither_markup_nor_control_characters() -> None:
     table = Table("reason", "what")
     table.add_row(HOSTILE, Text(HOSTILE))
     stream = io.StringIO()
-    console = Terminal(file=stream, force_terminal=True, width=300)
+    console = Terminal(file=stream, force_terminal=True, highlight=False, width=300)
     console.print(table)
     console.print(HOSTILE)
     console.print(Text.assemble((HOSTILE, "bold red"), "!"))
