@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +30,6 @@ from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import change_error
-from onceflow.protocol.record import RecordHeader
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner
 from onceflow.runtime.checkpoint_disk import require_lasting
@@ -231,25 +230,18 @@ class Application:
 
     def _compare(self, tools: Tools, head: HeadEntry | None) -> Comparison:
         facts = tools.checkpoint.facts()
-        is_unknown = head is None and facts.is_blank
-        written = self._find_written(tools) if is_unknown else NOT_WRITTEN
+        written = NOT_WRITTEN
+        if head is None and facts.is_blank:
+            # Nothing else knows the pipeline. Who asks for a remedy waits for a longer look.
+            name, topic = self._pipeline.name, self._pipeline.sink.kafka.topic
+            look_back = EVERYWHERE if self._options.remedy else AT_FIRST_START
+            written = find_written(name, topic, tools.broker, self._around.clock, look_back)
         found = compare(facts, head, self._options.remedy, written)
         if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
             return found
         is_accepted = self._options.is_change_accepted
         error = change_error(self._assembly.plan, head, facts, is_accepted=is_accepted)
         return Comparison(Decision.HALT, error) if error else found
-
-    def _find_written(self, tools: Tools) -> Mapping[int, RecordHeader]:
-        """What is in the output of a pipeline that neither ledger nor checkpoint know."""
-        is_looked_for = self._options.remedy is Remedy.NEW_GENERATION
-        return find_written(
-            self._pipeline.name,
-            self._pipeline.sink.kafka.topic,
-            tools.broker,
-            self._around.clock,
-            EVERYWHERE if is_looked_for else AT_FIRST_START,
-        )
 
     def _preflight(self, tools: Tools, head: HeadEntry | None) -> PreflightReport:
         pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
