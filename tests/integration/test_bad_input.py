@@ -81,6 +81,7 @@ def test_a_bad_record_in_the_middle_of_a_batch(job: ViewsJob) -> None:
 
 def test_an_event_time_that_overflows(job: ViewsJob) -> None:
     file = edited(job, "event_time: at", "event_time: timestamp_millis(ms)")
+    file.write_text(file.read_text().replace("window(at,", "window(_event_time,"))
     _produce(job, b'{"page": "/1", "ms": 9000000000000000000, "at": "2026-03-01T00:00:30Z"}')
     assert "overflow" in refused(job, RecordError, file)
 
