@@ -24,7 +24,7 @@ from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
 from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.ordering import can_order
+from onceflow.pipeline.ordering import next_order
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
@@ -190,7 +190,8 @@ class Application:
         stack.enter_context(one_call_site(session))
         analysis = self._assembly.analyse(session)
         owned = owned or self._become_owner(tools, found, seen, stack)
-        order = self._next_order(owned.takeover.head, tools, analysis)
+        seen, facts = owned.takeover.head, tools.checkpoint.facts()
+        order = next_order(analysis.order, analysis.output, seen, facts)
         head = self._settle(owned, tools, found, order)
         return self._start_query(session, analysis, head, tools, owned)
 
@@ -331,16 +332,6 @@ class Application:
                 around.observer,
             )
         )
-
-    def _next_order(self, head: HeadEntry | None, tools: Tools, analysis: Analysis) -> Order | None:
-        """The order of the next batches; None if the next one may be begun in that of `head`.
-
-        Outside a transaction, some of its records may stand in the output with their sequences.
-        """
-        is_begun = head is not None and tools.checkpoint.facts().planned > head.batch.batch_id
-        if is_begun and head is not None and can_order(analysis.output, head.next_order):
-            return None
-        return analysis.order
 
     def _settle(
         self, owned: _Owned, tools: Tools, found: PreflightReport, order: Order | None

@@ -12,6 +12,8 @@ from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.sink import Sink
 from onceflow.pipeline.types import sql_name, type_at
+from onceflow.protocol.compare import CheckpointFacts
+from onceflow.protocol.ledger import HeadEntry
 from onceflow.protocol.order import ARRIVAL, Order, Term, Ties
 
 _TIMES = (DateType, TimestampType, TimestampNTZType)
@@ -48,9 +50,18 @@ def order_of(sink: Sink, result: StructType, *, keeps_order: bool) -> Order:
     return Order((*asked, *more), usual.ties)
 
 
-def can_order(result: StructType, order: Order) -> bool:
-    """Whether the result has every column that an order looks at."""
-    return all(type_at(result, term.column) is not None for term in order.by)
+def next_order(
+    wanted: Order, result: StructType, head: HeadEntry | None, checkpoint: CheckpointFacts
+) -> Order | None:
+    """The order of the next batches; None to end a batch that is planned as `head` says.
+
+    Outside a transaction, some of its records may already stand in the output, numbered. If the
+    result no longer has the columns of that order, it is another query's.
+    """
+    if head is None or checkpoint.planned <= head.batch.batch_id:
+        return wanted
+    can_order = all(type_at(result, term.column) is not None for term in head.next_order.by)
+    return None if can_order else wanted
 
 
 def order_text(order: Order) -> str:
