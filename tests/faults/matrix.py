@@ -56,9 +56,14 @@ ROWS: tuple[Row, ...] = (
     Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
     Row(
         "3",
-        "kill -9 of the driver in a take-over and in a commit, 4 to 6 of 13 points for each seed",
+        "a death of the driver at each of 13 points of a take-over and a commit, with each seed;"
+        " kill -9 of its process at some of them",
         ONCE,
-        _in("crash_points", "no_crash_point_loses_or_repeats_a_record"),
+        _in(
+            "crash_points",
+            "a_death_at_every_crash_point_loses_and_repeats_no_record",
+            "no_crash_point_loses_or_repeats_a_record",
+        ),
     ),
     Row(
         "4",
