@@ -8,11 +8,15 @@ WORKERS ?= 3
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
 
+CORE   := tests/integration/test_sink_contract.py tests/integration/test_source_conformance.py \
+          tests/integration/test_consumer_contract.py tests/integration/test_recovery.py \
+          tests/faults/test_drivers.py
+
 # Spark starts Python processes all the time; each would compile this package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image system cluster audit faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image older system cluster audit faults bench docs check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +60,10 @@ image: $(READY)  ## Build the service's image with a Docker engine
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) $(IMAGE_OPTIONS) .
 
+older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
+	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) \
+	    -n $(WORKERS) --dist worksteal --max-worker-restart 0
+
 system: image $(HELM)  ## Run the tests that need Docker, Chromium and promtool
 	$(BIN)/pytest tests/system
 
@@ -84,6 +92,7 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(LOCK) --all-extras -c requirements/run.lock -o requirements/dev.lock pyproject.toml requirements/dev.in
 	$(LOCK) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
 	$(BIN)/python -m onceflow.devkit lock broker
+	$(BIN)/python -m onceflow.devkit lock broker-4.1
 	$(BIN)/python -m onceflow.devkit lock bench
 
 $(READY): pyproject.toml requirements/dev.lock

@@ -67,7 +67,8 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     """Look at brokers and topics.
 
     Raises:
-        ConfigError: nobody answers, or something would break the guarantee; lists every fault.
+        ConfigError: something would break the guarantee; lists every fault.
+        DeadlineError: nobody answers.
     """
     alive = broker.brokers(deadline)
     config = broker.broker_config(deadline)
