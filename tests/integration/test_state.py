@@ -33,9 +33,11 @@ Cell = tuple[str, datetime]
 def spark_session() -> Iterator[SparkSession]:
     """To be opened when no pipeline runs: each ends the session of this process."""
     session = open_session("state", QUICK, checkpoint="")
-    # The JVM still has the stores of the runs before, whose coordinator has ended with them.
+    # The JVM still has the stores of the runs before, whose coordinator has ended with them. A
+    # session has one of its own once somebody asks for its streams.
     jvm: Any = session._jvm
     jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+    assert session.streams.active == []
     try:
         yield session
     finally:
