@@ -57,9 +57,14 @@ ROWS: tuple[Row, ...] = (
     Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
     Row(
         "3",
-        "kill -9 of the driver in a take-over and in a commit, 4 to 6 of 13 points for each seed",
+        "a death of the driver at each of 13 points of a take-over and a commit, with each seed;"
+        " kill -9 of its process at some of them",
         ONCE,
-        _in("crash_points", "no_crash_point_loses_or_repeats_a_record"),
+        _in(
+            "crash_points",
+            "a_death_at_every_crash_point_loses_and_repeats_no_record",
+            "no_crash_point_loses_or_repeats_a_record",
+        ),
     ),
     Row(
         "4",
@@ -335,6 +340,20 @@ ROWS: tuple[Row, ...] = (
         "kill -9 during the upload of a snapshot of the state",
         ONCE,
         _in("checkpoint_disks", "a_death_during_the_upload_of_a_snapshot"),
+    ),
+    Row(
+        "D",
+        "a pipeline stopped for ten minutes while 5,000 records a second come in (`make test`: 3"
+        " seconds)",
+        f"no producer notices, and no record is late when it catches up; {ONCE}",
+        _in("outages", "a_stopped_pipeline_under_load_loses_nothing_and_hinders_no_producer"),
+    ),
+    Row(
+        "E",
+        "all brokers gone for 60 seconds under load, four times as long as a transaction may last"
+        " (`make test`: 4 seconds)",
+        f"the pipeline goes on by itself; {ONCE}",
+        _in("outages", "a_pipeline_goes_on_by_itself_after_an_outage_of_all_brokers"),
     ),
 )
 

@@ -16,7 +16,7 @@ from onceflow.cli import verification
 from onceflow.cli.main import build_app
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
-from onceflow.errors import ConfigError, CorruptionError, RecordError
+from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
 from onceflow.protocol.identity import (
     BatchKey,
     FencingToken,
@@ -120,7 +120,7 @@ def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     result = CliRunner().invoke(build_app(), ["consume", "any"])
 
-    assert isinstance(result.exception, ConfigError)
+    assert isinstance(result.exception, DeadlineError)
     assert "127.0.0.1:1" in str(result.exception)
 
 

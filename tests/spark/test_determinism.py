@@ -253,6 +253,30 @@ def test_a_udf_that_computes_is_left_alone(transform: Callable[[str], Analysis])
     assert analysis.warnings == ()
 
 
+COUNTER = """
+from pyspark.sql.streaming import StatefulProcessor
+class Counter(StatefulProcessor):
+    def init(self, handle):
+        self.handle = handle
+    def handleInputRows(self, key, rows, timers):
+        self.seen = True
+        yield from rows
+    def close(self): pass
+def f(timeless):
+    grouped = timeless.groupBy("user")
+    return grouped.transformWithState(Counter(), "user STRING", "append", "none")
+"""
+
+
+def test_attributes_of_a_processor_are_refused_as_state(
+    transform: Callable[[str], Analysis],
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        transform(COUNTER)
+    found = {(fault.rule, fault.line) for fault in refused.value.faults}
+    assert (Rule.ND_STATE, 7) in found
+
+
 def test_functions_over_chunks_and_groups_are_warned_of(
     transform: Callable[[str], Analysis],
 ) -> None:

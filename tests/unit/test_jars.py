@@ -131,7 +131,11 @@ def test_a_lock_is_what_sha256sum_prints(full_cache: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "jar", "count"),
-    [("broker", "kafka_2.13-4.3.1.jar", 46), ("bench", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 4)],
+    [
+        ("broker", "kafka_2.13-4.3.1.jar", 46),
+        ("broker-4.1", "kafka_2.13-4.1.1.jar", 46),
+        ("bench", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 4),
+    ],
 )
 def test_the_published_sets_are_locked_completely(name: str, jar: str, count: int) -> None:
     jars = jar_set(name)

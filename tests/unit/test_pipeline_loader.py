@@ -47,6 +47,11 @@ def test_a_file_says_what_it_says(tmp_path: Path) -> None:
     assert pipeline.trigger_ms == 280
 
 
+def test_a_file_that_does_not_speak_of_delivery_is_delivered_exactly_once(tmp_path: Path) -> None:
+    assert "delivery" not in VALID
+    assert load(tmp_path, VALID).mode is Delivery.EXACTLY_ONCE
+
+
 @pytest.mark.parametrize("delivery", Delivery)
 def test_a_file_says_how_records_are_delivered(tmp_path: Path, delivery: Delivery) -> None:
     text = changed("name: views", f"name: views\ndelivery: {delivery.value}")

@@ -75,7 +75,8 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     """Look at brokers and topics.
 
     Raises:
-        ConfigError: nobody answers, or something would break the guarantee; lists every fault.
+        ConfigError: something would break the guarantee; lists every fault.
+        DeadlineError: nobody answers.
     """
     cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
     names = [*needs.inputs, needs.output, *needs.beside, ledger_topic(needs.pipeline)]
