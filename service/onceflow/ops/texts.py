@@ -13,7 +13,12 @@ turns its own direction around can pass for another."""
 
 
 def time_text(unix_ms: int) -> str:
-    """A moment; 0 means that there is none. Records may carry what no calendar has."""
+    """A moment as people read it; 0 means that there is none."""
+    return iso_text(unix_ms).replace("T", " ").replace("+00:00", " UTC")
+
+
+def iso_text(unix_ms: int) -> str:
+    """A moment as programs read it (ISO 8601). Records may carry what no calendar has."""
     if unix_ms == 0:
         return "-"
     try:
