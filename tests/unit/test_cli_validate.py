@@ -39,7 +39,7 @@ def test_a_faulty_file_is_refused_with_every_fault(cli: CliRunner) -> None:
 
 
 def test_programs_get_every_field_of_a_fault(cli: CliRunner) -> None:
-    done = cli.invoke(build_app(), ["validate", "bad.yaml", "--format", "json"])
+    done = cli.invoke(build_app(), ["validate", "bad.yaml", "--output", "json"])
 
     (verdict,) = json.loads(done.stdout)
     unknown: dict[str, Any] = verdict["faults"][1]

@@ -98,7 +98,7 @@ def register(app: typer.Typer) -> None:
 def validate(
     files: Annotated[list[Path] | None, typer.Argument(help="Pipeline files.")] = None,
     output: Annotated[
-        VerdictFormat | None, typer.Option("--format", "-o", help=FORMAT_HELP)
+        VerdictFormat | None, typer.Option("--output", "-o", help=FORMAT_HELP)
     ] = None,
     file_only: FileOnly = False,
     config: ConfigFile = None,
