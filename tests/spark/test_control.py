@@ -27,7 +27,7 @@ from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
 from onceflow.settings import Settings
-from tests.support.control_site import SECRET, Callers, Site, answered, living
+from tests.support.control_site import HERE, SECRET, Callers, Site, answered, living
 from tests.support.eventually import eventually
 
 READS = (
@@ -206,6 +206,17 @@ def test_tokens_cannot_be_tried_one_after_the_other(site: Site, callers: Callers
     assert {entry["why"] for entry in site.audited} == {"wrong token"}
 
 
+def test_a_forged_address_evades_no_bound(site: Site, callers: Callers) -> None:
+    for number in range(FAILURES):
+        with callers.by(new_token()) as client:
+            forged = {"X-Forwarded-For": f"203.0.113.{number}"}
+            assert client.get("/v1/pipelines", headers=forged).status_code == 401
+    with callers.by(site.reader) as client:
+        forged = {"X-Forwarded-For": "203.0.113.99"}
+        assert client.get("/v1/pipelines", headers=forged).status_code == 429
+    assert {entry["address"] for entry in site.audited} == {HERE}
+
+
 @pytest.mark.parametrize("headers", [{}, {"Transfer-Encoding": "chunked"}])
 def test_bodies_are_bounded(site: Site, callers: Callers, headers: dict[str, str]) -> None:
     def chunks() -> Iterator[bytes]:
@@ -373,6 +384,23 @@ class TestPage:
         assert client.get("/v1/pipelines").status_code == 200
         client.get("/sign-out")
         assert client.get("/").status_code == 303
+
+    @pytest.mark.parametrize(
+        ("proxies", "begins", "is_secure"),
+        [((), "onceflow-session=", False), ((HERE,), "__Host-onceflow-session=", True)],
+    )
+    def test_who_is_believed_decides_on_the_cookie(
+        self, site: Site, proxies: tuple[str, ...], begins: str, is_secure: bool
+    ) -> None:
+        headers = {"X-Forwarded-Proto": "https"}
+        with answered(site, trusted_proxies=proxies) as callers, callers.by(None) as client:
+            client.headers.update(headers)
+            set_cookie = self.sign_in(client, site.reader).headers["set-cookie"]
+            assert set_cookie.startswith(begins)
+            assert ("; secure" in set_cookie.lower()) is is_secure
+            name, _, rest = set_cookie.partition("=")
+            client.headers["cookie"] = f"{name}={rest.partition(';')[0]}"
+            assert client.get("/").status_code == 200
 
     def test_a_session_ends_with_its_token(self, site: Site, client: httpx.Client) -> None:
         self.sign_in(client, site.writer)
