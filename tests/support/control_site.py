@@ -108,7 +108,8 @@ def living(site: Site) -> Iterator[Site]:
 
 
 @contextmanager
-def answered(site: Site) -> Iterator[Callers]:
+def answered(site: Site, *, trusted_proxies: tuple[str, ...] = ()) -> Iterator[Callers]:
     """Its API is answered inside the block."""
-    with answering(control_app(site.service, site.gate), Endpoint(HERE, 0)) as port:
+    endpoint = Endpoint(HERE, 0, trusted_proxies=trusted_proxies)
+    with answering(control_app(site.service, site.gate), endpoint) as port:
         yield Callers(f"http://{HERE}:{port}")

@@ -8,13 +8,13 @@ import secrets
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from onceflow.clock import Clock
 from onceflow.control.limits import RateLimit
@@ -281,6 +281,9 @@ class Guard:
             self._gate.audit("refused", address=address, path=scope["path"], why="foreign site")
             await _answer(send, 403, "orders from pages of other sites are refused")
             return
+        if _has_two_ends(scope):
+            await _answer(send, 400, "a body has one length", (b"connection", b"close"))
+            return
         if not _has_small_body(scope):
             await _answer(send, 413, f"a body of at most {MAX_BODY_BYTES} bytes is expected")
             return
@@ -290,7 +293,8 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        with suppress(ClientDisconnect):  # in the middle of a body
+            await self._app(scope, receive, send_with_headers)
 
 
 def _is_foreign(headers: Headers) -> bool:
@@ -299,8 +303,17 @@ def _is_foreign(headers: Headers) -> bool:
     if site is not None and site not in _OWN_SITE:
         return True
     origin = headers.get("origin")
+    if origin is None:
+        return False
     # The host only: behind a proxy with TLS we do not know the scheme that the browser used.
-    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    host = origin.partition("://")[2].lower()
+    return not host or host != headers.get("host", "").lower()
+
+
+def _has_two_ends(scope: Message) -> bool:
+    """Whether a proxy before us may take something else for the next request."""
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers and "content-length" in headers
 
 
 def _has_small_body(scope: Message) -> bool:
