@@ -38,6 +38,9 @@ ELSEWHERE = {
     CrashPoint.BEFORE_OFFSET_COMMIT: "tests/integration/test_consumer_crash.py",
 }
 """Not those of a driver that goes on, and where they are played."""
+BATCH = 150
+"""At a view a second, every batch closes a window: one without rows would show little."""
+RECORDS = 30 * BATCH
 SOME = {"take over": 1, "commit": 1}
 """Of a short run: each start of a process takes some fifteen seconds of a processor."""
 MAX_ARRIVALS = 2
@@ -51,10 +54,10 @@ def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
     assert {*map(CrashPoint, points), *ELSEWHERE} == {*CrashPoint}
     job = ViewsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()
-    file = job.write_file(batch=150)
+    job.produce(random, RECORDS, seconds=RECORDS)
+    file = job.write_file(BATCH)
     random.shuffle(points)
     for point in points:
-        job.produce(random, records=400, seconds=40)
         arrivals = 1 if point in TAKE_OVER else random.randint(1, MAX_ARRIVALS)
         die_here(file, job, CrashPoint(point), arrivals)
     finish(job, file)
