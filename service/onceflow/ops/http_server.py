@@ -39,6 +39,8 @@ TLS_TIMEOUT_S = 5.0
 ACCEPT_PAUSE_S = 1.0
 """After an accept that failed, usually for want of file descriptors."""
 MAX_HEADER_BYTES = 16 * 1024
+PIECE_BYTES = 4 * 1024
+"""In which a request is parsed; by so much a head may be too large."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,10 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         # h11 looks at the size of a head only while that is incomplete.
-        for begin in range(0, len(data), MAX_HEADER_BYTES):
+        for begin in range(0, len(data), PIECE_BYTES):
             if self.transport.is_closing():
                 return
-            super().data_received(data[begin : begin + MAX_HEADER_BYTES])
+            super().data_received(data[begin : begin + PIECE_BYTES])
         if self.is_answering:
             self._expect_nothing()
 
