@@ -27,7 +27,7 @@ from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
 from onceflow.settings import Settings
-from tests.support.control_site import HERE, SECRET, Callers, Site, answered, living
+from tests.support.control_site import HERE, SECRET, Callers, Site, answered
 from tests.support.eventually import eventually
 
 READS = (
@@ -42,18 +42,6 @@ READS = (
     "/v1/openapi.json",
 )
 ORDERS = ("validate", "start", "stop", "restart")
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with living(Site(tmp_path)) as made:
-        yield made
-
-
-@pytest.fixture
-def callers(site: Site) -> Iterator[Callers]:
-    with answered(site) as made:
-        yield made
 
 
 @pytest.mark.parametrize("path", [*READS, *(f"/v1/pipelines/views/{order}" for order in ORDERS)])
