@@ -108,6 +108,21 @@ def test_an_order_that_fails_says_why(site: Site, callers: Callers) -> None:
     assert "a fault in the file" in answer["detail"]
 
 
+def test_what_pipelines_say_reaches_a_terminal_as_escapes(site: Site, callers: Callers) -> None:
+    site.maker.faults += [ConfigError("\x1b[2J\x9b2J\u202e")]
+    site.member.restart()
+    with callers.by(site.reader) as client:
+        answer = eventually(
+            lambda: client.get("/v1/pipelines"), lambda a: "2J" in a.text, timeout_s=10
+        )
+        assert answer.content.isascii()
+        assert b"\x1b" not in answer.content
+        client.post("/sign-in", data={"token": site.reader})
+        page = client.get("/").text
+    assert r"\x1b[2J\x9b2J\u202e" in page
+    assert "\x1b" not in page
+
+
 def test_drain_ends_the_service(site: Site, callers: Callers) -> None:
     with callers.by(site.writer) as client:
         assert client.post("/v1/drain").json() == {"draining": ["views"]}
