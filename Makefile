@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image release-image older system cluster audit faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster audit faults bench docs check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ image: $(READY)  ## Build the service's image with a Docker engine
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) $(IMAGE_OPTIONS) .
 
-release-image:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
+release:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
 	@echo "$(BASE_IMAGE)" | grep -Eq '^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$$' || { \
 	    echo "BASE_IMAGE: a release names its base by digest; expected debian@sha256:..., found '$(BASE_IMAGE)'" >&2; exit 2; }
 	$(MAKE) image IMAGE_OPTIONS="--build-arg BASE_IMAGE=$(BASE_IMAGE) $(IMAGE_OPTIONS)"

@@ -27,7 +27,7 @@ from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
 from onceflow.settings import Settings
-from tests.support.control_site import HERE, SECRET, Callers, Site, answered, living
+from tests.support.control_site import HERE, SECRET, Callers, Site, answered
 from tests.support.eventually import eventually
 
 READS = (
@@ -42,18 +42,6 @@ READS = (
     "/v1/openapi.json",
 )
 ORDERS = ("validate", "start", "stop", "restart")
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with living(Site(tmp_path)) as made:
-        yield made
-
-
-@pytest.fixture
-def callers(site: Site) -> Iterator[Callers]:
-    with answered(site) as made:
-        yield made
 
 
 @pytest.mark.parametrize("path", [*READS, *(f"/v1/pipelines/views/{order}" for order in ORDERS)])
@@ -118,6 +106,21 @@ def test_an_order_that_fails_says_why(site: Site, callers: Callers) -> None:
         answer = client.post("/v1/pipelines/views/restart", params={"wait": 20}).json()
     assert answer["outcome"] == "failed"
     assert "a fault in the file" in answer["detail"]
+
+
+def test_what_pipelines_say_reaches_a_terminal_as_escapes(site: Site, callers: Callers) -> None:
+    site.maker.faults += [ConfigError("\x1b[2J\x9b2J\u202e")]
+    site.member.restart()
+    with callers.by(site.reader) as client:
+        answer = eventually(
+            lambda: client.get("/v1/pipelines"), lambda a: "2J" in a.text, timeout_s=10
+        )
+        assert answer.content.isascii()
+        assert b"\x1b" not in answer.content
+        client.post("/sign-in", data={"token": site.reader})
+        page = client.get("/").text
+    assert r"\x1b[2J\x9b2J\u202e" in page
+    assert "\x1b" not in page
 
 
 def test_drain_ends_the_service(site: Site, callers: Callers) -> None:

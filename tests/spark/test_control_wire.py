@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 
-from tests.support.control_site import Callers, Site, answered, living
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with living(Site(tmp_path)) as made:
-        yield made
-
-
-@pytest.fixture
-def callers(site: Site) -> Iterator[Callers]:
-    with answered(site) as made:
-        yield made
+from tests.support.control_site import Callers, Site
 
 
 def connected(callers: Callers) -> socket.socket:

@@ -5,6 +5,7 @@ An order returns when it is true, or, after `wait` seconds, as an operation to a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
@@ -53,6 +54,13 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+class _AsciiJson(JSONResponse):
+    """Control characters of records and errors reach a terminal as escapes."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
 def control_app(service: Service, gate: Gate) -> Guard:
     """The whole application: API and page.
 
@@ -66,6 +74,7 @@ def control_app(service: Service, gate: Gate) -> Guard:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        default_response_class=_AsciiJson,
         # Redirects repeat the Host that the client gave.
         redirect_slashes=False,
     )
@@ -87,7 +96,7 @@ def control_app(service: Service, gate: Gate) -> Guard:
         status = HTTPStatus.CONFLICT if is_ours else HTTPStatus.BAD_GATEWAY
         faults = [str(fault) for fault in error.faults] if isinstance(error, ConfigError) else []
         body = {"detail": str(error), "kind": type(error).__name__, "faults": faults}
-        return JSONResponse(body, status)
+        return _AsciiJson(body, status)
 
     add_page(app, service, views, gate)
     return Guard(app, gate)
