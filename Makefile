@@ -14,9 +14,11 @@ CORE   := tests/integration/test_sink_contract.py tests/integration/test_source_
 
 # Spark starts Python processes all the time; each would compile this package anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Whether there is a newer pip is no news for who wants to run this.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image older system cluster audit faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image release-image older system cluster audit faults bench docs check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +62,11 @@ image: $(READY)  ## Build the service's image with a Docker engine
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) $(IMAGE_OPTIONS) .
 
+release-image:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
+	@echo "$(BASE_IMAGE)" | grep -Eq '^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$$' || { \
+	    echo "BASE_IMAGE: a release names its base by digest; expected debian@sha256:..., found '$(BASE_IMAGE)'" >&2; exit 2; }
+	$(MAKE) image IMAGE_OPTIONS="--build-arg BASE_IMAGE=$(BASE_IMAGE) $(IMAGE_OPTIONS)"
+
 older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) \
 	    -n $(WORKERS) --dist worksteal --max-worker-restart 0
@@ -95,9 +102,10 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock broker-4.1
 	$(BIN)/python -m onceflow.devkit lock bench
 
-$(READY): pyproject.toml requirements/dev.lock
+$(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.record_classes
 	$(BIN)/python -m onceflow.devkit.record_broker_classes

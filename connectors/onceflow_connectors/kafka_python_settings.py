@@ -39,7 +39,10 @@ _TOKEN_NAMES = frozenset(
     _TOKENS + name
     for name in ("method", "client.id", "client.secret", "token.endpoint.url", "scope")
 )
+_ENDPOINT = f"{_TOKENS}token.endpoint.url"
 TOKEN_TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 256 * 1024
+"""Of the token endpoint; a token has a few thousand."""
 RENEWED_BEFORE_S = 30.0
 """A token is not used any more so shortly before it ends."""
 
@@ -55,13 +58,20 @@ def kafka_python_settings(properties: Mapping[str, str]) -> dict[str, Any]:
         Keyword arguments of `KafkaConsumer` and the like; may hold secrets.
 
     Raises:
-        ConfigError: there is a setting of security that kafka-python does not have.
+        ConfigError: there is a setting of security that kafka-python does not have, or tokens would
+            come from an endpoint without TLS.
     """
     untold = [
         name
         for name in properties
         if name.startswith(_FAMILIES) and name not in _NAMES and name not in _TOKEN_NAMES
     ]
+    if not properties.get(_ENDPOINT, "https:").startswith("https:"):
+        raise ConfigError(
+            "tokens would cross the network in clear text",
+            subject=_ENDPOINT,
+            expected="`https://...`",
+        )
     if untold:
         faults = tuple(Fault("kafka-python has no such setting", where=name) for name in untold)
         raise ConfigError("kafka-python cannot reach these brokers", faults=faults)
@@ -115,18 +125,18 @@ class TokenProvider:
         if "scope" in told:
             words["scope"] = told["scope"]
         who = f"{told['client.id']}:{told['client.secret']}".encode()
-        request = urllib.request.Request(  # noqa: S310  settings allow http and https only
+        request = urllib.request.Request(  # noqa: S310  https only
             endpoint,
             data=urllib.parse.urlencode(words).encode(),
             headers={"Authorization": f"Basic {base64.b64encode(who).decode()}"},
         )
-        is_secure = endpoint.startswith("https:")
-        context = ssl.create_default_context(cafile=self._authorities) if is_secure else None
+        context = ssl.create_default_context(cafile=self._authorities)
+        opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context), _NoRedirects()
+        )
         try:
-            with urllib.request.urlopen(  # noqa: S310
-                request, timeout=TOKEN_TIMEOUT_S, context=context
-            ) as reply:
-                answer = json.load(reply)
+            with opener.open(request, timeout=TOKEN_TIMEOUT_S) as reply:
+                answer = json.loads(reply.read(MAX_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             error.close()
             raise _no_token(endpoint, str(error)) from error
@@ -135,6 +145,13 @@ class TokenProvider:
         if not isinstance(answer, dict) or "access_token" not in answer:
             raise _no_token(endpoint, "an answer without `access_token`")
         return answer
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The secret goes to the endpoint that was named, and to nobody it points at."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None: urllib takes the answer for a failure."""
 
 
 def _no_token(endpoint: str, found: str) -> RetriableError:

@@ -9,39 +9,36 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
+from onceflow.foreign_settings import CLIENT
+from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.values import SizeBytes, fault
+from onceflow.pipeline.values import DurationMs, SizeBytes, duration_text, fault
+from onceflow.pipeline.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",
     "sasl.oauthbearer.client.secret": "sasl.client_secret_file",
     "ssl.key.password": "tls.key_password_file",
     "ssl.key.pem": "tls.key_file",
+    "ssl.keystore.location": "tls.key_file",
+    "ssl.keystore.password": "tls.key_file",
+    "sasl.oauthbearer.config": "sasl.client_secret_file",
 }
-"""Client settings that hold a secret -> our setting that names its file."""
-_OURS = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "transactional.id",
-        "group.id",
-        "enable.idempotence",
-        "enable.auto.commit",
-        "isolation.level",
-        "acks",
-        "auto.offset.reset",
-    }
-)
-"""Client settings that the guarantee rests on, or that follow from other settings here."""
+"""Client settings that hold or name a secret -> our setting that names its file."""
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+MIN_TRANSACTION_MS = 1_000
+"""Kafka clients take no less."""
 
 
 _GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
@@ -63,8 +60,9 @@ ForeignSettings = dict[str, Annotated[str, BeforeValidator(_as_client_text)]]
 
 
 def _checked_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
-        raise fault("not an address of the web", expected="`https://...`")
+    # No user, no query: both may hold secrets, which stand in files only.
+    if not re.fullmatch(r"https://[^\s/@?#]+(/[^\s?#]*)?", text):
+        raise fault("not an address with TLS", expected="`https://host/path` and no more")
     return text
 
 
@@ -96,6 +94,11 @@ class Sasl(SettingsBlock):
         default=None,
         min_length=1,
         description="PEM file with authorities of the token endpoint; left out: the machine's.",
+    )
+    allow_clear_text: bool = Field(
+        default=False,
+        description="Sign in although `tls` is left out: whoever can listen gets the password or"
+        " token.",
     )
 
     @classmethod
@@ -177,6 +180,25 @@ class Spark(SettingsBlock):
         description="Memory budget for the output of one batch, e.g. `256 MiB`. A batch with more"
         " is refused before anything is written.",
     )
+    max_made: int = Field(
+        default=DEFAULT_MAX_MADE,
+        ge=1,
+        description="Characters, elements or rows that a function of a query may make of one value,"
+        " as in `repeat` or `sequence`. A query that says more, or computes how many, is refused.",
+    )
+    max_rows: int = Field(
+        default=100_000_000,
+        ge=1,
+        le=2**32,
+        description="Rows that one task may make at one step of a query, as in `explode` or a join."
+        " A batch with more fails.",
+    )
+    max_batch_s: int = Field(
+        default=900,
+        ge=1,
+        description="Seconds that Spark may compute one batch. Then its jobs are cancelled, and the"
+        " pipeline fails; other pipelines go on.",
+    )
     conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
 
 
@@ -185,6 +207,13 @@ def _checked_address(text: str) -> str:
         return str(ip_address(text))
     except ValueError as error:
         raise fault("not an address", expected="an IP address, such as 127.0.0.1") from error
+
+
+def _checked_network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise fault("not an address or a network", expected="such as 10.0.0.0/8") from error
 
 
 Address = Annotated[str, AfterValidator(_checked_address)]
@@ -208,8 +237,8 @@ class Control(SettingsBlock):
         default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
     )
     port: Port = Field(default=9465, description="Port of the API and the status page.")
-    tokens_file: str | None = Field(
-        default=None,
+    tokens_file: str = Field(
+        min_length=1,
         description="File with a line for each bearer token: its role (`read` or `write`), a name"
         " for the audit log, and the SHA-256 of the token. `onceflow control token` makes one.",
     )
@@ -217,42 +246,18 @@ class Control(SettingsBlock):
         default=None, description="PEM file with the server's certificate; left out: plain HTTP."
     )
     key_file: str | None = Field(default=None, description="PEM file with its private key.")
-    client_ca_file: str | None = Field(
-        default=None,
-        description="PEM file with authorities of client certificates, which every client needs"
-        " then.",
-    )
-    client_roles: dict[str, Literal["read", "write"]] = Field(
-        default_factory=dict,
-        description="Role of a client certificate, by its common name, in place of a token.",
+    trusted_proxies: list[Annotated[str, AfterValidator(_checked_network)]] = Field(
+        default_factory=list,
+        description="Addresses and networks of proxies whose `X-Forwarded-For` and"
+        " `X-Forwarded-Proto` are believed; left out: none.",
     )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Half a key pair; nobody who may come in; secrets in clear text."""
+        """Half a key pair; secrets in clear text."""
         has_certificate = "certificate_file" in given
         if has_certificate != ("key_file" in given):
             yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
-        if "client_ca_file" in given and not has_certificate:
-            yield (
-                ("client_ca_file",),
-                fault(
-                    "client certificates need TLS",
-                    suggestion="Add `certificate_file` and `key_file`.",
-                ),
-            )
-        if given.get("client_roles") and "client_ca_file" not in given:
-            yield (
-                ("client_roles",),
-                fault("nobody vouches for client certificates", suggestion="Add `client_ca_file`."),
-            )
-        if "tokens_file" not in given and not given.get("client_roles"):
-            yield (
-                (),
-                fault(
-                    "nobody could come in", expected="`tokens_file`, or `client_ca_file` and roles"
-                ),
-            )
         address = given.get("address", "127.0.0.1")
         if not has_certificate and not _is_loopback(address):
             yield (
@@ -277,6 +282,12 @@ def _checked_servers(text: str) -> str:
     return text
 
 
+def _checked_transaction(duration_ms: int) -> int:
+    if duration_ms < MIN_TRANSACTION_MS:
+        raise fault("too short", expected=f"at least {duration_text(MIN_TRANSACTION_MS)}")
+    return duration_ms
+
+
 class Settings(SettingsBlock):
     """Everything about this process."""
 
@@ -287,7 +298,20 @@ class Settings(SettingsBlock):
     tls: Tls | None = Field(default=None, description="Encryption; left out: none.")
     client: ForeignSettings = Field(
         default_factory=dict,
-        description="Further settings of the Kafka clients, by librdkafka's names.",
+        description="Further settings of the Kafka clients, by librdkafka's names: those that"
+        " security.md lists.",
+    )
+    transaction_timeout_ms: Annotated[
+        DurationMs,
+        AfterValidator(_checked_transaction),
+        PlainSerializer(duration_text, when_used="json"),
+    ] = Field(
+        default=60_000,
+        alias="transaction_timeout",
+        json_schema_extra={"default": "60 s"},
+        description="How long it may take to write one batch, e.g. `5 minutes`; at most the"
+        " broker's `transaction.max.timeout.ms`. Readers wait for so long behind a driver that"
+        " died.",
     )
     spark: Spark = Field(default=Spark(), description="The engine.")
     monitoring: Monitoring = Field(
@@ -308,24 +332,30 @@ class Settings(SettingsBlock):
         description="Folder, or beginning of a URL, below which the checkpoints of pipeline files"
         " must lie; left out: wherever this process may write.",
     )
+    ephemeral_checkpoints: CheckpointWaiver | None = Field(
+        default=None,
+        description="Waiver for checkpoints that would be lost with the process: in memory, on an"
+        " emptyDir, in a container's own layer. Left out: they are refused.",
+    )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Client settings with a place of their own, or with none."""
-        client = given.get("client")
-        if not isinstance(client, Mapping):
-            return
-        for name in client:
-            if name in _SECRETS:
-                yield (
-                    ("client", name),
-                    fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`."),
-                )
-            if name in _OURS:
-                yield (
-                    ("client", name),
-                    fault("this client setting is decided elsewhere", suggestion="Remove it."),
-                )
+        """Client settings that were not judged; signing in where anybody can listen."""
+        client, sasl = given.get("client"), given.get("sasl")
+        for name in client if isinstance(client, Mapping) else ():
+            if found := _client_fault(name):
+                yield ("client", name), found
+        is_clear = given.get("tls") is None and isinstance(sasl, Mapping)
+        allowed = sasl.get("allow_clear_text") if isinstance(sasl, Mapping) else None
+        if is_clear and str(allowed).lower() not in _TRUE:
+            yield (
+                ("sasl",),
+                fault(
+                    "the password or token would cross the network in clear text",
+                    suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if nobody can"
+                    " listen.",
+                ),
+            )
 
     def require_allowed(self, file: PipelineFile, *, is_trusted: bool) -> PipelineFile:
         """The file, if this process may do what it says.
@@ -347,6 +377,11 @@ class Settings(SettingsBlock):
         if faults:
             raise ConfigError("pipeline refused", subject=str(file.path), faults=tuple(faults))
         return file
+
+    @property
+    def transaction_timeout_s(self) -> float:
+        """`transaction_timeout` in seconds."""
+        return self.transaction_timeout_ms / 1000
 
     def secret_files(self) -> Sequence[Path]:
         """Files with certificates and secrets by which brokers are reached; they may be renewed."""
@@ -378,8 +413,25 @@ class Settings(SettingsBlock):
         return Connection(self.bootstrap_servers, properties, files_digest(self.secret_files()))
 
 
+def _client_fault(name: str) -> PydanticCustomError | None:
+    """Why a setting of the clients may not be set."""
+    if name in _SECRETS:
+        return fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`.")
+    if name == _TRANSACTION_TIMEOUT:
+        what = "this client setting follows from another one"
+        return fault(what, suggestion="Use `transaction_timeout`.")
+    if name in CLIENT:
+        return None
+    return fault(
+        "this client setting may not be set: it could weaken the connection or the guarantee, or"
+        " nobody has judged it",
+        expected="one that docs/security.md lists",
+        suggestion="Remove it.",
+    )
+
+
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
-    """What runs code, or reads files, of whoever wrote the pipeline file."""
+    """What runs code of whoever wrote the pipeline file."""
     allow = "Set `transforms: true` if you trust whoever writes pipeline files."
     if file.pipeline.transform is not None:
         yield Fault(
@@ -395,16 +447,6 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
                 f"{waiver.rule} keeps code and files of others out, and may not be waived here",
                 f"waivers.{number}.rule",
                 line=file.document.place(("waivers", number, "rule")).line,
-                suggestion=allow,
-            )
-    schemas = {f"sources.{name}": source.avro for name, source in file.pipeline.sources.items()}
-    for place, avro in {**schemas, "sink": file.pipeline.sink.avro}.items():
-        folder = str(file.pipeline.folder.resolve())
-        if avro and not _is_below(str((Path(folder) / avro.schema_file).resolve()), folder):
-            yield Fault(
-                f"{avro.schema_file} is outside of the pipeline file's folder",
-                f"{place}.avro.schema_file",
-                line=file.document.place((*place.split("."), "avro", "schema_file")).line,
                 suggestion=allow,
             )
 

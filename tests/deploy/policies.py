@@ -99,6 +99,9 @@ def traffic_is_bounded(manifests: Sequence[Manifest]) -> Iterator[str]:
         for rule in [*policy.get("ingress", []), *policy.get("egress", [])]:
             if not rule or not rule.get("ports"):
                 yield "a rule for every port"
+        for rule in policy.get("egress", []):
+            if not rule.get("to"):
+                yield "a way out to anywhere"
     chosen = [m["spec"] for m in manifests if m["kind"] == "NetworkPolicy"]
     for place, pod in pods(manifests) if chosen else ():
         directions = {d for p in chosen if matches(p, pod) for d in p["policyTypes"]}

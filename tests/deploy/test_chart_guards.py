@@ -20,16 +20,23 @@ DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 FREE = {"nodeAffinity", "podAffinity", "podAntiAffinity", "global"} | {
     "fieldRef", "resourceFieldRef", "configMapKeyRef", "to", "ports", "allowedFrom",
+    "brokers", "dns", "apiServer", "tokenIssuers",
 }  # fmt: skip
 """Objects of Kubernetes, which it checks itself."""
+
+SIGNING_IN: Values = {
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": "a",
+    "kafka.sasl.existingSecret": "b",
+}
 
 GUARDS: Sequence[tuple[Values, str]] = [
     ({"standby": True}, "standby: a second pod would not see the checkpoint"),
     (
         {
+            **SIGNING_IN,
             "kafka.sasl.mechanism": "OAUTHBEARER",
-            "kafka.sasl.username": "a",
-            "kafka.sasl.existingSecret": "b",
+            "kafka.tls.enabled": True,
         },
         "kafka.sasl.tokenEndpoint: belongs to mechanism OAUTHBEARER",
     ),
@@ -53,7 +60,30 @@ GUARDS: Sequence[tuple[Values, str]] = [
     ({"pipelinesFrom.configMap": "a", "pipelines": None}, "pipelinesFrom.files: expected"),
     ({"pipelines.page-views": f"{PIPELINE}checkpoint: here"}, "here would not outlive the pod"),
     ({"pipelines.page-views": f"{PIPELINE}checkpoint: /data"}, "/data would not outlive"),
+    (
+        {"pipelines.page-views": f"{PIPELINE}checkpoint: /var/lib/onceflow/checkpoints/../../x"},
+        "leads out of its folder",
+    ),
+    ({"pipelines.page-views": f"{PIPELINE}checkpoint: s3a://a/../b"}, "leads out of its folder"),
+    (
+        {"pipelines.page-views": f"{PIPELINE}checkpoint: s3a://a/b"},
+        "is not below /var/lib/onceflow",
+    ),
+    (
+        {"pipelines.page-views": f"{PIPELINE}checkpoint: s3a://ab/c", "checkpointRoot": "s3a://a"},
+        "s3a://ab/c is not below s3a://a",
+    ),
+    ({"checkpointRoot": "/data"}, "/data would not outlive the pod"),
+    (SIGNING_IN, "would cross the network in clear text"),
     ({"persistence.enabled": False}, "the checkpoint would be lost with the pod"),
+    ({"persistence.ephemeral.reason": "a trial, no more"}, "persistence.ephemeral: half a waiver"),
+    (
+        {
+            "persistence.ephemeral.reason": "a trial, no more",
+            "persistence.ephemeral.until": "2027-03-31",
+        },
+        "persistence.ephemeral: a waiver that nothing needs",
+    ),
     ({"resources.limits": None}, "could take the memory of its whole node"),
     ({"resources.limits.memory": "3Gi"}, "spark.heap 2g = 3456Mi"),
     ({"spark.heap": "3g"}, "resources.limits.memory: 4Gi is less than memory.jvm 384Mi"),
@@ -69,6 +99,8 @@ EXECUTOR_GUARDS: Sequence[tuple[str, Values, str]] = [
     ("local", {"mode": "k8s"}, "executors on other nodes would not see /var/lib/onceflow"),
     ("local", {"mode": "operator"}, "executors on other nodes would not see /var/lib/onceflow"),
     ("local-configmap", {"mode": "k8s", "pipelinesFrom.checkpoint": ""}, "mode k8s needs to know"),
+    ("k8s", {"executors.secret": ""}, "executors.secret: empty; expected a Secret by which"),
+    ("local-standby", {"networkPolicy.tokenIssuers": []}, "so no token could be fetched"),
     ("k8s", {"executors.memoryOverhead": "1400m"}, "executors.memoryOverhead: 1400m is less than"),
     ("k8s", {"resources.limits.memory": "3Gi"}, "memory.python 768Mi + spark.heap 2g = 3200Mi"),
     ("operator", {"resources.limits": None}, "resources.limits.memory: not set"),
@@ -80,6 +112,7 @@ REFUSED_BY_SCHEMA: Sequence[tuple[Values, str]] = [
     ({"mode": "cluster"}, "/mode"),
     ({"replicas": -1}, "/replicas"),
     ({"spark.heap": "2Gi"}, "/spark/heap"),
+    ({"kafka.sasl.tokenEndpoint": "http://a/b"}, "/kafka/sasl/tokenEndpoint"),
     ({"kafka.sasl.mechanism": "GSSAPI"}, "/kafka/sasl/mechanism"),
     ({"securityContext.privileged": True}, "/securityContext/privileged"),
     ({"podSecurityContext.runAsUser": 0}, "/podSecurityContext/runAsUser"),

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from onceflow.config import load_settings
+from onceflow.errors import ConfigError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.runtime.session import check_conf
+from onceflow.settings import Settings
 from tests.deploy import policies
 from tests.deploy.chart import EXAMPLES, EXECUTOR_FILE, Manifest, one, pods, render
 from tests.deploy.policies import POLICIES, Policy
+from tests.support.pipelines import pipeline_text
 
 each_example = pytest.mark.parametrize("example", EXAMPLES)
 
@@ -61,6 +65,7 @@ BREACHES: Sequence[tuple[Policy, Breach]] = [
         lambda m: driver(m)["volumes"][0].update(emptyDir={}),
     ),
     (policies.traffic_is_bounded, lambda m: network(m)["egress"].append({})),
+    (policies.traffic_is_bounded, lambda m: network(m)["egress"][1].pop("to")),
     (policies.traffic_is_bounded, lambda m: network(m).update(policyTypes=["Ingress"])),
     (
         policies.traffic_is_bounded,
@@ -154,15 +159,34 @@ def test_the_service_takes_its_pipeline(example: str, tmp_path: Path) -> None:
 
         assert pipeline.name == file.stem
         assert "://" in place or place.startswith("/var/lib/onceflow/checkpoints/")
+        settings_of(manifests).require_allowed(load_pipeline(file), is_trusted=True)
     # The job that grants rights is there before everything else, and has its own.
     assert len(found) == {"local-configmap": 0, "local-secured": 2}.get(example, 1)
+
+
+def settings_of(manifests: Sequence[Manifest]) -> Settings:
+    (text,) = [
+        m["data"][policies.SETTINGS]
+        for m in manifests
+        if m["metadata"]["name"].endswith("-settings")
+    ]
+    return Settings.model_validate(yaml.safe_load(text))
+
+
+def test_a_checkpoint_elsewhere_is_refused_by_the_service(tmp_path: Path) -> None:
+    """What a ConfigMap says the chart cannot see."""
+    settings = settings_of(render("local-configmap"))
+    file = tmp_path / "views.yaml"
+    for place in ("/tmp/x", "/var/lib/onceflow/checkpoints/../x", "s3a://elsewhere/x"):
+        file.write_text(f"{pipeline_text()}checkpoint: {place}\n")
+        with pytest.raises(ConfigError, match="checkpoint: not at"):
+            settings.require_allowed(load_pipeline(file), is_trusted=True)
 
 
 @pytest.mark.parametrize(
     ("endpoint", "port"),
     [
         ("https://issuer.example/token", 443),
-        ("http://issuer.example/token", 80),
         ("https://issuer.example:8443/token", 8443),
     ],
 )

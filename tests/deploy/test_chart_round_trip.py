@@ -25,7 +25,8 @@ def run_in_pod(
     (pod,) = [pod for place, pod in pods(manifests) if place == kind]
     (container,) = pod["spec"]["containers"]
     (mounted,) = [v["configMap"]["name"] for v in pod["spec"]["volumes"] if v["name"] == "settings"]
-    settings = folder / "onceflow.yaml"
+    (config,) = [v["value"] for v in container["env"] if v["name"] == "ONCEFLOW_CONFIG"]
+    settings = folder / Path(config).name
     settings.write_text(one(manifests, "ConfigMap", mounted)["data"][settings.name])
     given = {v["name"]: v["value"] for v in container["env"] if v["name"].startswith("ONCEFLOW_S")}
     own = {

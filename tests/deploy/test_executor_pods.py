@@ -16,6 +16,7 @@ from tests.deploy import policies
 from tests.deploy.chart import EXECUTOR_FILE, KUBERNETES, Manifest, Values, one, render
 
 END_TIMEOUT_S = 20
+SECRET = "marker-of-the-secret-of-spark"
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,11 @@ def executor_of(jvm: Any, manifests: Sequence[Manifest], folder: Path) -> Any:
     template.write_text(data[EXECUTOR_FILE])
     settings = yaml.safe_load(data[policies.SETTINGS])["spark"]
     there = {"spark.kubernetes.executor.podTemplateFile": str(template)}
+    secret = folder / "secret"
+    secret.write_text(SECRET)
+    conf_of_secret = "spark.authenticate.secret.file"
+    assert settings["conf"][conf_of_secret] == "/etc/onceflow/spark/secret"
+    there[conf_of_secret] = str(secret)
     given = {**settings["conf"], **there, "spark.master": settings["master"], "spark.app.name": "a"}
     conf = jvm.org.apache.spark.SparkConf(False)
     for name, value in given.items():
@@ -74,7 +80,11 @@ def test_spark_keeps_what_the_template_says(example: str, jvm: Any, tmp_path: Pa
 
 
 def test_it_gets_the_memory_that_the_guard_compared(jvm: Any, tmp_path: Path) -> None:
-    values: Values = {"executors": {"heap": "2g", "memoryOverhead": "1500m", "cores": 2}}
+    values: Values = {
+        "executors.heap": "2g",
+        "executors.memoryOverhead": "1500m",
+        "executors.cores": 2,
+    }
     (container,) = executor_of(jvm, render("k8s", values), tmp_path)["spec"]["containers"]
 
     assert container["resources"]["limits"] == {"memory": f"{2048 + 1500}Mi"}
@@ -89,7 +99,11 @@ def test_it_finds_the_driver_and_room_for_its_files(jvm: Any, tmp_path: Path) ->
         v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["spec"]["volumes"] if "emptyDir" in v
     }
 
-    assert told["_SPARK_AUTH_SECRET"]
+    assert "_SPARK_AUTH_SECRET" not in told
+    assert SECRET not in json.dumps(pod)
+    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "spark"]
+    assert volume["secret"]["secretName"] == "page-views-spark"
+    assert "/etc/onceflow/spark" in {m["mountPath"] for m in container["volumeMounts"]}
     assert told["SPARK_DRIVER_URL"].endswith("@page-views-0.page-views.streams.svc:7078")
     assert [port["containerPort"] for port in container["ports"]] == [7079]
     assert rooms == {"scratch": "1Gi", "spark-local-dir-1": "8Gi"}

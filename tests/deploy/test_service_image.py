@@ -149,3 +149,26 @@ def test_compose_runs_it_as_the_chart_does() -> None:
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
+
+
+@pytest.mark.parametrize("file", ["docker/Dockerfile", "docker/broker/Dockerfile"])
+def test_every_stage_begins_with_the_base_that_was_named(file: str) -> None:
+    """So that a digest, given once, holds for all of them."""
+    bases = re.findall(r"^FROM (\S+)", (ROOT / file).read_text(), re.MULTILINE)
+    assert bases
+    assert set(bases) == {"${BASE_IMAGE}"}
+
+
+@pytest.mark.parametrize("base", ["", "debian:bookworm-slim", "debian@sha256:abc"])
+def test_a_release_needs_a_base_with_a_digest(base: str) -> None:
+    command = ["make", "release-image", f"BASE_IMAGE={base}"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "a release names its base by digest" in done.stderr
+
+
+def test_a_release_builds_on_the_base_that_it_names() -> None:
+    base = f"debian@sha256:{'0' * 64}"
+    command = ["make", "--dry-run", "release-image", f"BASE_IMAGE={base}"]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert f"--build-arg BASE_IMAGE={base}" in told

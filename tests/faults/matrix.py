@@ -48,6 +48,7 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/faults/test_{file}.py::test_{name}" for name in names)
 
 
+_LOST_LEDGER = "tests/integration/test_lost_ledger.py"
 _EXECUTORS = _in("executors", "a_pipeline_goes_on_when_what_runs_its_tasks_is_killed")
 _REQUESTS = _in("requests", "one_that_is_lost_or_late_or_repeated")
 
@@ -292,8 +293,7 @@ ROWS: tuple[Row, ...] = (
         f"that one takes over by itself, and one that comes back ends with 4; {ONCE}",
         _in(
             "processes",
-            "an_instance_that_stands_by_takes_over",
-            "one_that_stands_by_ends_at_a_signal_and_has_written_nothing",
+            "instances_that_stand_by_take_over_from_one_killed_frozen_and_drained",
         ),
     ),
     Row(
@@ -302,9 +302,8 @@ ROWS: tuple[Row, ...] = (
         f"the others go on, and so does that one if it may; {ONCE}",
         _in(
             "services",
-            "a_pipeline_that_fails_for_good_leaves_the_others_running",
+            "pipelines_that_fail_for_good_leave_the_others_running",
             "a_pipeline_whose_failure_may_pass_goes_on_by_itself",
-            "two_files_with_one_name_are_both_refused",
             "when_no_pipeline_is_left_the_process_ends_with_the_reason",
         ),
     ),
@@ -317,6 +316,24 @@ ROWS: tuple[Row, ...] = (
             "a_full_disk_stops_a_running_pipeline_and_nothing_is_lost",
             "a_new_pipeline_on_a_full_disk_is_refused_and_starts_when_there_is_room",
         ),
+    ),
+    Row(
+        "L",
+        "ledger and checkpoint lost, the output kept, or trimmed as well",
+        f"{REFUSED}, and the remedy numbers on; or readers raise an error that names the pipeline",
+        tuple(
+            f"{_LOST_LEDGER}::test_{name}"
+            for name in (
+                "what_is_written_after_ledger_and_checkpoint_were_lost_is_delivered",
+                "of_partitions_of_which_one_was_trimmed_all_begin_another_lineage",
+            )
+        ),
+    ),
+    Row(
+        "R",
+        "the ledger lost, two generations in the output",
+        f"rebuilt for the newest generation; {ONCE}",
+        (f"{_LOST_LEDGER}::test_a_ledger_is_rebuilt_for_the_newest_of_two_generations",),
     ),
     Row(
         "C",

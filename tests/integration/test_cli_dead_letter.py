@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +25,7 @@ from tests.support.views_job import ViewsJob
 
 HEADERS = (("trace", b"\x00\xff"), ("trace", b"again"), ("none", None))
 COUNT = 25
+HOSTILE = "\x1b[2J[/]\nreason          forged"
 
 
 @pytest.fixture
@@ -92,6 +94,15 @@ def test_letters_are_listed_and_shown_as_they_came(
     assert len(lines(cli("list", "--reason", "null_value"))) == COUNT // 5
     assert len(lines(cli("list", "--max", "3"))) == 3
     assert "undecodable" in cli("list", "-o", "text").stdout
+    hostile = replace(letter(job, COUNT), text=HOSTILE, value=HOSTILE.encode())
+    file_letters(job, hostile)
+    (place,) = [each for each in lines(cli("list")) if each["text"] == HOSTILE]
+    where = str(place["at_partition"]), str(place["at_offset"])
+    for told in (cli("list", "-o", "text"), cli("show", *where, "-o", "text")):
+        assert told.exit_code == 0, told.exception
+        assert r"\x1b[2J" in told.stdout
+        assert "\x1b" not in told.stdout
+    assert told.stdout.count("reason  ") == 1, "no field that a record made up"
     one = listed[7]
     (shown,) = lines(cli("show", str(one["at_partition"]), str(one["at_offset"])))
     assert shown == one

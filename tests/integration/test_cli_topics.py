@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -72,6 +73,23 @@ def test_lines_come_from_standard_input(cli: Cli, topic: Topic) -> None:
     assert read.stdout.splitlines() == ["0@0  a", "0@1  b"]
 
 
+def test_a_record_passes_for_nothing_but_a_record(cli: Cli, topic: Topic, tmp_path: Path) -> None:
+    """Neither escape sequences, nor a line end that begins a record that there is not."""
+    name = topic("hostile")
+    cli("produce", name, "--partitions", "1", stdin="a\n")
+    producer = ordered_producer(os.environ["ONCEFLOW_BOOTSTRAP_SERVERS"])
+    value = "\x1b]0;owned\x07\x9b2J\u202e\n0@9  forged"
+    producer.produce(name, value.encode(), key=b"\x1b[1A", partition=0)
+    assert producer.flush(30) == 0
+
+    read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
+    parsed = records(cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "json"))
+
+    shown = r"\x1b]0;owned\x07\x9b2J\u202e\n0@9  forged"
+    assert read.stdout.splitlines() == ["0@0  a", rf"0@1  \x1b[1A  {shown}"]
+    assert parsed[1]["value"] == value
+
+
 def test_without_from_beginning_only_later_records_are_read(cli: Cli, topic: Topic) -> None:
     name = topic("later")
     cli("produce", name, "--partitions", "1", stdin="before\n")
@@ -107,13 +125,17 @@ def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_output(
-    broker: RunningBroker, topic: str, sequences: list[int], pipeline: str = "views"
+    broker: RunningBroker,
+    topic: str,
+    sequences: list[int],
+    pipeline: str = "views",
+    lineage: int = 0,
 ) -> None:
     """Records as a pipeline would write them; each sequence is a batch of its own."""
     producer = ordered_producer(broker.bootstrap_servers)
     for sequence in sequences:
         tag = pipeline_tag(pipeline)
-        header = RecordHeader(Flag(0), tag, 1, 77 + sequence, sequence, sequence)
+        header = RecordHeader(Flag(0), tag, 1, 77 + sequence, sequence, sequence, lineage)
         producer.produce(
             topic,
             f"row {sequence}".encode(),
@@ -150,6 +172,23 @@ def test_verify_finds_a_gap(cli: Cli, broker: RunningBroker, output: str) -> Non
     assert isinstance(result.exception, CorruptionError)
     assert "sequences 3 to 4 missing" in str(result.exception)
     assert json.loads(result.stderr)["gaps"] == 1
+
+
+def test_verify_finds_a_pipeline_that_began_again_and_shows_all_of_it(
+    cli: Cli, broker: RunningBroker, output: str
+) -> None:
+    write_output(broker, output, [1, 2, 3], lineage=5)
+    write_output(broker, output, [1, 2], lineage=6)
+
+    result = cli("consume", output, "--verify")
+
+    assert [r["value"] for r in records(result)] == [f"row {n}" for n in (1, 2, 3, 1, 2)]
+    assert isinstance(result.exception, CorruptionError)
+    assert f"{output}[0]@3: the pipeline began again at sequence 1, after 3" in str(
+        result.exception
+    )
+    summary = json.loads(result.stderr)
+    assert (summary["new_lineages"], summary["repeats_discarded"]) == (1, 0)
 
 
 @pytest.fixture

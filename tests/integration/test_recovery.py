@@ -191,6 +191,33 @@ def test_a_lost_entry_of_the_commit_log_replays_and_skips(job: Started) -> None:
     job.finish()
 
 
+def test_a_lost_entry_of_the_commit_log_behind_a_plan_replays_and_skips(job: Started) -> None:
+    """The plan is withdrawn, which began on state that no entry of the log names any more."""
+    job.crash(CrashPoint.BEFORE_BEGIN, batch=4)
+    planned, done = (int(job.newest(log).name) for log in ("offsets", "commits"))
+    job.remove(job.newest("commits"))
+    assert planned == done + 1 == int(job.newest("commits").name) + 2
+    events = job.again()
+    assert [(b["batch_id"], b["is_skipped"]) for b in events.of_kind("batch")][:2] == [
+        (done, True),
+        (planned, False),
+    ]
+    job.finish()
+
+
+def test_where_nothing_proves_the_lost_entry_the_way_that_is_named_leads_on(job: Started) -> None:
+    job.crash(CrashPoint.AFTER_COMMIT, batch=4)
+    job.remove(job.newest("commits"))
+    errors = job.refused()
+    assert "the checkpoint contradicts itself" in errors
+    assert "name an empty directory as `checkpoint`" in errors
+    text = job.file.read_text()
+    job.file.write_text(text.replace(str(job.job.checkpoint), f"{job.job.checkpoint}-2"))
+    job.again(Remedy.NEW_GENERATION, "the commit log lost an entry in a test")
+    assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["generation"] == 2
+    _check_sequences(job)
+
+
 def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -> None:
     job.crash(CrashPoint.AFTER_COMMIT)
     job.remove(job.newest("offsets"))

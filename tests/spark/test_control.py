@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from onceflow.control.access import BURST, COOKIE, FAILURES, MAX_BODY_BYTES, Gate
-from onceflow.control.tokens import Role, line_of, new_token
+from onceflow.config import leaves_of
+from onceflow.control.access import (
+    BURST,
+    COOKIE,
+    FAILURES,
+    MAX_BODY_BYTES,
+    MAX_CALLS,
+    MAX_SESSIONS,
+)
+from onceflow.control.operations import MAX_RUNNING
+from onceflow.control.tokens import Role, Tokens, line_of, new_token
+from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
-from onceflow.ops.fleet import Observed
-from onceflow.settings import Control
-from tests.support.clock import ManualClock
+from onceflow.ops.fleet import Observed, Status
+from onceflow.settings import Settings
 from tests.support.control_site import SECRET, Callers, Site, answered, living
 from tests.support.eventually import eventually
 
@@ -144,16 +158,32 @@ def test_a_pipeline_that_is_not_here(site: Site, callers: Callers, name: str) ->
 def test_the_configuration_names_origins_and_no_secret(site: Site, callers: Callers) -> None:
     with callers.by(site.reader) as client:
         found = {row["name"]: row for row in client.get("/v1/configuration").json()}
-        written = {
+        written: dict[str, Any] = {
             row["name"]: row for row in client.get("/v1/pipelines/views/configuration").json()
         }
     assert found["spark.driver_memory"]["origin"] == "ONCEFLOW_SPARK__DRIVER_MEMORY"
     assert found["sasl.username"]["origin"].endswith("onceflow.yaml, line 3")
     assert found["monitoring.port"]["origin"] == "default"
     assert found["sasl.password_file"]["value"] == str(site.folder / "password")
-    assert SECRET not in str(found)
+    assert SECRET not in str(found), "an allow list: secrets have any name"
+    assert found["spark.conf.spark.hadoop.fs.s3a.secret.key"]["value"] == MASK
+    assert found["spark.conf.spark.speculation"]["value"] == "false"
+    assert found["client.client.rack"]["value"] == "a"
     assert written["name"]["origin"] == "views.yaml, line 2"
     assert written["restart.attempts"]["origin"] == "default"
+
+
+def test_every_setting_of_ours_was_judged() -> None:
+    written: dict[str, Any] = {
+        "sasl": {"mechanism": "PLAIN", "username": "a", "password_file": "b"},
+        "tls": {"ca_file": "a"},
+        "control": {"tokens_file": "a"},
+    }
+    names = {".".join(path) for path, _ in leaves_of(Settings.model_validate(written).model_dump())}
+    assert len(names) > 25
+    assert {name for name in names if not may_be_shown(name)} == set()
+    assert not may_be_shown("sasl.password")
+    assert not may_be_shown("client.ssl.keystore.password")
 
 
 def test_requests_are_bounded(site: Site, callers: Callers) -> None:
@@ -211,8 +241,119 @@ def test_a_line_that_is_no_token_is_named_by_its_number(tmp_path: Path, line: st
     file = tmp_path / "tokens"
     file.write_text(f"# comment\n{line}\n")
     with pytest.raises(ConfigError, match="line 2: not a token") as raised:
-        Gate(Control(tokens_file=str(file)), ManualClock(), lambda *_, **__: None)
+        Tokens(file)
     assert line.split()[1] not in str(raised.value).replace(str(file), "")
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://evil.example", "Sec-Fetch-Site": "same-origin"}, 403),
+        ({"Origin": "HERE.evil.example"}, 403),
+        ({"Origin": "HERE", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({}, 200),
+    ],
+)
+def test_orders_from_pages_of_other_sites_are_refused(
+    site: Site, callers: Callers, said: dict[str, str], status: int
+) -> None:
+    """Whatever lets the caller in."""
+    headers = {name: text.replace("HERE", callers.address) for name, text in said.items()}
+    with callers.by(site.writer) as client:
+        answer = client.post("/v1/pipelines/views/stop", headers=headers)
+        assert answer.status_code == status
+        assert client.get("/v1/pipelines", headers=headers).status_code == 200
+        signed_in = client.post("/sign-in", data={"token": site.reader}, headers=headers)
+        assert signed_in.status_code == (303 if status == 200 else 403)
+    assert any(entry.get("why") == "foreign site" for entry in site.audited) is (status == 403)
+
+
+def test_one_name_does_not_take_all_threads(site: Site, callers: Callers) -> None:
+    """Forty slow calls, which used to take every thread there is."""
+    began, held = threading.Semaphore(0), threading.Event()
+
+    def slow() -> Observed:
+        began.release()
+        assert held.wait(20)
+        return Observed.STOPPED
+
+    site.member.follow = lambda *_: slow()  # type: ignore[method-assign]
+
+    def call(_: int) -> int:
+        with callers.by(site.writer) as client:
+            return client.post("/v1/pipelines/views/stop", params={"wait": 20}).status_code
+
+    with ThreadPoolExecutor(40) as pool:
+        answers = [pool.submit(call, number) for number in range(40)]
+        for _ in range(MAX_CALLS):
+            assert began.acquire(timeout=20)
+        eventually(lambda: sum(one.done() for one in answers) == 40 - MAX_CALLS)
+        with callers.by(site.reader) as client:
+            assert client.get("/v1/pipelines").status_code == 200
+        held.set()
+        statuses = Counter(one.result() for one in answers)
+    assert statuses == {200: MAX_CALLS, 429: 40 - MAX_CALLS}
+    with callers.by(site.writer) as client:
+        assert client.get("/v1/pipelines").status_code == 200, "places are given back"
+
+
+def test_orders_that_wait_are_bounded(site: Site, callers: Callers) -> None:
+    held = threading.Event()
+
+    def slow() -> Observed:
+        assert held.wait(20)
+        return Observed.STOPPED
+
+    site.member.follow = lambda *_: slow()  # type: ignore[method-assign]
+    with callers.by(site.writer) as client:
+        stop = "/v1/pipelines/views/stop"
+        for _ in range(MAX_RUNNING):
+            assert client.post(stop, params={"wait": 0}).status_code == 202
+        assert client.post(stop, params={"wait": 0}).status_code == 429
+        held.set()
+        eventually(lambda: client.post(stop, params={"wait": 0}).status_code in {200, 202})
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/pipelines/", "//evil.example/", "/sign-in/", "/\\evil.example", "/static//x"]
+)
+def test_nothing_leads_elsewhere(site: Site, callers: Callers, path: str) -> None:
+    asked = HTTPConnection(callers.address.removeprefix("http://"), timeout=20)
+    with closing(asked):
+        asked.putrequest("GET", path, skip_host=True)
+        asked.putheader("Host", "evil.example")
+        asked.putheader("Authorization", f"Bearer {site.reader}")
+        asked.endheaders()
+        answer = asked.getresponse()
+        assert (answer.status, answer.getheader("location")) == (404, None)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "X"])
+@pytest.mark.parametrize("path", ["/v1/pipelines", "/v1/pipelines/views/stop", "/sign-in"])
+def test_other_methods_do_nothing(callers: Callers, site: Site, method: str, path: str) -> None:
+    with callers.by(site.writer) as client:
+        answer = client.request(method, path)
+    assert answer.status_code == 405
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_fault_of_ours_is_told_without_details_and_with_headers(
+    site: Site, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> list[Status]:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(site.service, "statuses", breaks)
+    with callers.by(site.reader) as client:
+        answer = client.get("/v1/pipelines")
+    assert answer.status_code == 500
+    assert SECRET not in answer.text
+    assert answer.headers["cache-control"] == "no-store"
 
 
 def test_headers_keep_browsers_from_harm(site: Site, callers: Callers) -> None:
@@ -256,6 +397,31 @@ class TestPage:
         assert client.get("/v1/pipelines").status_code == 200
         client.get("/sign-out")
         assert client.get("/").status_code == 303
+
+    def test_a_session_ends_with_its_token(self, site: Site, client: httpx.Client) -> None:
+        self.sign_in(client, site.writer)
+        assert client.get("/").status_code == 200
+        lines = site.tokens.read_text()
+        site.tokens.write_text(line_of(site.reader, Role.READ, "ann"))
+        assert client.get("/").status_code == 303
+        assert client.get("/v1/pipelines").status_code == 401
+        site.tokens.write_text(line_of(site.writer, Role.READ, "bob"))
+        assert "data-order" not in client.get("/pipelines/views").text, "its role is changed"
+        site.tokens.write_text(line_of(new_token(), Role.WRITE, "bob"))
+        assert client.get("/").status_code == 303, "the name has another token"
+        site.tokens.write_text("nonsense")
+        assert client.get("/").status_code == 503
+        site.tokens.write_text(lines)
+        assert client.get("/").status_code == 200
+
+    def test_signing_in_ends_no_sessions_of_others(self, site: Site, callers: Callers) -> None:
+        with callers.by(None) as bob:
+            self.sign_in(bob, site.writer)
+            for _ in range(MAX_SESSIONS + 1):
+                site.clock.sleep(1)
+                with callers.by(None) as ann:
+                    assert self.sign_in(ann, site.reader).status_code == 303
+            assert bob.get("/").status_code == 200
 
     def test_a_session_does_not_last_for_ever(self, site: Site, client: httpx.Client) -> None:
         self.sign_in(client, site.reader)

@@ -18,15 +18,15 @@ from onceflow.config import effective_values
 from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
-from onceflow.control.tokens import Role, line_of, new_token
+from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.ops.fleet import Fleet, Member
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
-from onceflow.runtime.session import SessionSettings
 from onceflow.serving import Service, find_entries
-from onceflow.settings import Control, Settings
+from onceflow.settings import Settings
 from tests.support.clock import ManualClock
+from tests.support.here import QUICK
 from tests.support.pipelines import pipeline_text
 from tests.support.runs import Maker
 from tests.support.unreachable import UnreachableConnector
@@ -56,12 +56,18 @@ class Site:
         settings = self.folder / "onceflow.yaml"
         settings.write_text(
             f"sasl:\n  mechanism: PLAIN\n  username: us\n  password_file: {password}\ntls: {{}}\n"
+            f"client: {{client.rack: a, socket.keepalive.enable: true}}\n"
+            f"spark:\n  conf:\n    spark.speculation: false\n"
+            f"    spark.hadoop.fs.s3a.access.key: {SECRET}-1\n"
+            f"    spark.hadoop.fs.s3a.secret.key: {SECRET}-2\n"
+            f"    spark.sql.catalog.lake.password: {SECRET}-3\n"
+            f"    spark.driver.extraJavaOptions: -Dpassword={SECRET}-4\n"
         )
         around = Surroundings(
             connector_name="unreachable",
             connector=UnreachableConnector(),
             connection=Connection(HERE),
-            session=SessionSettings(),
+            session=QUICK,
             clock=self.clock,
             report=lambda event, /, **facts: None,
         )
@@ -73,7 +79,7 @@ class Site:
         restarts = Restarts(Restart(), SystemClock(), Random(1))
         self.member = Member("views", self.maker, restarts, self.maker.listen)
         self.service.fleet = Fleet([self.member], lambda: False, SystemClock())
-        self.gate = Gate(Control(tokens_file=str(self.tokens)), self.clock, self.audit)
+        self.gate = Gate(Tokens(self.tokens), self.clock, self.audit)
 
     def audit(self, what: str, **facts: object) -> None:
         self.audited.append({"what": what, **facts})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceflow.clock import SystemClock
+from tests.support.certificates import Authority
 
 AUDIENCE = "onceflow-brokers"
 ISSUER = "https://issuer.test"
@@ -33,6 +35,8 @@ class TokenEndpoint:
     )
     issued: list[str] = field(default_factory=list)
     address: str = ""
+    authority: Path = Path()
+    moved_to: str = ""
 
     def write_key_set(self, path: Path) -> Path:
         """What brokers verify signatures with (RFC 7517)."""
@@ -53,14 +57,24 @@ class TokenEndpoint:
 
 
 @contextmanager
-def answering(endpoint: TokenEndpoint) -> Iterator[TokenEndpoint]:
-    """Answer HTTP inside the block."""
+def answering(endpoint: TokenEndpoint, folder: Path) -> Iterator[TokenEndpoint]:
+    """Answer over TLS inside the block; certificates go into a folder."""
+    authority = Authority.in_folder(folder)
+    pair = authority.issue("token-endpoint")
+    endpoint.authority = authority.certificate
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.certificate, pair.key)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             scheme, _, word = self.headers["Authorization"].partition(" ")
             who, _, secret = base64.b64decode(word).decode().partition(":")
+            if endpoint.moved_to:
+                self.send_response(302)
+                self.send_header("Location", endpoint.moved_to)
+                self.end_headers()
+                return
             is_known = scheme == "Basic" and endpoint.secrets.get(who) == secret
             answer: dict[str, Any] = {"error": "invalid_client"}
             if is_known:
@@ -80,7 +94,8 @@ def answering(endpoint: TokenEndpoint) -> Iterator[TokenEndpoint]:
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    endpoint.address = f"http://127.0.0.1:{server.server_port}/token"
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    endpoint.address = f"https://127.0.0.1:{server.server_port}/token"
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -44,7 +44,8 @@ PASSWORD, SECRET, TOKEN_MARK = "pw-marker-7f1", "secret-marker-2c9", "token-mark
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     folder = tmp_path_factory.mktemp("secured")
-    with answering(TokenEndpoint({NAME: SECRET})) as tokens, secured_broker(folder, tokens) as made:
+    issuer = TokenEndpoint({NAME: SECRET})
+    with answering(issuer, folder / "tokens") as tokens, secured_broker(folder, tokens) as made:
         made.set_password(NAME, PASSWORD)
         yield made
 
@@ -78,6 +79,7 @@ def by_token(broker: SecuredBroker, folder: Path) -> dict[str, Any]:
         "token_endpoint": broker.tokens.address,
         "client_id": NAME,
         "client_secret_file": str(folder / "client-secret"),
+        "token_ca_file": str(broker.tokens.authority),
     }
     return {**by_password(broker, folder), "sasl": sasl}
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import pytest
-import trustme
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Desired, Observed, Status
 from onceflow.ops.http_server import Endpoint, answering
-from onceflow.ops.monitoring import STALLED_AFTER_S, Health, monitoring_app
+from onceflow.ops.monitoring import FRESH_S, STALLED_AFTER_S, Health, monitoring_app
 from tests.support.clock import ManualClock
 
 HERE = "127.0.0.1"
@@ -85,10 +82,15 @@ def test_it_is_ready_when_all_that_shall_run_do(
 
 
 def test_prometheus_gets_the_registry(watched: Watched, client: httpx.Client) -> None:
-    Gauge("answer", "Of everything.", registry=watched.registry).set(42)
+    figure = Gauge("answer", "Of everything.", registry=watched.registry)
+    figure.set(42)
     answer = client.get("/metrics")
     assert "answer 42.0" in answer.text
     assert answer.headers["content-type"].startswith("text/plain")
+    figure.set(43)
+    assert "answer 42.0" in client.get("/metrics").text, "made once in FRESH_S"
+    watched.clock.sleep(FRESH_S)
+    assert "answer 43.0" in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/metrics/x"])
@@ -105,67 +107,3 @@ def test_a_port_that_is_taken_is_named(watched: Watched) -> None:
             answering(watched.app(), Endpoint(HERE, port)),
         ):
             pass
-
-
-@dataclass(frozen=True)
-class Papers:
-    """Certificates of a server and a client, by one authority."""
-
-    folder: Path
-    authority: trustme.CA = field(default_factory=trustme.CA)
-
-    def endpoint(self, *, asks_for_client: bool) -> Endpoint:
-        server = self.authority.issue_cert(HERE)
-        chain, key, ca = (self.folder / name for name in ("chain.pem", "key.pem", "ca.pem"))
-        chain.write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
-        server.private_key_pem.write_to_path(str(key))
-        self.authority.cert_pem.write_to_path(str(ca))
-        return Endpoint(HERE, 0, chain, key, ca if asks_for_client else None)
-
-    def client(self, port: int, name: str | None = None) -> httpx.Client:
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
-        if name is not None:
-            self.authority.issue_cert(common_name=name).configure_cert(context)
-        return httpx.Client(base_url=f"https://{HERE}:{port}", verify=context)
-
-
-@pytest.fixture
-def papers(tmp_path: Path) -> Papers:
-    return Papers(tmp_path)
-
-
-def named_app() -> FastAPI:
-    app = FastAPI()
-
-    @app.get("/me")
-    def me(request: Request) -> str | None:
-        name: str | None = request.state.client_name
-        return name
-
-    return app
-
-
-def test_tls(papers: Papers) -> None:
-    with (
-        answering(named_app(), papers.endpoint(asks_for_client=False)) as port,
-        papers.client(port) as client,
-    ):
-        assert client.get("/me").json() is None
-        with pytest.raises(httpx.HTTPError):
-            httpx.get(f"http://{HERE}:{port}/me")
-
-
-def test_client_certificates_are_asked_for_and_their_names_told(papers: Papers) -> None:
-    with answering(named_app(), papers.endpoint(asks_for_client=True)) as port:
-        with papers.client(port, "operator") as client:
-            assert client.get("/me").json() == "operator"
-        with papers.client(port) as client, pytest.raises(httpx.HTTPError):
-            client.get("/me")
-
-
-def test_a_certificate_that_cannot_be_used_is_refused(papers: Papers) -> None:
-    endpoint = papers.endpoint(asks_for_client=False)
-    assert endpoint.key_file is not None
-    endpoint.key_file.write_text("no key")
-    with pytest.raises(ConfigError, match="certificate cannot be used"), answering(0, endpoint):
-        pass

@@ -83,8 +83,18 @@ class Client(Protocol):
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """The group's committed offsets with their metadata; without those that have none."""
 
-    def log_start(self, partition: Partition) -> int:
-        """First offset that still exists."""
+    def partitions(self) -> Sequence[Partition]:
+        """All partitions of the topics, whoever holds them."""
+
+    def log_bounds(self, partition: Partition) -> tuple[int, int]:
+        """First offset that still exists, and the next one to be written."""
+
+    def topic_names(self) -> Iterable[str]:
+        """Every topic that we may see.
+
+        Raises:
+            OnceflowError: no answer.
+        """
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Commit offsets with their metadata and wait for the answer.
@@ -117,20 +127,28 @@ class Subscription:
     topics: Sequence[str]
     properties: Mapping[str, Any] = field(repr=False)
 
-    def checked_properties(self, own: Mapping[str, Any]) -> dict[str, Any]:
+    def checked_properties(
+        self, own: Mapping[str, Any], verified: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The user's properties together with `own`, on which the guarantee rests.
 
+        Args:
+            own: the guarantee rests on these.
+            verified: that brokers are who they say rests on these; the client's defaults.
+
         Raises:
-            ConfigError: the user set one of `own` otherwise; topics or group cannot be used.
+            ConfigError: the user set one of them otherwise; topics or group cannot be used.
         """
+        harms = dict.fromkeys(own, "would break the guarantee")
+        harms |= dict.fromkeys(verified, "would let anybody pose as the broker")
         faults = [
             Fault(
-                f"{name} = {self.properties[name]!r} would break the guarantee",
+                f"{name} = {self.properties[name]!r} {harms[name]}",
                 where="properties",
                 expected=repr(value),
                 suggestion="Leave it out.",
             )
-            for name, value in own.items()
+            for name, value in {**own, **verified}.items()
             if name in self.properties and not _equal(self.properties[name], value)
         ]
         if isinstance(self.topics, str) or not self.topics:

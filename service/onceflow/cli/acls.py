@@ -106,12 +106,13 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
 
 
 def _print(rights: list[Right]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from onceflow.cli.terminal import Terminal
 
     table = Table("for", "resource", "name", "operation", "why", box=None)
     for right in rights:
         name = f"{right.name}*" if right.is_prefix else right.name
         table.add_row(right.task, right.resource, name, right.operation, right.why)
     # Names stay whole, whatever the terminal's width: somebody has to type them elsewhere.
-    Console(width=LONGEST_LINE).print(table)
+    Terminal(width=LONGEST_LINE).print(table)

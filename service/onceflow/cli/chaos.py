@@ -67,10 +67,11 @@ def _print(proxy: ChaosProxy, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json({"rules": rows, **vars(proxy.counts)})
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from onceflow.cli.terminal import Terminal
 
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*("any" if value is None else str(value) for value in row.values()))
-    Console().print(table)
+    Terminal().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, chosen
-from onceflow.ops.texts import text_of
+from onceflow.ops.texts import on_one_line, text_of
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
@@ -68,15 +69,34 @@ def consume(  # noqa: PLR0913  options of a command line
             verification = Verification(tail, ledger, name, is_named)
             for record in verification.records():
                 typer.echo(shown(record, chosen(output)))
-        typer.echo(json.dumps(verification.summary()), err=True)
+        summary = verification.summary()
+        is_text = chosen(output) is OutputFormat.TEXT
+        typer.echo(summary_text(summary) if is_text else json.dumps(summary), err=True)
         verification.check()
+
+
+_SEEN = {
+    "repeats_discarded": "repeats discarded",
+    "gaps": "gaps",
+    "divergences": "divergences",
+    "foreign": "records of others",
+    "new_lineages": "new beginnings",
+}
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """What was verified, in a line for people."""
+    seen = ", ".join(f"{summary[name]:,} {word}" for name, word in _SEEN.items())
+    topic, records, ledger = (summary[name] for name in ("topic", "records", "ledger"))
+    return f"{topic}: {records:,} records, {seen}; ledger: {ledger}"
 
 
 def shown(record: ReadRecord, output: OutputFormat) -> str:
     """A record as one line."""
     if output is OutputFormat.TEXT:
-        key = "" if record.key is None else f"{text_of(record.key)}  "
-        return f"{record.partition}@{record.offset}  {key}{text_of(record.value)}"
+        key = "" if record.key is None else f"{on_one_line(str(text_of(record.key)))}  "
+        value = on_one_line(str(text_of(record.value)))
+        return f"{record.partition}@{record.offset}  {key}{value}"
     fields: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,

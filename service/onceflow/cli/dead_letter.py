@@ -68,6 +68,7 @@ def show(
     """Show one rejected record as it came: key, payload, headers, and what is wrong with it."""
     from onceflow.errors import ConfigError
     from onceflow.ops.dead_letters import fields_of
+    from onceflow.ops.texts import on_one_line
     from onceflow.protocol.dead_letter import DeadLetter
 
     with _opened(file, bootstrap_servers, config) as resender:
@@ -90,7 +91,8 @@ def show(
         print_json(fields)
         return
     for name, value in fields.items():
-        typer.echo(f"{name:<16}{value if isinstance(value, str) else json.dumps(value)}")
+        shown = on_one_line(value) if isinstance(value, str) else json.dumps(value)
+        typer.echo(f"{name:<16}{shown}")
 
 
 def replay(
@@ -102,14 +104,14 @@ def replay(
     """Send all rejected records that were not sent before to where they came from, each once.
 
     It may be interrupted and called again at any point. Rows of the result are left where they
-    are: they come from no topic.
+    are: they come from no topic. So are letters that had no room for their record.
     """
     with _opened(file, bootstrap_servers, config) as resender:
         done = resender.resend(_deadline())
     if chosen(output) is OutputFormat.JSON:
         print_json({"sent": done.sent, "kept": done.kept})
         return
-    typer.echo(f"{done.sent} records sent again, {done.kept} rows of the result left")
+    typer.echo(f"{done.sent} records sent again, {done.kept} letters left")
 
 
 @contextmanager
@@ -150,8 +152,9 @@ def _deadline() -> Any:
 
 
 def _print_table(found: list[Filed]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from onceflow.cli.terminal import Terminal
 
     table = Table("partition", "offset", "reason", "from", "batch", "what")
     for record, letter in found:
@@ -165,4 +168,4 @@ def _print_table(found: list[Filed]) -> None:
             str(letter.batch_id),
             text,
         )
-    Console().print(table)
+    Terminal().print(table)

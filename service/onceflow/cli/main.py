@@ -15,6 +15,7 @@ from pathlib import Path
 
 import typer
 
+from onceflow.cli.terminal import guard_streams
 from onceflow.errors import InvariantError, OnceflowError
 
 COMMANDS = (
@@ -66,6 +67,7 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line. Ends the process with one of the exit codes of `onceflow.errors`."""
+    guard_streams()
     try:
         build_app()()
     except OnceflowError as error:

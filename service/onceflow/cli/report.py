@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from onceflow.cli.logs import JsonLines, log_libraries_as_json
+from onceflow.cli.terminal import Terminal
 from onceflow.clock import Clock
 from onceflow.ops.retention import duration_text
-from onceflow.runtime.progress import Report, event_time_text
+from onceflow.ops.texts import time_text
+from onceflow.runtime.progress import Report
 
 REFRESH_PER_SECOND = 4
 MAX_MESSAGES = 5
@@ -69,7 +71,7 @@ class LivePanel:
         yield "batch", _number(facts.get("batch_id"))
         yield "records/s", _number(facts.get("records_per_second"))
         yield "lag", f"{_number(facts.get('lag'))} records"
-        yield "event watermark", event_time_text(facts.get("event_watermark_ms", 0))
+        yield "event watermark", time_text(facts.get("event_watermark_ms", 0))
         yield "last commit", self._age(facts.get("last_commit_ms"))
         if (left_s := facts.get("retention_left_s")) is not None:
             yield "retention", f"overtakes in {duration_text(left_s)}"
@@ -88,25 +90,31 @@ def open_report(clock: Clock) -> Iterator[Report]:
         yield JsonLines(clock)
         return
     panel = LivePanel(clock)
-    with Live(panel.render(), console=Console(), refresh_per_second=REFRESH_PER_SECOND) as live:
+    with Live(panel.render(), console=Terminal(), refresh_per_second=REFRESH_PER_SECOND) as live:
         panel.live = live
         yield panel
 
 
 @dataclass
 class FleetPanel:
-    """The newest facts of many pipelines, a row each. Told by a thread for each of them."""
+    """The newest facts of many pipelines, a row each. Told by a thread for each of them.
+
+    Args:
+        clock: for ages.
+        service: told what is of no pipeline: the audit, and where the service listens.
+    """
 
     clock: Clock
+    service: Report
     panels: dict[str, LivePanel] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     live: Live | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, pipeline: str) -> Report:
-        """A row, and what to tell it; without a name, for what is of no pipeline and not shown."""
+        """A row, and what to tell it; without a name, for what is of no pipeline."""
         if not pipeline:
-            return lambda event, /, **facts: None
+            return self.service
         self.panels[pipeline] = LivePanel(self.clock)
         return partial(self._take_in, pipeline)
 
@@ -145,9 +153,12 @@ def open_fleet_report(clock: Clock) -> Iterator[Callable[[str], Report]]:
         log_libraries_as_json(clock)
         yield lambda pipeline: JsonLines(clock, pipeline=pipeline)
         return
-    panel = FleetPanel(clock)
-    with Live(panel.render(), console=Console(), refresh_per_second=REFRESH_PER_SECOND) as live:
-        panel.live = live
+    errors = sys.stderr
+    with Live(console=Terminal(), refresh_per_second=REFRESH_PER_SECOND) as live:
+        # On the same terminal, what goes to standard error stands above the panel.
+        service = JsonLines(clock, sys.stderr if errors.isatty() else errors)
+        panel = FleetPanel(clock, service, live=live)
+        live.update(panel.render())
         yield panel.add
 
 

@@ -55,10 +55,11 @@ def why_stuck(
 
 
 def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    from onceflow.cli.terminal import Terminal
+
+    console = Terminal()
     name = facts.head.pipeline
     if not findings:
         console.print(Text(f"{name}: nothing holds it up; {facts.lag:,} records wait"))

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, client certificates, sessions of the page; bounds; the audit log."""
+"""Who may do what: tokens, sessions of the page; bounds; the audit log."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import hmac
 import json
 import secrets
 import threading
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
 
 from onceflow.clock import Clock
 from onceflow.control.limits import RateLimit
-from onceflow.control.tokens import Caller, Role, Tokens
+from onceflow.control.tokens import Caller, Role, Tokens, digest_of
 from onceflow.errors import ConfigError
-from onceflow.settings import Control
+from onceflow.ops.http_server import network_of
 
 MAX_BODY_BYTES = 4_096
 """Only signing in has a body."""
@@ -27,10 +28,21 @@ BURST, PER_S = 60, 20
 """Requests of one address."""
 FAILURES, FAILURES_PER_S = 5, 0.1
 """Failures to sign in of one address: five at once, then six a minute."""
+MAX_CALLS = 8
+"""At once of one name: some wait for brokers or for an order to become true, each in a thread."""
+MAX_CALLS_OF_ALL = 32
+"""At once, so that there are threads left (of 40) to sign in and to refuse."""
+RETRY_S = 2
 COOKIE = "onceflow-session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""The same over TLS: by this name, no other site of the domain can set it."""
 SESSION_S = 8 * 3600.0
 MAX_SESSIONS = 100
+MAX_SESSIONS_OF_ONE = 10
+"""Of one token, so that nobody ends the sessions of all others by signing in."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_OWN_SITE = frozenset({"same-origin", "none"})
+"""What browsers say of requests from the page itself, and of those that the user typed."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -38,17 +50,24 @@ Send = Callable[[Message], Awaitable[None]]
 Audit = Callable[..., None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Session:
     """Somebody who signed in at the page.
 
     Args:
-        caller: who.
+        caller: who, and what they may do as the tokens are now.
         csrf: what forms of this session must repeat.
-        until_s: when it ends, on the monotonic scale.
     """
 
     caller: Caller
+    csrf: str
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A session as it is remembered: whose it is, is looked up at each request."""
+
+    digest: str
     csrf: str
     until_s: float
 
@@ -58,20 +77,19 @@ class Gate:
     """Lets callers in.
 
     Args:
-        settings: of the control API.
+        tokens: of those who may come in.
         clock: measures sessions and bounds.
         audit: told every order and every failure to come in.
     """
 
-    settings: Control
+    tokens: Tokens
     clock: Clock
     audit: Audit
-    _sessions: OrderedDict[str, Session] = field(default_factory=OrderedDict)
+    _sessions: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    _calls: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        file = self.settings.tokens_file
-        self._tokens = Tokens(Path(file) if file else None)
         self._requests = RateLimit(BURST, PER_S, self.clock)
         self._failures = RateLimit(FAILURES, FAILURES_PER_S, self.clock)
 
@@ -79,12 +97,9 @@ class Gate:
         """Who asks.
 
         Raises:
-            HTTPException: 401, nobody known; 429, too many wrong tokens from this address.
+            HTTPException: 401, nobody known; 429, too many wrong tokens from this address; 503,
+                nobody can be let in.
         """
-        name = getattr(request.state, "client_name", None)
-        role = self.settings.client_roles.get(name) if name else None
-        if name and role:
-            return Caller(name, Role(role))
         session = self.session_of(request)
         if session is not None:
             return session.caller
@@ -104,27 +119,26 @@ class Gate:
         """
         address = address_of(request)
         with self._lock:
-            is_allowed = self._failures.allows(address)
-            wait_s = self._failures.wait_s(address)
+            is_allowed = self._failures.allows(network_of(address))
+            wait_s = self._failures.wait_s(network_of(address))
         if not is_allowed:
             raise HTTPException(429, "too many wrong tokens", {"Retry-After": str(wait_s)})
-        try:
-            caller = self._tokens.caller_of(token)
-        except ConfigError as error:
-            self.audit("tokens_unreadable", text=str(error))
-            raise HTTPException(503, "the tokens cannot be read") from error
+        caller = self._known(digest_of(token))
         if caller is None:
             with self._lock:
-                self._failures.count(address)
+                self._failures.count(network_of(address))
             self.audit("refused", address=address, path=request.url.path, why="wrong token")
         return caller
 
-    def sign_in(self, caller: Caller) -> str:
-        """Begin a session; returns its secret name."""
-        name = secrets.token_urlsafe(32)
+    def sign_in(self, token: str) -> str:
+        """Begin a session of a token that is known; returns its secret name."""
+        name, digest = secrets.token_urlsafe(32), digest_of(token)
         until_s = self.clock.monotonic_s() + SESSION_S
         with self._lock:
-            self._sessions[name] = Session(caller, secrets.token_urlsafe(32), until_s)
+            mine = [name for name, kept in self._sessions.items() if kept.digest == digest]
+            for oldest in mine[: len(mine) + 1 - MAX_SESSIONS_OF_ONE]:
+                del self._sessions[oldest]
+            self._sessions[name] = _Kept(digest, secrets.token_urlsafe(32), until_s)
             while len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return name
@@ -132,38 +146,70 @@ class Gate:
     def sign_out(self, request: Request) -> None:
         """End the session of a request, if it has one."""
         with self._lock:
-            self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+            self._sessions.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def session_of(self, request: Request) -> Session | None:
-        """The session of a request; for orders, only if it repeats what the page was given."""
+        """The session of a request; for orders, only if it repeats what the page was given.
+
+        It ends with its token: that is looked up each time.
+
+        Raises:
+            HTTPException: 503, nobody can be let in.
+        """
         with self._lock:
-            session = self._sessions.get(request.cookies.get(COOKIE, ""))
-        if session is None or self.clock.monotonic_s() >= session.until_s:
+            kept = self._sessions.get(request.cookies.get(cookie_of(request), ""))
+        if kept is None or self.clock.monotonic_s() >= kept.until_s:
             return None
         if request.method in UNSAFE:
             given = request.headers.get("x-csrf-token", "")
-            if not hmac.compare_digest(given.encode(), session.csrf.encode()):
+            if not hmac.compare_digest(given.encode(), kept.csrf.encode()):
                 return None
-        return session
+        caller = self._known(kept.digest)
+        return None if caller is None else Session(caller, kept.csrf)
 
-    def guard(self, app: FastAPI) -> None:
-        """Put the bounds in front of an application, and headers behind it."""
-        app.add_middleware(_Guard, gate=self)
+    @contextmanager
+    def working(self, caller: Caller) -> Iterator[None]:
+        """Answer a call inside the block.
+
+        Raises:
+            HTTPException: 429, as many are being answered as may be at once.
+        """
+        with self._lock:
+            is_crowded = self._calls.total() >= MAX_CALLS_OF_ALL
+            if is_crowded or self._calls[caller.name] >= MAX_CALLS:
+                whose = "all" if is_crowded else caller.name
+                detail = f"too many calls of {whose} at once"
+                raise HTTPException(429, detail, {"Retry-After": str(RETRY_S)})
+            self._calls[caller.name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls[caller.name] -= 1
+                self._calls += Counter()  # forgets names without calls
 
     def admits(self, address: str) -> tuple[bool, int]:
         """Whether an address may ask once more, and else the seconds until it may."""
+        source = network_of(address)
         with self._lock:
-            return self._requests.count(address), self._requests.wait_s(address)
+            return self._requests.count(source), self._requests.wait_s(source)
+
+    def _known(self, digest: str) -> Caller | None:
+        try:
+            return self.tokens.caller_with(digest)
+        except ConfigError as error:
+            self.audit("tokens_unreadable", text=str(error))
+            raise HTTPException(503, "the tokens cannot be read") from error
 
 
-def needs(gate: Gate, role: Role) -> Callable[[Request], Caller]:
-    """A dependency: the caller, if they may do what needs this role.
+def needs(gate: Gate, role: Role) -> Callable[[Request], AsyncIterator[None]]:
+    """A dependency: the caller may do what needs this role. Takes no thread until that is known.
 
     Raises:
-        HTTPException: 401, 403 or 429.
+        HTTPException: 401, 403, 429 or 503.
     """
 
-    def check(request: Request) -> Caller:
+    async def check(request: Request) -> AsyncIterator[None]:
         caller = gate.caller_of(request)
         is_order = request.method in UNSAFE
         is_allowed = caller.role.covers(role)
@@ -178,14 +224,20 @@ def needs(gate: Gate, role: Role) -> Callable[[Request], Caller]:
             )
         if not is_allowed:
             raise HTTPException(403, f"{caller.name} may {caller.role}; this needs {role}")
-        return caller
+        with gate.working(caller):
+            yield
 
     return check
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from. No header is believed."""
+    """Where a request comes from. No header is believed but of a proxy that the settings name."""
     return request.client.host if request.client else ""
+
+
+def cookie_of(request: Request) -> str:
+    """The name of the session's cookie."""
+    return SECURE_COOKIE if request.url.scheme == "https" else COOKIE
 
 
 _POLICY = (
@@ -195,20 +247,28 @@ _POLICY = (
 _HEADERS = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", _POLICY.encode()),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
 
 
-class _Guard:
-    """ASGI middleware: bounds before, headers behind."""
+class Guard:
+    """An ASGI application behind bounds; every answer of it has headers for browsers.
+
+    Args:
+        app: the application.
+        gate: knows the bounds.
+    """
 
     def __init__(self, app: Any, gate: Gate) -> None:
         self._app = app
         self._gate = gate
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -216,6 +276,10 @@ class _Guard:
         is_admitted, wait_s = self._gate.admits(address)
         if not is_admitted:
             await _answer(send, 429, "too many requests", (b"retry-after", str(wait_s).encode()))
+            return
+        if scope["method"] in UNSAFE and _is_foreign(Headers(scope=scope)):
+            self._gate.audit("refused", address=address, path=scope["path"], why="foreign site")
+            await _answer(send, 403, "orders from pages of other sites are refused")
             return
         if not _has_small_body(scope):
             await _answer(send, 413, f"a body of at most {MAX_BODY_BYTES} bytes is expected")
@@ -227,6 +291,16 @@ class _Guard:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a browser says that a page of another site asks. Other clients say nothing."""
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in _OWN_SITE:
+        return True
+    origin = headers.get("origin")
+    # The host only: behind a proxy with TLS we do not know the scheme that the browser used.
+    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
 
 
 def _has_small_body(scope: Message) -> bool:

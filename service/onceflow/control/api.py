@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from onceflow.control.access import Gate, needs
+from onceflow.control.access import RETRY_S, Gate, Guard, needs
 from onceflow.control.operations import Operation, Operations, Outcome
 from onceflow.control.page import add_page
 from onceflow.control.tokens import Role
@@ -48,12 +48,12 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     409: {"description": "The pipeline's file or state does not allow it."},
     413: {"description": "A body that is too large."},
     422: {"description": "A parameter that is not understood."},
-    429: {"description": "Too much from this address; `Retry-After` says when to come back."},
+    429: {"description": "Too much at once or in a row; `Retry-After` says when to come back."},
     502: {"description": "Brokers or ledger did not answer, or refused."},
 }
 
 
-def control_app(service: Service, gate: Gate) -> FastAPI:
+def control_app(service: Service, gate: Gate) -> Guard:
     """The whole application: API and page.
 
     Args:
@@ -66,6 +66,8 @@ def control_app(service: Service, gate: Gate) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        # Redirects repeat the Host that the client gave.
+        redirect_slashes=False,
     )
     views = Views(service)
     operations = Operations(service.around.clock)
@@ -88,8 +90,7 @@ def control_app(service: Service, gate: Gate) -> FastAPI:
         return JSONResponse(body, status)
 
     add_page(app, service, views, gate)
-    gate.guard(app)
-    return app
+    return Guard(app, gate)
 
 
 def _reading(service: Service, views: Views, operations: Operations) -> APIRouter:
@@ -194,6 +195,9 @@ def _writing(service: Service, views: Views, operations: Operations) -> APIRoute
     def order(action: str, name: str, response: Response, wait_s: float) -> Json:
         member = service.fleet.members[name]
         operation = operations.begin(action, name, lambda: carry_out(member, action))
+        if operation is None:
+            detail = "too many orders are being carried out"
+            raise HTTPException(429, detail, {"Retry-After": str(RETRY_S)})
         operation.ended.wait(wait_s)
         if operation.outcome is Outcome.RUNNING:
             response.status_code = HTTPStatus.ACCEPTED

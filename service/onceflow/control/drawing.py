@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from html import escape
+from html import escape as escape_markup
 from typing import Any
 
+from onceflow.ops.texts import visible
 from onceflow.pipeline.model import Pipeline
 from onceflow.protocol.ledger import HeadEntry
 
@@ -105,3 +106,8 @@ def _line(column: float, row: float, middle: float) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def escape(text: str) -> str:
+    """As text of a drawing."""
+    return escape_markup(visible(text))

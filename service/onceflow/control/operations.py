@@ -16,6 +16,9 @@ from onceflow.errors import OnceflowError
 MAX_KEPT = 200
 """Operations that can be asked about; the oldest that ended is forgotten first."""
 MAX_AT_ONCE = 8
+"""Orders that are carried out; others wait for their turn."""
+MAX_RUNNING = 32
+"""Orders that have not ended. More are refused."""
 
 
 class Outcome(StrEnum):
@@ -62,8 +65,8 @@ class Operations:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="operation")
 
-    def begin(self, action: str, pipeline: str, work: Callable[[], str]) -> Operation:
-        """Begin to carry an order out.
+    def begin(self, action: str, pipeline: str, work: Callable[[], str]) -> Operation | None:
+        """Begin to carry an order out; None if there are too many already.
 
         Args:
             action: its name.
@@ -72,6 +75,8 @@ class Operations:
         """
         operation = Operation(str(uuid.uuid4()), action, pipeline, self._clock.unix_ms())
         with self._lock:
+            if sum(not one.ended.is_set() for one in self._kept.values()) >= MAX_RUNNING:
+                return None
             self._kept[operation.operation_id] = operation
             self._forget()
         self._threads.submit(self._carry_out, operation, work)

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, quote
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
-from onceflow.control.access import COOKIE, Gate, Session, address_of
+from onceflow.control.access import Gate, Session, address_of, cookie_of
 from onceflow.control.drawing import graph_of, timeline_of
 from onceflow.control.tokens import Role
 from onceflow.control.views import Views, status_fields
@@ -19,6 +20,7 @@ from onceflow.errors import OnceflowError
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.retention import duration_text
 from onceflow.ops.summary import summary_of
+from onceflow.ops.texts import time_text, visible
 from onceflow.serving import Service
 
 HERE = Path(__file__).parent
@@ -51,14 +53,15 @@ def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
     @app.post("/sign-in", include_in_schema=False)
     async def sign_in(request: Request) -> Response:
         form = parse_qs((await request.body()).decode("utf-8", "replace"))
-        caller = gate.by_token(request, form.get("token", [""])[0].strip())
+        token = form.get("token", [""])[0].strip()
+        caller = gate.by_token(request, token)
         if caller is None:
             return pages.render("sign_in.html", wrong=True, status=401)
         gate.audit("signed_in", who=caller.name, address=address_of(request))
         response = RedirectResponse("/", 303)
         response.set_cookie(
-            COOKIE,
-            gate.sign_in(caller),
+            cookie_of(request),
+            gate.sign_in(token),
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
@@ -73,7 +76,10 @@ def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
     @app.get("/", include_in_schema=False)
     def overview(request: Request) -> Response:
         session = gate.session_of(request)
-        return pages.overview(session) if session else RedirectResponse("/sign-in", 303)
+        if session is None:
+            return RedirectResponse("/sign-in", 303)
+        with gate.working(session.caller):
+            return pages.overview(session)
 
     @app.get("/pipelines/{name}", include_in_schema=False)
     def pipeline(request: Request, name: str) -> Response:
@@ -82,7 +88,8 @@ def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
             return RedirectResponse("/sign-in", 303)
         if name not in service.entries:
             return HTMLResponse("there is no such pipeline here", 404)
-        return pages.pipeline(session, name)
+        with gate.working(session.caller):
+            return pages.pipeline(session, name)
 
 
 class _Pages:
@@ -93,6 +100,7 @@ class _Pages:
             loader=PackageLoader("onceflow.control"),
             autoescape=select_autoescape(default=True),
             undefined=StrictUndefined,
+            finalize=_visible,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -132,7 +140,7 @@ class _Pages:
             return {"is_seen": False, "why": str(error)}
         bulletin = facts.bulletin
         return {
-            **summary_of(facts),
+            **summary_of(facts, time_text),
             "is_seen": True,
             "lag": facts.lag,
             "records_per_second": bulletin.records_per_second if bulletin else None,
@@ -172,6 +180,10 @@ def _signed_in(session: Session) -> Mapping[str, Any]:
         "who": session.caller.name,
         "may_write": session.caller.role is Role.WRITE,
     }
+
+
+def _visible(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _count(value: float | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
+from onceflow.control.tokens import Tokens
 from onceflow.ops.fleet import Report
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.serving import Service
@@ -30,13 +31,14 @@ def controlled(service: Service, settings: Control, report: Report) -> Iterator[
     def audit(what: str, **facts: object) -> None:
         report("audit", what=what, **facts)
 
-    app = control_app(service, Gate(settings, service.around.clock, audit))
+    tokens = Tokens(Path(settings.tokens_file))
+    app = control_app(service, Gate(tokens, service.around.clock, audit))
     endpoint = Endpoint(
         settings.address,
         settings.port,
         _path(settings.certificate_file),
         _path(settings.key_file),
-        _path(settings.client_ca_file),
+        tuple(settings.trusted_proxies),
     )
     with answering(app, endpoint) as port:
         report("listening", what="control", address=settings.address, port=port)

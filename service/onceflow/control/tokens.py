@@ -55,24 +55,25 @@ class Tokens:
     """Who may come in. The file is read at each question, so that it can be rotated.
 
     Args:
-        file: of tokens; None if there are none.
+        file: of tokens.
+
+    Raises:
+        ConfigError: as `read_tokens`.
     """
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        if file is not None:
-            read_tokens(file)
+        read_tokens(file)
 
-    def caller_of(self, token: str) -> Caller | None:
-        """Whose token it is, found in a time that does not depend on how near it comes.
+    def caller_with(self, digest: str) -> Caller | None:
+        """Whose token has this digest, found in a time that does not depend on how near it comes.
 
         Raises:
             ConfigError: the file was changed to something unreadable; nobody is let in.
         """
-        given = hashlib.sha256(token.encode()).hexdigest()
         found = None
-        for known in read_tokens(self._file) if self._file is not None else ():
-            if hmac.compare_digest(known.sha256, given):
+        for known in read_tokens(self._file):
+            if hmac.compare_digest(known.sha256, digest):
                 found = known.caller
         return found
 
@@ -107,6 +108,11 @@ def read_tokens(file: Path) -> Sequence[_Known]:
     return known
 
 
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 def new_token() -> str:
     """A token that nobody can guess."""
     return secrets.token_urlsafe(TOKEN_BYTES)
@@ -118,7 +124,7 @@ def line_of(token: str, role: Role, name: str) -> str:
     Raises:
         ConfigError: the name cannot stand there.
     """
-    line = f"{role} {name} {hashlib.sha256(token.encode()).hexdigest()}"
+    line = f"{role} {name} {digest_of(token)}"
     if _LINE.fullmatch(line) is None:
         raise ConfigError(
             "not a name for a token",

@@ -6,13 +6,14 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from onceflow.clock import Deadline
-from onceflow.config import leaves_of
+from onceflow.config import EffectiveValue, leaves_of
 from onceflow.errors import ConfigError, OnceflowError
+from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
 from onceflow.ops.dead_letters import fields_of, read_letters
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.facts import Facts
@@ -28,6 +29,17 @@ FRESH_S = 2.0
 READ_TIMEOUT_S = 30.0
 WATCH_S = 2.0
 """For which input is watched, to tell how much comes in."""
+MASK = "(not shown)"
+SHOWN = names_in("""
+    bootstrap_servers checkpoint_root client control monitoring sasl spark spark.conf tls transforms
+    control.address control.certificate_file control.key_file control.port control.tokens_file
+    control.trusted_proxies monitoring.address monitoring.port
+    sasl.allow_clear_text sasl.client_id sasl.client_secret_file sasl.mechanism sasl.password_file
+    sasl.scope sasl.token_ca_file sasl.token_endpoint sasl.username
+    spark.driver_memory spark.master spark.max_result_bytes spark.shuffle_partitions
+    tls.ca_file tls.certificate_file tls.key_file tls.key_password_file
+""")
+"""Our own settings that are no secret: the secrets stand in files, which these name."""
 
 
 @dataclass
@@ -163,8 +175,8 @@ class Views:
         return [*_with_origins(file)]
 
     def configuration(self) -> Sequence[Mapping[str, Any]]:
-        """Every setting of the process, and where it comes from. Secrets stand in files."""
-        return [asdict(value) for value in self._service.effective]
+        """Every setting of the process, and where it comes from; masked if it may be a secret."""
+        return [_shown(value) for value in self._service.effective]
 
     @contextmanager
     def _surveyed(self, name: str) -> Iterator[Survey]:
@@ -196,6 +208,18 @@ def status_fields(status: Status) -> Mapping[str, Any]:
         "restarts": status.restarts,
         "error": None if error is None else {"kind": type(error).__name__, "text": str(error)},
     }
+
+
+def _shown(setting: EffectiveValue) -> Mapping[str, Any]:
+    return asdict(setting if may_be_shown(setting.name) else replace(setting, value=MASK))
+
+
+def may_be_shown(name: str) -> bool:
+    """Whether the value of a setting was judged to be no secret."""
+    for beginning, judged in (("client.", CLIENT), ("spark.conf.", SPARK_SHOWN)):
+        if name.startswith(beginning):
+            return name.removeprefix(beginning) in judged
+    return name in SHOWN
 
 
 def _entry_fields(text: bytes) -> Mapping[str, Any]:

@@ -18,12 +18,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.clock import Clock, Deadline
-from onceflow.devkit.broker_classes import class_archive, sharing_options
 from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.jars import JarCache, jar_set
-from onceflow.devkit.java import find_java
+from onceflow.devkit.paths import cache_dir
 from onceflow.devkit.processes import Processes
 from onceflow.errors import ConfigError, DeadlineError, RetriableError
+from onceflow.java.choice import Java, find_java
+from onceflow.java.classes import archive_name, sharing_options
 
 START_TIMEOUT_S = 120.0
 """One broker needs 2 s here, three need 6 s; a loaded CI machine may need ten times that."""
@@ -143,6 +144,11 @@ def broker_class_path(jars: str = "broker") -> str:
         ConfigError: some cannot be had.
     """
     return os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set(jars)))
+
+
+def class_archive(java: Java, class_path: str) -> Path:
+    """Where the archive of the broker's classes is, in the user's cache. May not exist."""
+    return cache_dir() / "classes" / archive_name("broker", java, class_path)
 
 
 def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Deadline) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from onceflow.ops.fleet import Desired, Observed, Status
 
 STALLED_AFTER_S = 30.0
 """The loop over all pipelines turns twice a second; one that has not for so long hangs."""
+FRESH_S = 1.0
+"""For so long figures are good enough for everybody who asks."""
 _READY = frozenset({Observed.RUNNING, Observed.STANDBY})
 
 
@@ -52,23 +55,51 @@ class Health:
 
 def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
     """`/metrics`, `/livez` and `/readyz`, for anybody who can reach the port. No orders."""
-    app = FastAPI(title="Onceflow monitoring", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Onceflow monitoring",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+
+    figures = _Figures(registry, health.clock)
 
     @app.get("/metrics")
-    def metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    async def metrics() -> Response:
+        return Response(await figures.text(), media_type=CONTENT_TYPE_LATEST)
 
+    # Probes wait for no thread: others may have taken all of them.
     @app.get("/livez")
-    def livez(response: Response) -> dict[str, Any]:
+    async def livez(response: Response) -> dict[str, Any]:
         return _answered(response, is_well=health.is_alive())
 
     @app.get("/readyz")
-    def readyz(response: Response) -> dict[str, Any]:
+    async def readyz(response: Response) -> dict[str, Any]:
         waiting = {status.name: status.observed for status in health.waits_for()}
         answer = _answered(response, is_well=health.is_ready())
         return {**answer, "is_draining": health.is_draining(), "waits_for": waiting}
 
     return app
+
+
+class _Figures:
+    """The registry as text, made at most once in `FRESH_S`, however many ask."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._text = b""
+        self._made_at_s: float | None = None
+
+    async def text(self) -> bytes:
+        async with self._one_at_a_time:
+            now_s = self._clock.monotonic_s()
+            if self._made_at_s is None or now_s - self._made_at_s >= FRESH_S:
+                self._text = await asyncio.to_thread(generate_latest, self._registry)
+                self._made_at_s = now_s
+            return self._text
 
 
 def _answered(response: Response, *, is_well: bool) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 {{/* Of both modes with executors: they talk in secret, and leave nothing readable on the node. */}}
 {{- define "onceflow.clusterConf" -}}
 spark.authenticate: "true"
+# Else Spark writes it into the specification of every executor's pod, for all to read who may list pods.
+spark.authenticate.secret.file: /etc/onceflow/spark/{{ .Values.executors.secretKey }}
 spark.network.crypto.enabled: "true"
 spark.io.encryption.enabled: "true"
 spark.blockManager.port: {{ .Values.ports.blockManager | quote }}

@@ -49,6 +49,12 @@
 {{- if ne (eq $kafka.sasl.mechanism "OAUTHBEARER") (ne $kafka.sasl.tokenEndpoint "") -}}
 {{- fail "kafka.sasl.tokenEndpoint: belongs to mechanism OAUTHBEARER, which needs it; expected https://... with that mechanism, and nothing with another" -}}
 {{- end -}}
+{{- if and $kafka.sasl.mechanism (not $kafka.tls.enabled) (not $kafka.sasl.allowClearText) -}}
+{{- fail "kafka.tls.enabled: false, so the password or token would cross the network in clear text; set it to true, or kafka.sasl.allowClearText if nobody can listen" -}}
+{{- end -}}
+{{- if and $kafka.sasl.tokenEndpoint .Values.networkPolicy.enabled (not .Values.networkPolicy.tokenIssuers) -}}
+{{- fail "networkPolicy.tokenIssuers: empty, so no token could be fetched; expected peers of a NetworkPolicy, such as {ipBlock: {cidr: 192.0.2.0/24}}" -}}
+{{- end -}}
 {{- if and (not $kafka.tls.enabled) (or $kafka.tls.caSecret $kafka.tls.certificateSecret) -}}
 {{- fail "kafka.tls.enabled: false, so the Secrets of kafka.tls would be left unused; set it to true or remove them" -}}
 {{- end -}}
@@ -93,19 +99,35 @@
 
 {{- define "onceflow.guardCheckpoint" -}}
 {{- $folder := include "onceflow.checkpointFolder" . -}}
+{{- $root := include "onceflow.checkpointRoot" . | trimSuffix "/" -}}
 {{- $seen := dict -}}
-{{- range $name, $checkpoint := include "onceflow.checkpoints" . | fromJson -}}
+{{- $ephemeral := .Values.persistence.ephemeral -}}
+{{- if ne (empty $ephemeral.reason) (empty $ephemeral.until) -}}
+{{- fail "persistence.ephemeral: half a waiver; expected reason and until, or neither" -}}
+{{- end -}}
+{{- if and $ephemeral.reason (or .Values.persistence.enabled (ne .Values.mode "local")) -}}
+{{- fail "persistence.ephemeral: a waiver that nothing needs; expected persistence.enabled false and mode local, or no waiver" -}}
+{{- end -}}
+{{- range $name, $checkpoint := merge (dict "checkpointRoot" $root) (include "onceflow.checkpoints" . | fromJson) -}}
 {{- $isUrl := contains "://" $checkpoint -}}
-{{- if and (not $isUrl) (ne $checkpoint $folder) (not (hasPrefix (printf "%s/" $folder) $checkpoint)) -}}
+{{- if has ".." (splitList "/" $checkpoint) -}}
+{{- fail (printf "checkpoint: %s leads out of its folder; name it without `..`" $checkpoint) -}}
+{{- end -}}
+{{- if and (not $isUrl) (not (hasPrefix (printf "%s/" $folder) (printf "%s/" $checkpoint))) -}}
 {{- fail (printf "checkpoint: %s would not outlive the pod; leave it out of the pipeline file, or name a folder below %s or a URL" $checkpoint $folder) -}}
 {{- end -}}
-{{- if and (not $isUrl) (not $.Values.persistence.enabled) -}}
-{{- fail "persistence.enabled: false, so the checkpoint would be lost with the pod; enable it, or let the pipeline file name a URL such as s3a://bucket/folder" -}}
+{{- if not (hasPrefix (printf "%s/" $root) (printf "%s/" $checkpoint)) -}}
+{{- fail (printf "checkpoint: %s is not below %s; set checkpointRoot to the beginning of all checkpoints, such as s3a://bucket/folder" $checkpoint $root) -}}
+{{- end -}}
+{{- if and (not $isUrl) (not $.Values.persistence.enabled) (not $ephemeral.reason) -}}
+{{- fail "persistence.enabled: false, so the checkpoint would be lost with the pod; enable it, let the pipeline file name a URL such as s3a://bucket/folder, or waive it with persistence.ephemeral" -}}
 {{- end -}}
 {{- if hasKey $seen $checkpoint -}}
 {{- fail (printf "checkpoint: %s is that of %s and of %s; expected one for each pipeline" $checkpoint (get $seen $checkpoint) $name) -}}
 {{- end -}}
+{{- if ne $name "checkpointRoot" -}}
 {{- $_ := set $seen $checkpoint $name -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -155,6 +177,9 @@
 {{- if and (not (contains "://" $checkpoint)) (ne $.Values.persistence.accessMode "ReadWriteMany") -}}
 {{- fail (printf "checkpoint: executors on other nodes would not see %s on a %s volume; let the pipeline file name a URL such as s3a://bucket/folder, or set persistence.accessMode to ReadWriteMany" $checkpoint $.Values.persistence.accessMode) -}}
 {{- end -}}
+{{- end -}}
+{{- if not .Values.executors.secret -}}
+{{- fail "executors.secret: empty; expected a Secret by which driver and executors know each other: kubectl create secret generic NAME --from-literal=secret=$(openssl rand -hex 32)" -}}
 {{- end -}}
 {{- end -}}
 

@@ -33,6 +33,11 @@
 /var/lib/onceflow/checkpoints
 {{- end -}}
 
+{{/* Below which the service lets checkpoints lie. */}}
+{{- define "onceflow.checkpointRoot" -}}
+{{ .Values.checkpointRoot | default .Values.pipelinesFrom.checkpoint | default (include "onceflow.checkpointFolder" .) }}
+{{- end -}}
+
 {{/* Where each pipeline's checkpoint is, as a mapping in JSON; empty if a ConfigMap does not tell. */}}
 {{- define "onceflow.checkpoints" -}}
 {{- $found := dict -}}

@@ -1,7 +1,11 @@
 {{- define "onceflow.env" -}}
-- {name: ONCEFLOW_CONFIG, value: /etc/onceflow/settings/onceflow.yaml}
+{{ include "onceflow.envWith" (dict "file" "onceflow.yaml" "more" .Values.extraEnv) }}
+{{- end -}}
+
+{{- define "onceflow.envWith" -}}
+- {name: ONCEFLOW_CONFIG, value: /etc/onceflow/settings/{{ .file }}}
 - {name: HOME, value: /tmp}
-{{- with .Values.extraEnv }}
+{{- with .more }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -63,7 +67,10 @@
 {{- define "onceflow.sharedMounts" -}}
 {{- include "onceflow.pipelineMounts" . }}
 {{- include "onceflow.tlsMounts" .Values.kafka.tls }}
-{{- if .Values.persistence.enabled }}
+{{- if include "onceflow.hasExecutors" . }}
+- {name: spark, mountPath: /etc/onceflow/spark, readOnly: true}
+{{- end }}
+{{- if or .Values.persistence.enabled .Values.persistence.ephemeral.reason }}
 - {name: checkpoints, mountPath: {{ include "onceflow.checkpointFolder" . }}}
 {{- end }}
 {{- end -}}
@@ -71,8 +78,14 @@
 {{- define "onceflow.sharedVolumes" -}}
 - {name: pipeline, configMap: {name: {{ include "onceflow.pipelineConfigMap" . }}}}
 {{- include "onceflow.tlsVolumes" .Values.kafka.tls }}
+{{- if include "onceflow.hasExecutors" . }}
+- {name: spark, secret: {secretName: {{ .Values.executors.secret }}, defaultMode: 0440}}
+{{- end }}
 {{- if and .Values.persistence.enabled .Values.persistence.existingClaim }}
 - {name: checkpoints, persistentVolumeClaim: {claimName: {{ .Values.persistence.existingClaim }}}}
+{{- end }}
+{{- if .Values.persistence.ephemeral.reason }}
+- {name: checkpoints, emptyDir: {sizeLimit: {{ .Values.persistence.size }}}}
 {{- end }}
 {{- end -}}
 

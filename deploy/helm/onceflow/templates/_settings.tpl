@@ -16,6 +16,9 @@ sasl:
   username: {{ .username | quote }}
   password_file: /etc/onceflow/sasl/{{ .passwordKey }}
   {{- end }}
+  {{- if .allowClearText }}
+  allow_clear_text: true
+  {{- end }}
 {{- end }}
 {{- end }}
 {{- with .kafka.tls }}
@@ -71,6 +74,12 @@ spark:
   conf:
     {{- toYaml (merge (deepCopy .Values.spark.conf) (include "onceflow.sparkConf" . | fromYaml)) | nindent 4 }}
 transforms: {{ .Values.transforms }}
+{{- with .Values.persistence.ephemeral }}
+{{- if .reason }}
+ephemeral_checkpoints: {reason: {{ .reason | quote }}, until: {{ .until | quote }}}
+{{- end }}
+{{- end }}
+checkpoint_root: {{ include "onceflow.checkpointRoot" . | quote }}
 monitoring: {address: 0.0.0.0, port: {{ .Values.monitoring.port }}}
 {{- with .Values.control }}
 {{- if .enabled }}
@@ -78,6 +87,9 @@ control:
   address: {{ ternary "0.0.0.0" "127.0.0.1" (ne .certificateSecret "") }}
   port: {{ .port }}
   tokens_file: /etc/onceflow/tokens/{{ .tokensKey }}
+  {{- with .trustedProxies }}
+  trusted_proxies: {{ toJson . }}
+  {{- end }}
   {{- if .certificateSecret }}
   certificate_file: /etc/onceflow/control/tls.crt
   key_file: /etc/onceflow/control/tls.key
@@ -90,6 +102,11 @@ control:
 {{- define "onceflow.settingsData" -}}
 onceflow.yaml: |
   {{- include "onceflow.settings" . | nindent 2 }}
+{{- if .Values.tests.enabled }}
+# Of the round trip, which runs on one core with a checkpoint of its own.
+connection.yaml: |
+  {{- include "onceflow.connectionSettings" (dict "kafka" .Values.kafka "sasl" .Values.kafka.sasl) | nindent 2 }}
+{{- end }}
 {{- if eq .Values.mode "k8s" }}
 executor.yaml: |
   apiVersion: v1

@@ -54,4 +54,9 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-order]");
   if (button) order(button);
 });
-setInterval(refresh, EVERY_MS);
+// One look at a time: it may take long when brokers do not answer.
+async function keepFresh() {
+  await refresh();
+  setTimeout(keepFresh, EVERY_MS);
+}
+setTimeout(keepFresh, EVERY_MS);
