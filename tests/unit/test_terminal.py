@@ -14,8 +14,8 @@ import pytest
 from rich.table import Column, Table
 from rich.text import Text
 
-from onceflow.cli.report import open_fleet_report
-from onceflow.cli.terminal import Terminal
+from onceflow.cli.report import open_fleet_report, open_report
+from onceflow.cli.terminal import Terminal, guard_streams
 from onceflow.control.drawing import graph_of
 from onceflow.ops.texts import on_one_line, visible
 from onceflow.pipeline.loader import load_pipeline
@@ -99,6 +99,42 @@ def test_the_drawing_holds_no_control_characters(tmp_path: Path) -> None:
     file = tmp_path / "views.yaml"
     file.write_text(pipeline_text().replace("topics: [clicks]", 'pattern: "a\\u202eb.*"'))
     assert "\u202e" not in graph_of(load_pipeline(file).pipeline, {"sources": ()})
+
+
+class TerminalStream(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_live_panels_send_their_own_colours_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = TerminalStream()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", TerminalStream())
+    guard_streams()
+    with open_report(ManualClock()) as report:
+        report("batch", batch_id=1)
+        report("warning", text=HOSTILE)
+    with open_fleet_report(ManualClock()) as report_of:
+        report_of("views")("warning", text=HOSTILE)
+    said = stream.getvalue()
+    assert "\\x1b[2J" in said
+    assert harmful(said) == []
+    assert "\x1b[2m" in said
+    assert "\\x1b[2m" not in said
+    assert "\\x1b[?25" not in said
+
+
+def test_before_its_first_news_a_run_shows_that_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with open_report(ManualClock()):
+        pass
+    said = capsys.readouterr().out
+    assert "starting" in said
+    assert "records/s" not in said
 
 
 def test_the_audit_is_kept_where_a_panel_is_shown(

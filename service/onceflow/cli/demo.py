@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 from rich.console import Console
 
+from onceflow.cli.terminal import unguarded_output
 from onceflow.clock import SystemClock
 
 EXIT_WRONG = 7
@@ -24,6 +25,6 @@ def demo() -> None:
     """
     from onceflow.devkit.demo.show import run_demo
 
-    proof = run_demo(Console(), SystemClock())
+    proof = run_demo(Console(file=unguarded_output()), SystemClock())
     if not proof.is_right:
         raise typer.Exit(EXIT_WRONG)

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -90,7 +91,8 @@ def open_report(clock: Clock) -> Iterator[Report]:
         yield JsonLines(clock)
         return
     panel = LivePanel(clock)
-    with Live(panel.render(), console=Terminal(), refresh_per_second=REFRESH_PER_SECOND) as live:
+    starting = Spinner("dots", "starting")
+    with Live(starting, console=Terminal(), refresh_per_second=REFRESH_PER_SECOND) as live:
         panel.live = live
         yield panel
 

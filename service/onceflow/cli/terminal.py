@@ -46,6 +46,16 @@ def guard_streams() -> None:
     sys.stderr = cast("TextIO", _Guarded(sys.stderr))
 
 
+def unguarded_output() -> TextIO:
+    """Return standard output without its guard, for a rich console.
+
+    While rich shows something live, it puts its own wrapper around the guard and looks below only
+    one of the two. A console that was not given this stream would then show its own colours as
+    escapes.
+    """
+    return cast("TextIO", getattr(sys.stdout, "rich_proxied_file", sys.stdout))
+
+
 class Terminal(Console):
     """A console that takes no markup, and shows control characters as escapes.
 
@@ -53,6 +63,7 @@ class Terminal(Console):
     """
 
     def __init__(self, **named: Any) -> None:
+        named.setdefault("file", unguarded_output())
         super().__init__(markup=False, emoji=False, **named)
 
     def render_str(self, text: str, **named: Any) -> Text:
