@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 
 from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
-from onceflow.errors import ConfigError, LineageError, OnceflowError, RecordError
+from onceflow.errors import ConfigError, DeadlineError, LineageError, OnceflowError, RecordError
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import QUICK, run_here
@@ -51,7 +51,7 @@ def edited(job: ViewsJob, before: str, after: str) -> Path:
 
 
 def test_nobody_at_the_address(job: ViewsJob) -> None:
-    with pytest.raises(ConfigError, match=NOBODY):
+    with pytest.raises(DeadlineError, match=NOBODY):
         run_here(job.write_file(), NOBODY)
 
 

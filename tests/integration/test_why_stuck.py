@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -249,7 +250,7 @@ def test_a_sink_that_takes_no_record_of_that_size(stage: Stage) -> None:
     stage.produce(stage.inputs[0], age_ms=0)
     stage.tells(driver)
     with pytest.raises(RecordError) as caught:
-        driver.commit(1, [b"x" * 2 * MAX_RECORD_BYTES, b"y" * 2_000_000], stage.reads(RECORDS))
+        driver.commit(1, [Random(1).randbytes(2 * MAX_RECORD_BYTES)], stage.reads(RECORDS))
     stage.ends(driver, caught.value)
     findings = stage.causes()
     assert [finding.cause for finding in findings] == [Cause.SINK_REFUSES, Cause.STOPPED]

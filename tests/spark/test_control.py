@@ -26,7 +26,6 @@ from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
-from onceflow.settings import Settings
 from tests.support.control_site import HERE, SECRET, Callers, Site, answered
 from tests.support.eventually import eventually
 
@@ -180,7 +179,8 @@ def test_every_setting_of_ours_was_judged() -> None:
         "tls": {"ca_file": "a"},
         "control": {"tokens_file": "a"},
     }
-    names = {".".join(path) for path, _ in leaves_of(Settings.model_validate(written).model_dump())}
+    found = Settings.model_validate(written).model_dump(by_alias=True)
+    names = {".".join(path) for path, _ in leaves_of(found)}
     assert len(names) > 25
     assert {name for name in names if not may_be_shown(name)} == set()
     assert not may_be_shown("sasl.password")

@@ -36,7 +36,7 @@ SQL: dict[str, str] = {
 }
 
 
-@F.udf("bigint")
+@F.udf("bigint", useArrow=False)
 def plain(value: int) -> int:
     return value
 

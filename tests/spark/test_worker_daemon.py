@@ -8,11 +8,22 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 
 from onceflow.runtime.spark_home import DAEMON, WORKER_PYTHON, make_spark_home
 
 TIMEOUT_S = 60
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: that of a socket has 107 bytes at most."""
+    with TemporaryDirectory(dir="/tmp", prefix="of-") as name:
+        yield Path(name)
 
 
 def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
@@ -47,18 +58,18 @@ def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
         return process.stderr.read().decode()
 
 
-def test_a_worker_that_is_no_longer_needed_ends_without_a_word(tmp_path: Path) -> None:
-    assert end_an_idle_worker([sys.executable, "-m", DAEMON], tmp_path) == ""
+def test_a_worker_that_is_no_longer_needed_ends_without_a_word(folder: Path) -> None:
+    assert end_an_idle_worker([sys.executable, "-m", DAEMON], folder) == ""
 
 
-def test_so_does_one_whose_daemon_spark_asked_for_by_its_own_name(tmp_path: Path) -> None:
-    make_spark_home(tmp_path)
-    python = str(tmp_path / WORKER_PYTHON)
+def test_so_does_one_whose_daemon_spark_asked_for_by_its_own_name(folder: Path) -> None:
+    make_spark_home(folder)
+    python = str(folder / WORKER_PYTHON)
 
-    assert end_an_idle_worker([python, "-m", "pyspark.daemon"], tmp_path) == ""
+    assert end_an_idle_worker([python, "-m", "pyspark.daemon"], folder) == ""
 
 
-def test_the_checks_above_would_notice(tmp_path: Path) -> None:
+def test_the_checks_above_would_notice(folder: Path) -> None:
     daemon = [sys.executable, "-m", "pyspark.daemon"]
 
-    assert "BrokenPipeError" in end_an_idle_worker(daemon, tmp_path)
+    assert "BrokenPipeError" in end_an_idle_worker(daemon, folder)

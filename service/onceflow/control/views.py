@@ -31,12 +31,15 @@ WATCH_S = 2.0
 """For which input is watched, to tell how much comes in."""
 MASK = "(not shown)"
 SHOWN = names_in("""
-    bootstrap_servers checkpoint_root client control monitoring sasl spark spark.conf tls transforms
+    bootstrap_servers checkpoint_root client control monitoring sasl spark spark.conf tls
+    transaction_timeout transforms
+    ephemeral_checkpoints ephemeral_checkpoints.reason ephemeral_checkpoints.until
     control.address control.certificate_file control.key_file control.port control.tokens_file
     control.trusted_proxies monitoring.address monitoring.port
     sasl.allow_clear_text sasl.client_id sasl.client_secret_file sasl.mechanism sasl.password_file
     sasl.scope sasl.token_ca_file sasl.token_endpoint sasl.username
-    spark.driver_memory spark.master spark.max_result_bytes spark.shuffle_partitions
+    spark.driver_memory spark.master spark.max_batch_s spark.max_made spark.max_result_bytes
+    spark.max_rows spark.shuffle_partitions
     tls.ca_file tls.certificate_file tls.key_file tls.key_password_file
 """)
 """Our own settings that are no secret: the secrets stand in files, which these name."""
