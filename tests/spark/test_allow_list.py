@@ -108,7 +108,7 @@ LANGUAGE = (
     "SELECT n = 1 AND NOT n <> 2 OR n <=> NULL, n BETWEEN 1 AND 2, n IN (1, 2), n IS NULL",
     "SELECT s LIKE 'a%', s NOT LIKE ANY ('a', 'b'), s LIKE ALL ('a'), s RLIKE 'a', s || 'b'",
     "SELECT CASE n WHEN 1 THEN 'x' ELSE 'y' END, CASE WHEN n > 1 THEN 1 END, if(n > 1, 1, 2)",
-    "SELECT n IS TRUE, n IS DISTINCT FROM 1, (n = 1) IS NOT UNKNOWN",
+    "SELECT (n = 1) IS TRUE, n IS DISTINCT FROM 1, (n = 1) IS NOT UNKNOWN",
     "SELECT CAST(n AS STRING), n::DOUBLE, try_cast(s AS INT), DATE '2024-01-01', X'00', 1.5BD",
     "SELECT l[0], m['a'], struct(n, s).n, named_struct('a', n).a, array(struct(n)).n",
     "SELECT at + INTERVAL 1 DAY, at - INTERVAL '1' MONTH, at - at, INTERVAL 1 DAY * 2",
