@@ -8,11 +8,17 @@ WORKERS ?= 3
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
 
+CORE   := tests/integration/test_sink_contract.py tests/integration/test_source_conformance.py \
+          tests/integration/test_consumer_contract.py tests/integration/test_recovery.py \
+          tests/faults/test_drivers.py
+
 # Spark starts Python processes all the time; each would compile this package anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Whether there is a newer pip is no news for who wants to run this.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image release system cluster audit faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster audit faults bench docs check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +67,10 @@ release:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
 	    echo "BASE_IMAGE: a release names its base by digest; expected debian@sha256:..., found '$(BASE_IMAGE)'" >&2; exit 2; }
 	$(MAKE) image IMAGE_OPTIONS="--build-arg BASE_IMAGE=$(BASE_IMAGE) $(IMAGE_OPTIONS)"
 
+older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
+	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) \
+	    -n $(WORKERS) --dist worksteal --max-worker-restart 0
+
 system: image $(HELM)  ## Run the tests that need Docker, Chromium and promtool
 	$(BIN)/pytest tests/system
 
@@ -73,6 +83,7 @@ audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
 
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
 	$(BIN)/python -m tests.faults.sweep --workers $(WORKERS)
+	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/python -m tests.faults.sweep --only D --only E --seeds 1
 	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit/test_explorer_exhaustive.py
 
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
@@ -88,11 +99,13 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(LOCK) --all-extras -c requirements/run.lock -o requirements/dev.lock pyproject.toml requirements/dev.in
 	$(LOCK) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
 	$(BIN)/python -m onceflow.devkit lock broker
+	$(BIN)/python -m onceflow.devkit lock broker-4.1
 	$(BIN)/python -m onceflow.devkit lock bench
 
-$(READY): pyproject.toml requirements/dev.lock
+$(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.record_classes
 	$(BIN)/python -m onceflow.devkit.record_broker_classes

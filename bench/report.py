@@ -18,7 +18,7 @@ from bench.figures import Latency, Memory, Throughput
 from bench.runs import Sizes
 from bench.workload import Workload
 from onceflow.devkit.jars import jar_set
-from onceflow.devkit.java import find_java
+from onceflow.java.choice import find_java
 
 
 def describe_machine() -> Mapping[str, str]:

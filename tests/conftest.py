@@ -19,6 +19,7 @@ from tests.support.brokers import BrokerChoice, RunningBroker, choose_broker
 from tests.support.cluster import FaultyCluster
 from tests.support.cluster_children import ChildProcessCluster
 from tests.support.cluster_containers import ContainerCluster
+from tests.support.kafka_version import kafka_jars
 
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
@@ -143,7 +144,7 @@ def broker(pytestconfig: pytest.Config) -> Iterator[RunningBroker]:
 @pytest.fixture
 def three_brokers() -> Iterator[EmbeddedCluster]:
     """Three brokers of this test's own, each of which may be killed and frozen."""
-    with EmbeddedCluster(ClusterOptions(brokers=3)) as cluster:
+    with EmbeddedCluster(ClusterOptions(brokers=3, jars=kafka_jars())) as cluster:
         yield cluster
 
 

@@ -18,23 +18,27 @@ from typing import TYPE_CHECKING
 from onceflow.assembly import Assembly, Surroundings, Tools
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Ledger
-from onceflow.errors import FencedError, OnceflowError
-from onceflow.ops.bulletins import Bulletins
+from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
+from onceflow.ops.bulletins import Bulletins, beating
 from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
 from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.protocol.compare import Comparison, Decision, Remedy, compare
+from onceflow.pipeline.ordering import next_order
+from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
+from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner
+from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.clock_watch import ClockWatch
 from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
+from onceflow.runtime.output_tail import AT_FIRST_START, EVERYWHERE, find_written
 from onceflow.runtime.output_topic import OutputTopic
 from onceflow.runtime.preflight import (
     PreflightReport,
@@ -43,7 +47,7 @@ from onceflow.runtime.preflight import (
 )
 from onceflow.runtime.progress import ProgressReporter
 from onceflow.runtime.query import RunningQuery, start_query
-from onceflow.runtime.rebuild import rebuild_head
+from onceflow.runtime.rebuild import begin_from_output, rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import (
     import_ahead,
@@ -52,19 +56,16 @@ from onceflow.runtime.session import (
 )
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
-from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+from onceflow.runtime.takeover import Takeover, TakeoverPlan, confirm_owner, take_over
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.warm_up import warm_up, with_small_batches
-from onceflow.runtime.writers import DEFAULT_BATCH_BYTES, Writers
+from onceflow.runtime.writers import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLOTS = 1
 LEDGER_PARTITIONS = 1 + SLOTS
-BEAT_INTERVAL_S = 0.5
-BEATING_TIMEOUT_S = 150.0
-"""For a start, and for a drain. What takes longer is taken for hung by whoever stands by."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,11 @@ class Application:
             The `head` that the next run starts from.
         """
         with ExitStack() as stack:
-            tools = self._assembly.open_tools(stack)
+            tools = self._open_tools(stack)
             seen = self._look(tools)
             found = self._preflight(tools, seen)
             owned = self._become_owner(tools, found, seen, stack)
-            return self._settle(owned.takeover, tools, found, owned.committer)
+            return self._settle(owned, tools, found, order=None)
 
     @contextmanager
     def _told_of_the_end(self) -> Iterator[None]:
@@ -149,7 +150,7 @@ class Application:
         self._around.before_close(None)
 
     def _run(self, stack: ExitStack) -> None:
-        tools = self._assembly.open_tools(stack)
+        tools = self._open_tools(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
         starting = meanwhile.submit(self._assembly.open_session, stack)
@@ -166,7 +167,7 @@ class Application:
                 return
             seen = self._look(tools)
             found = self._preflight(tools, seen)
-        with self._beating():
+        with beating(self._around.beat, self._around.clock):
             query = self._start(tools, starting, stack, seen, found)
         self._watch(query)
 
@@ -189,7 +190,9 @@ class Application:
         stack.enter_context(one_call_site(session))
         analysis = self._assembly.analyse(session)
         owned = owned or self._become_owner(tools, found, seen, stack)
-        head = self._settle(owned.takeover, tools, found, owned.committer)
+        seen, facts = owned.takeover.head, tools.checkpoint.facts()
+        order = next_order(analysis.order, analysis.output, seen, facts)
+        head = self._settle(owned, tools, found, order)
         return self._start_query(session, analysis, head, tools, owned)
 
     def _stand_by(self, starting: Future[SparkSession], stack: ExitStack) -> None:
@@ -216,23 +219,10 @@ class Application:
             query = trial.prepare(session, trial.analyse(session), tools, event_time)
             warm_up(query.plan(""), query.handle, around.session.max_result_bytes)
 
-    @contextmanager
-    def _beating(self) -> Iterator[None]:
-        """Show that the run goes on while this thread is busy for a while."""
-        is_over = threading.Event()
-        most = Deadline.after(self._around.clock, BEATING_TIMEOUT_S)
-
-        def beat() -> None:
-            while not is_over.wait(BEAT_INTERVAL_S) and not most.is_over:
-                self._around.beat()
-
-        thread = threading.Thread(target=beat, name="beat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+    def _open_tools(self, stack: ExitStack) -> Tools:
+        around = self._around
+        require_lasting(self._file, around.checkpoint_waiver, around.clock.unix_ms())
+        return self._assembly.open_tools(stack)
 
     def _look(self, tools: Tools) -> HeadEntry | None:
         # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
@@ -241,7 +231,13 @@ class Application:
 
     def _compare(self, tools: Tools, head: HeadEntry | None) -> Comparison:
         facts = tools.checkpoint.facts()
-        found = compare(facts, head, self._options.remedy)
+        written = NOT_WRITTEN
+        if head is None and facts.is_blank:
+            # Nothing else knows the pipeline. Who asks for a remedy waits for a longer look.
+            name, topic = self._pipeline.name, self._pipeline.sink.kafka.topic
+            look_back = EVERYWHERE if self._options.remedy else AT_FIRST_START
+            written = find_written(name, topic, tools.broker, self._around.clock, look_back)
+        found = compare(facts, head, self._options.remedy, written)
         if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
             return found
         is_accepted = self._options.is_change_accepted
@@ -253,7 +249,7 @@ class Application:
         is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
-            inputs=[t for source in pipeline.sources.values() for t in source.kafka.topics or ()],
+            inputs=[t for source in pipeline.sources.values() for t in source.kafka.named],
             output=kafka.topic,
             beside=self._assembly.parts.beside,
             partitions=kafka.partitions,
@@ -261,7 +257,7 @@ class Application:
             transaction_timeout_ms=self._writers.timeout_ms,
         )
         found = preflight(tools.broker, needs, self._deadline())
-        self._writers.max_batch_bytes = found.max_batch_bytes or DEFAULT_BATCH_BYTES
+        self._writers.max_batch_bytes = found.max_batch_bytes
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found
@@ -338,7 +334,7 @@ class Application:
         )
 
     def _settle(
-        self, takeover: Takeover, tools: Tools, found: PreflightReport, committer: Committer
+        self, owned: _Owned, tools: Tools, found: PreflightReport, order: Order | None
     ) -> HeadEntry:
         query_id = tools.checkpoint.query_id()
         if query_id is None:
@@ -356,12 +352,21 @@ class Application:
             reason=self._options.reason,
             is_change_accepted=self._options.is_change_accepted,
             delivery=self._pipeline.mode,
+            order=order,
         )
+        deadline = Deadline.after(self._around.clock, EVERYWHERE.timeout_s)
         repairs = Repairs(
+            lambda: confirm_owner(
+                wanted.pipeline, tools.ledger, owned.takeover.owner, self._deadline()
+            ),
             tools.checkpoint.write_plan,
-            lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, self._deadline()),
+            lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
+            lambda blank: begin_from_output(blank, tools.broker, deadline),
         )
-        return settle(takeover, wanted, repairs, committer)
+        try:
+            return settle(owned.takeover, wanted, repairs, owned.committer)
+        except (CorruptionError, LineageError) as error:
+            raise self._cause(error, owned.takeover.owner, tools.ledger) from error
 
     def _start_query(
         self,
@@ -379,11 +384,15 @@ class Application:
         settings = query.settings(head, owner.token, owner.run_id, output.check, divergence)
         runner = BatchRunner(settings, tools.checkpoint, owned.committer, head, self._on_batch)
         plan = replace(
-            query.plan(self._pipeline.checkpoint_location),
+            query.plan(self._pipeline.checkpoint_location, head),
             is_until_caught_up=options.is_until_caught_up,
         )
         running = RunningQuery(
-            start_query(plan, runner, query.handle), runner, tools.checkpoint, self._around.clock
+            start_query(plan, runner, query.handle),
+            runner,
+            tools.checkpoint,
+            self._around.clock,
+            self._around.session.max_batch_s,
         )
         return _Started(running, runner, tools, owner)
 
@@ -405,15 +414,14 @@ class Application:
             raise self._cause(error, started.owner, tools.ledger) from error
         if self._drain_requested.is_set():
             report("draining")
-            with self._beating():
+            with beating(self._around.beat, self._around.clock):
                 is_whole = query.drain(self._options.drain_timeout_s)
             report("drained" if is_whole else "cut_off")
         else:
             report("caught_up")
 
-    def _cause(
-        self, error: SharedCheckpointError, owner: OwnerEntry, ledger: Ledger
-    ) -> OnceflowError:
+    def _cause(self, error: OnceflowError, owner: OwnerEntry, ledger: Ledger) -> OnceflowError:
+        """Before any halt: whoever was taken over sees what its successor moves."""
         try:
             found = ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
         except OnceflowError:

@@ -19,6 +19,7 @@ from onceflow.contracts.sink import Ledger
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import require_sources
+from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.identity import FencingToken
 from onceflow.protocol.ledger import HeadEntry, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
@@ -29,13 +30,13 @@ from onceflow.runtime.executed import ExecutionReader
 from onceflow.runtime.late import RereadingLateDesk
 from onceflow.runtime.output import to_record_columns
 from onceflow.runtime.parts import Parts
-from onceflow.runtime.preflight import MAX_BYTES_CONFIG
 from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle, QueryPlan
 from onceflow.runtime.rejects import RejectDesk, RejectSettings
+from onceflow.runtime.row_guard import guard_rows
 from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.ticks import EventTimeTeller
-from onceflow.runtime.writers import DEFAULT_BATCH_BYTES
+from onceflow.runtime.writers import record_limit_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +59,7 @@ class Surroundings:
         report: told what happens.
         before_close: told what a run ends with, None for a good end, before anything is closed.
         engine: Spark that other pipelines of this process use too; None for one of its own.
+        checkpoint_waiver: by which somebody answers for checkpoints that are lost with the process.
         observer: told figures that only programs want.
         beat: called several times a second from the claim on, while the run makes progress.
     """
@@ -70,6 +72,7 @@ class Surroundings:
     report: Report
     before_close: Callable[[BaseException | None], None] = lambda error: None
     engine: SharedEngine | None = None
+    checkpoint_waiver: CheckpointWaiver | None = None
     observer: Observer = field(default_factory=Observer)
     beat: Callable[[], None] = lambda: None
 
@@ -186,15 +189,22 @@ class PreparedQuery:
         self._analysis = analysis
         self._tools = tools
         self._event_time = event_time
+        guard_rows(session, around.session.max_rows)
         self.handle = QueryHandle(ExecutionReader(session, [*self._pipeline.sources]))
 
-    def plan(self, checkpoint: str) -> QueryPlan:
-        """The query over its streams, as it goes on until it is stopped."""
+    def plan(self, checkpoint: str, head: HeadEntry | None = None) -> QueryPlan:
+        """The query over its streams, as it goes on until it is stopped.
+
+        Args:
+            checkpoint: location of Spark's checkpoint.
+            head: the ledger's position, if batches are written or compared in the orders it names.
+        """
         pipeline, parts = self._pipeline, self._assembly.parts
         result = parts.result(self._session, self._analysis.columns, self._event_time.plan)
+        orders = [self._analysis.order, *([head.order, head.next_order] if head else [])]
         return QueryPlan(
             name=pipeline.name,
-            frame=to_record_columns(result, parts.output()),
+            frame=to_record_columns(result, parts.output(), orders),
             output_mode=pipeline.sink.output_mode,
             checkpoint=checkpoint,
             trigger_ms=pipeline.trigger_ms,
@@ -220,6 +230,7 @@ class PreparedQuery:
             run_id=run_id,
             plan=self._assembly.plan,
             waivers=tuple(map(str, self._analysis.waived)),
+            order=self._analysis.order,
             delivery=self._pipeline.mode,
             output=parts.output(),
             max_result_bytes=self._around.session.max_result_bytes,
@@ -230,6 +241,7 @@ class PreparedQuery:
             rejects=RejectDesk(self._session, rejects),
             late=RereadingLateDesk(self._session, rejects, self.handle.query),
             divergence=divergence,
+            retired={name: s.kafka.retired for name, s in self._pipeline.sources.items()},
         )
 
     def _reject_settings(self) -> RejectSettings:
@@ -239,13 +251,16 @@ class PreparedQuery:
 
         def max_record_bytes() -> int:
             output = broker.topic(self._pipeline.sink.kafka.topic, deadline())
-            limit = output.config.get(MAX_BYTES_CONFIG) if output else None
-            return min(int(limit or DEFAULT_BATCH_BYTES), DEFAULT_BATCH_BYTES)
+            return record_limit_bytes(output, self._around.connection)
 
         return RejectSettings(
             parts=self._assembly.parts,
             columns=self._analysis.columns,
             partitions={name: topic.partitions for name, topic in topics.items() if topic},
+            letter_bytes={
+                name: record_limit_bytes(topic, self._around.connection)
+                for name, topic in topics.items()
+            },
             max_result_bytes=self._around.session.max_result_bytes,
             max_record_bytes=max_record_bytes,
         )

@@ -112,7 +112,7 @@ def effective_values(
     """Every setting that is in force, with its origin; arguments and errors as `load_settings`."""
     settings = load_settings(environment, overrides, file)
     layers = _read_layers(environment, overrides, file)
-    leaves = leaves_of(settings.model_dump(mode="json"))
+    leaves = leaves_of(settings.model_dump(mode="json", by_alias=True))
     return [EffectiveValue(".".join(path), value, layers.origin(path)) for path, value in leaves]
 
 

@@ -53,6 +53,13 @@ class Fault:
         return f"{text}. {self.suggestion}" if self.suggestion else text
 
 
+NEW_GENERATION = (
+    "start a new generation: name an empty directory as `checkpoint`, and run with"
+    " `--new-generation --reason ...`"
+)
+"""The way on that is always there, in the words of every message that leads to it."""
+
+
 class OnceflowError(Exception):
     """What failed, with which subject, what was expected and found, and what happens now.
 

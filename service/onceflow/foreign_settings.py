@@ -32,7 +32,7 @@ CLIENT = names_in("""
 
     batch.num.messages batch.size compression.codec compression.level compression.type linger.ms
     queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
-    queue.buffering.max.ms request.timeout.ms transaction.timeout.ms
+    queue.buffering.max.ms request.timeout.ms
 """)
 """Of librdkafka, without secrets: identity and logs; connections; how strict TLS is; reading;
 writing. All of them may be set and shown."""

@@ -115,9 +115,13 @@ class Recomputation:
             done.set()
 
         runner = BatchRunner(settings, tools.checkpoint, _Comparison(), entry, on_batch)
-        plan = replace(query.plan(location), trigger_ms=ONE_BATCH_MS)
+        plan = replace(query.plan(location, entry), trigger_ms=ONE_BATCH_MS)
         running = RunningQuery(
-            start_query(plan, runner, query.handle), runner, tools.checkpoint, self._around.clock
+            start_query(plan, runner, query.handle),
+            runner,
+            tools.checkpoint,
+            self._around.clock,
+            self._around.session.max_batch_s,
         )
         running.watch(done.is_set, lambda progress: None, [])
         running.drain(STOP_TIMEOUT_S)

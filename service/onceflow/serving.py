@@ -26,6 +26,7 @@ from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.restart import Restart
+from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.session import SharedEngine
 from onceflow.settings import Settings
 
@@ -165,7 +166,9 @@ class Service:
         Raises:
             ConfigError: lists every fault.
         """
-        analyse(self.engine.open_session(""), file, self.around.clock.unix_ms())
+        now_ms = self.around.clock.unix_ms()
+        require_lasting(file, self.settings.ephemeral_checkpoints, now_ms)
+        analyse(self.engine.open_session(""), file, now_ms)
 
     def run(self) -> None:
         """Run until all pipelines are drained, or have failed for good; answer HTTP meanwhile.
@@ -239,7 +242,7 @@ def _files_of(path: Path) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
     # The settings of the process often lie beside the pipelines.
-    found = (file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    found = (file for file in path.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
     return [file for file in found if file.name != DEFAULT_FILE.name]
 
 

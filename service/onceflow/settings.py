@@ -13,15 +13,17 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from onceflow.contracts.connector import Connection
 from onceflow.errors import ConfigError, Fault
 from onceflow.foreign_settings import CLIENT
+from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.values import SizeBytes, fault
+from onceflow.pipeline.values import DurationMs, SizeBytes, duration_text, fault
+from onceflow.pipeline.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",
@@ -34,6 +36,9 @@ _SECRETS: Mapping[str, str] = {
 }
 """Client settings that hold or name a secret -> our setting that names its file."""
 _TRUE = frozenset({"true", "1", "yes", "on"})
+_TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+MIN_TRANSACTION_MS = 1_000
+"""Kafka clients take no less."""
 
 
 _GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
@@ -175,6 +180,25 @@ class Spark(SettingsBlock):
         description="Memory budget for the output of one batch, e.g. `256 MiB`. A batch with more"
         " is refused before anything is written.",
     )
+    max_made: int = Field(
+        default=DEFAULT_MAX_MADE,
+        ge=1,
+        description="Characters, elements or rows that a function of a query may make of one value,"
+        " as in `repeat` or `sequence`. A query that says more, or computes how many, is refused.",
+    )
+    max_rows: int = Field(
+        default=100_000_000,
+        ge=1,
+        le=2**32,
+        description="Rows that one task may make at one step of a query, as in `explode` or a join."
+        " A batch with more fails.",
+    )
+    max_batch_s: int = Field(
+        default=900,
+        ge=1,
+        description="Seconds that Spark may compute one batch. Then its jobs are cancelled, and the"
+        " pipeline fails; other pipelines go on.",
+    )
     conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
 
 
@@ -258,6 +282,12 @@ def _checked_servers(text: str) -> str:
     return text
 
 
+def _checked_transaction(duration_ms: int) -> int:
+    if duration_ms < MIN_TRANSACTION_MS:
+        raise fault("too short", expected=f"at least {duration_text(MIN_TRANSACTION_MS)}")
+    return duration_ms
+
+
 class Settings(SettingsBlock):
     """Everything about this process."""
 
@@ -270,6 +300,18 @@ class Settings(SettingsBlock):
         default_factory=dict,
         description="Further settings of the Kafka clients, by librdkafka's names: those that"
         " security.md lists.",
+    )
+    transaction_timeout_ms: Annotated[
+        DurationMs,
+        AfterValidator(_checked_transaction),
+        PlainSerializer(duration_text, when_used="json"),
+    ] = Field(
+        default=60_000,
+        alias="transaction_timeout",
+        json_schema_extra={"default": "60 s"},
+        description="How long it may take to write one batch, e.g. `5 minutes`; at most the"
+        " broker's `transaction.max.timeout.ms`. Readers wait for so long behind a driver that"
+        " died.",
     )
     spark: Spark = Field(default=Spark(), description="The engine.")
     monitoring: Monitoring = Field(
@@ -289,6 +331,11 @@ class Settings(SettingsBlock):
         min_length=1,
         description="Folder, or beginning of a URL, below which the checkpoints of pipeline files"
         " must lie; left out: wherever this process may write.",
+    )
+    ephemeral_checkpoints: CheckpointWaiver | None = Field(
+        default=None,
+        description="Waiver for checkpoints that would be lost with the process: in memory, on an"
+        " emptyDir, in a container's own layer. Left out: they are refused.",
     )
 
     @classmethod
@@ -331,6 +378,11 @@ class Settings(SettingsBlock):
             raise ConfigError("pipeline refused", subject=str(file.path), faults=tuple(faults))
         return file
 
+    @property
+    def transaction_timeout_s(self) -> float:
+        """`transaction_timeout` in seconds."""
+        return self.transaction_timeout_ms / 1000
+
     def secret_files(self) -> Sequence[Path]:
         """Files with certificates and secrets by which brokers are reached; they may be renewed."""
         blocks = [block.model_dump() for block in (self.sasl, self.tls) if block is not None]
@@ -365,6 +417,9 @@ def _client_fault(name: str) -> PydanticCustomError | None:
     """Why a setting of the clients may not be set."""
     if name in _SECRETS:
         return fault("a secret outside a file", suggestion=f"Use `{_SECRETS[name]}`.")
+    if name == _TRANSACTION_TIMEOUT:
+        what = "this client setting follows from another one"
+        return fault(what, suggestion="Use `transaction_timeout`.")
     if name in CLIENT:
         return None
     return fault(
@@ -376,7 +431,7 @@ def _client_fault(name: str) -> PydanticCustomError | None:
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
-    """What runs code, or reads files, of whoever wrote the pipeline file."""
+    """What runs code of whoever wrote the pipeline file."""
     allow = "Set `transforms: true` if you trust whoever writes pipeline files."
     if file.pipeline.transform is not None:
         yield Fault(
@@ -392,16 +447,6 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
                 f"{waiver.rule} keeps code and files of others out, and may not be waived here",
                 f"waivers.{number}.rule",
                 line=file.document.place(("waivers", number, "rule")).line,
-                suggestion=allow,
-            )
-    schemas = {f"sources.{name}": source.avro for name, source in file.pipeline.sources.items()}
-    for place, avro in {**schemas, "sink": file.pipeline.sink.avro}.items():
-        folder = str(file.pipeline.folder.resolve())
-        if avro and not _is_below(str((Path(folder) / avro.schema_file).resolve()), folder):
-            yield Fault(
-                f"{avro.schema_file} is outside of the pipeline file's folder",
-                f"{place}.avro.schema_file",
-                line=file.document.place((*place.split("."), "avro", "schema_file")).line,
                 suggestion=allow,
             )
 

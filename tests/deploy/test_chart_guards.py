@@ -76,6 +76,14 @@ GUARDS: Sequence[tuple[Values, str]] = [
     ({"checkpointRoot": "/data"}, "/data would not outlive the pod"),
     (SIGNING_IN, "would cross the network in clear text"),
     ({"persistence.enabled": False}, "the checkpoint would be lost with the pod"),
+    ({"persistence.ephemeral.reason": "a trial, no more"}, "persistence.ephemeral: half a waiver"),
+    (
+        {
+            "persistence.ephemeral.reason": "a trial, no more",
+            "persistence.ephemeral.until": "2027-03-31",
+        },
+        "persistence.ephemeral: a waiver that nothing needs",
+    ),
     ({"resources.limits": None}, "could take the memory of its whole node"),
     ({"resources.limits.memory": "3Gi"}, "spark.heap 2g = 3456Mi"),
     ({"spark.heap": "3g"}, "resources.limits.memory: 4Gi is less than memory.jvm 384Mi"),

@@ -223,3 +223,22 @@ def test_a_change_of_what_is_read_at_the_start_restarts_the_pod() -> None:
         pods = [one(render(example, v), "StatefulSet")["spec"]["template"] for v in ({}, values)]
         hashes = [pod["metadata"]["annotations"] for pod in pods]
         assert hashes[0] != hashes[1]
+
+
+def test_a_waiver_puts_the_checkpoint_on_an_emptydir_and_tells_the_service() -> None:
+    manifests = render(
+        "local",
+        {
+            "persistence.enabled": False,
+            "persistence.ephemeral.reason": "a trial, no more",
+            "persistence.ephemeral.until": "2027-03-31",
+        },
+    )
+    spec = one(manifests, "StatefulSet")["spec"]
+    (volume,) = [v for v in spec["template"]["spec"]["volumes"] if v["name"] == "checkpoints"]
+    settings = next(m for m in manifests if m["metadata"]["name"].endswith("-settings"))
+    told = yaml.safe_load(settings["data"]["onceflow.yaml"])["ephemeral_checkpoints"]
+
+    assert volume["emptyDir"] == {"sizeLimit": "10Gi"}
+    assert "volumeClaimTemplates" not in spec
+    assert told == {"reason": "a trial, no more", "until": "2027-03-31"}

@@ -80,8 +80,11 @@ def test_spark_keeps_what_the_template_says(example: str, jvm: Any, tmp_path: Pa
 
 
 def test_it_gets_the_memory_that_the_guard_compared(jvm: Any, tmp_path: Path) -> None:
-    larger = {"heap": "2g", "memoryOverhead": "1500m", "cores": 2, "secret": "a"}
-    values: Values = {"executors": larger}
+    values: Values = {
+        "executors.heap": "2g",
+        "executors.memoryOverhead": "1500m",
+        "executors.cores": 2,
+    }
     (container,) = executor_of(jvm, render("k8s", values), tmp_path)["spec"]["containers"]
 
     assert container["resources"]["limits"] == {"memory": f"{2048 + 1500}Mi"}

@@ -48,6 +48,7 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/faults/test_{file}.py::test_{name}" for name in names)
 
 
+_LOST_LEDGER = "tests/integration/test_lost_ledger.py"
 _EXECUTORS = _in("executors", "a_pipeline_goes_on_when_what_runs_its_tasks_is_killed")
 _REQUESTS = _in("requests", "one_that_is_lost_or_late_or_repeated")
 
@@ -56,9 +57,14 @@ ROWS: tuple[Row, ...] = (
     Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
     Row(
         "3",
-        "kill -9 of the driver in a take-over and in a commit, 4 to 6 of 13 points for each seed",
+        "a death of the driver at each of 13 points of a take-over and a commit, with each seed;"
+        " kill -9 of its process at some of them",
         ONCE,
-        _in("crash_points", "no_crash_point_loses_or_repeats_a_record"),
+        _in(
+            "crash_points",
+            "a_death_at_every_crash_point_loses_and_repeats_no_record",
+            "no_crash_point_loses_or_repeats_a_record",
+        ),
     ),
     Row(
         "4",
@@ -287,8 +293,7 @@ ROWS: tuple[Row, ...] = (
         f"that one takes over by itself, and one that comes back ends with 4; {ONCE}",
         _in(
             "processes",
-            "an_instance_that_stands_by_takes_over",
-            "one_that_stands_by_ends_at_a_signal_and_has_written_nothing",
+            "instances_that_stand_by_take_over_from_one_killed_frozen_and_drained",
         ),
     ),
     Row(
@@ -297,9 +302,8 @@ ROWS: tuple[Row, ...] = (
         f"the others go on, and so does that one if it may; {ONCE}",
         _in(
             "services",
-            "a_pipeline_that_fails_for_good_leaves_the_others_running",
+            "pipelines_that_fail_for_good_leave_the_others_running",
             "a_pipeline_whose_failure_may_pass_goes_on_by_itself",
-            "two_files_with_one_name_are_both_refused",
             "when_no_pipeline_is_left_the_process_ends_with_the_reason",
         ),
     ),
@@ -314,10 +318,42 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        "L",
+        "ledger and checkpoint lost, the output kept, or trimmed as well",
+        f"{REFUSED}, and the remedy numbers on; or readers raise an error that names the pipeline",
+        tuple(
+            f"{_LOST_LEDGER}::test_{name}"
+            for name in (
+                "what_is_written_after_ledger_and_checkpoint_were_lost_is_delivered",
+                "of_partitions_of_which_one_was_trimmed_all_begin_another_lineage",
+            )
+        ),
+    ),
+    Row(
+        "R",
+        "the ledger lost, two generations in the output",
+        f"rebuilt for the newest generation; {ONCE}",
+        (f"{_LOST_LEDGER}::test_a_ledger_is_rebuilt_for_the_newest_of_two_generations",),
+    ),
+    Row(
         "C",
         "kill -9 during the upload of a snapshot of the state",
         ONCE,
         _in("checkpoint_disks", "a_death_during_the_upload_of_a_snapshot"),
+    ),
+    Row(
+        "D",
+        "a pipeline stopped for ten minutes while 5,000 records a second come in (`make test`: 3"
+        " seconds)",
+        f"no producer notices, and no record is late when it catches up; {ONCE}",
+        _in("outages", "a_stopped_pipeline_under_load_loses_nothing_and_hinders_no_producer"),
+    ),
+    Row(
+        "E",
+        "all brokers gone for 60 seconds under load, four times as long as a transaction may last"
+        " (`make test`: 4 seconds)",
+        f"the pipeline goes on by itself; {ONCE}",
+        _in("outages", "a_pipeline_goes_on_by_itself_after_an_outage_of_all_brokers"),
     ),
 )
 

@@ -1,8 +1,9 @@
-"""SIGKILL at crash points of a driver, one after the other, on one pipeline.
+"""Deaths at crash points of a driver, one after the other, on one pipeline.
 
-Each start but the last is killed somewhere else; the survivor has to end with exactly the oracle's
-rows. A chain is harder than single crashes: each one meets what the one before left behind. The
-seed draws some points of each kind and their order; with everything asked for, all are played.
+Each start but the last dies somewhere else; the survivor has to end with exactly the oracle's rows.
+A chain is harder than single crashes: each one meets what the one before left behind. All points
+are played in the test's own process, whose Spark is warm (`tests/support/deaths.py`). Whole
+processes are killed at points that the seed draws; with everything asked for, at all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from random import Random
 
 import pytest
 
+from onceflow.crashpoints import CrashPoint
 from tests.support.brokers import RunningBroker
+from tests.support.deaths import die_here
 from tests.support.everything import some
 from tests.support.here import finish
 from tests.support.service import run_to_crash
@@ -29,16 +32,39 @@ COMMIT = [
     "after_spark_commit",
     "lane_reinit",
 ]
-SOME = {"take over": 1, "commit": 3}
-"""Of a short run: each start of a killed process takes some fifteen seconds of a processor."""
+ELSEWHERE = {
+    CrashPoint.COMMIT_UNKNOWN: "tests/faults/test_drivers.py",
+    CrashPoint.AFTER_EFFECT: "tests/integration/test_consumer_crash.py",
+    CrashPoint.BEFORE_OFFSET_COMMIT: "tests/integration/test_consumer_crash.py",
+}
+"""Not those of a driver that goes on, and where they are played."""
+SOME = {"take over": 1, "commit": 1}
+"""Of a short run: each start of a process takes some fifteen seconds of a processor."""
 MAX_ARRIVALS = 2
 """Crash at the first or second batch, so that a chain of all points finds input left."""
+
+
+def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
+    broker: RunningBroker, tmp_path: Path, random: Random
+) -> None:
+    points = [*TAKE_OVER, *COMMIT]
+    assert {*map(CrashPoint, points), *ELSEWHERE} == {*CrashPoint}
+    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    file = job.write_file(batch=150)
+    random.shuffle(points)
+    for point in points:
+        job.produce(random, records=400, seconds=40)
+        arrivals = 1 if point in TAKE_OVER else random.randint(1, MAX_ARRIVALS)
+        die_here(file, job, CrashPoint(point), arrivals)
+    finish(job, file)
 
 
 @pytest.mark.timeout(600)
 def test_no_crash_point_loses_or_repeats_a_record(
     broker: RunningBroker, tmp_path: Path, random: Random
 ) -> None:
+    """SIGKILL of whole processes."""
     job = ViewsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()
     pipeline = job.write_file()

@@ -15,6 +15,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import some
 from tests.support.here import finish
+from tests.support.orders_job import OrdersJob
 from tests.support.service import QUICK_JVM, Service, started
 from tests.support.views_job import ViewsJob
 
@@ -28,7 +29,7 @@ TWO_EXECUTORS = {
     ),
 }
 EXECUTOR = "CoarseGrainedExecutorBackend"
-PYTHON_DAEMON = "pyspark.daemon"
+PYTHON_DAEMON = "-m onceflow.runtime.worker_daemon"
 START_TIMEOUT_S = 90.0
 SOME = 1
 """Victim of each kind in a short run. An executor takes half a minute to come back."""
@@ -65,26 +66,39 @@ JVMS: Sequence[Callable[[Service], Processes]] = (
 def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
     broker: RunningBroker, tmp_path: Path, random: Random
 ) -> None:
+    """Two of them: windows lose no record, and what has no state keeps its order."""
+    (files := tmp_path / "pipelines").mkdir()
     job = ViewsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(random, records=400, seconds=100)
-    file = job.write_file(batch=200)
+    file = job.write_file(batch=200).rename(files / "views.yaml")
+    orders = OrdersJob(broker.bootstrap_servers, tmp_path, f"order-{job.name}")
+    orders.create_input()
+    orders.produce(random, 200)
+    orders.write_file().rename(files / "orders.yaml")
     with started(
-        tmp_path / "run", file, job.bootstrap_servers, environment=TWO_EXECUTORS
+        tmp_path / "run", files, job.bootstrap_servers, environment=TWO_EXECUTORS, command="serve"
     ) as service:
-        service.wait_for_batches(2)
+        names = (job.name, orders.name)
+        for name in names:
+            service.wait_for_batches(2, name)
         for victims in [*some(PYTHON, SOME, random), *some(JVMS, SOME, random)]:
             eventually(lambda: len(executors(service)) == 2, timeout_s=START_TIMEOUT_S)
             killed = eventually(lambda v=victims: v(service), timeout_s=START_TIMEOUT_S)  # type: ignore[misc]
-            before = len(service.of_kind("batch"))
+            before = {name: len(service.of_kind("batch", name)) for name in names}
             # In the middle of the batches that these records make.
             job.produce(random, records=400, seconds=100)
+            orders.produce(random, 300)
             for process in killed:
                 process.send_signal(signal.SIGKILL)
             _, alive = psutil.wait_procs(killed, START_TIMEOUT_S)
             assert not alive
-            service.wait_for_batches(before + 2)
+            for name in names:
+                service.wait_for_batches(before[name] + 2, name)
+        eventually(lambda: len(orders.written()) >= len([*orders.expected()]))
+        service.drain()
     finish(job, file)
+    orders.check_order()
 
 
 def _command(process: psutil.Process) -> str:

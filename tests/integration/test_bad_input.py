@@ -79,6 +79,13 @@ def test_a_bad_record_in_the_middle_of_a_batch(job: ViewsJob) -> None:
     assert str(offset) in message
 
 
+def test_an_event_time_that_overflows(job: ViewsJob) -> None:
+    file = edited(job, "event_time: at", "event_time: timestamp_millis(ms)")
+    file.write_text(file.read_text().replace("window(at,", "window(_event_time,"))
+    _produce(job, b'{"page": "/1", "ms": 9000000000000000000, "at": "2026-03-01T00:00:30Z"}')
+    assert "overflow" in refused(job, RecordError, file)
+
+
 def test_a_null_key(job: ViewsJob) -> None:
     file = edited(job, "SELECT page,", "SELECT nullif(page, '/1') AS page,")
     job.close_windows()
@@ -136,6 +143,7 @@ def test_output_larger_than_the_memory_budget(job: ViewsJob) -> None:
     with pytest.raises(ConfigError, match="memory budget") as caught:
         run_here(file, job.bootstrap_servers, tight)
     assert "200" in str(caught.value)
+    assert "start again with a larger spark.max_result_bytes" in str(caught.value)
     assert _visible(job) == 0
     # The budget raised, nothing was lost.
     run_here(file, job.bootstrap_servers)

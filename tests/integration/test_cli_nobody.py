@@ -10,6 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from onceflow.errors import DeadlineError
+
 ADDRESS = "127.0.0.1:1"
 TIMEOUT_S = 60
 COMMANDS = (
@@ -56,7 +58,7 @@ def test_it_is_told_in_one_line(command: str, running: Mapping[str, subprocess.P
 
     (line,) = errors.splitlines()
     assert line.startswith(f"onceflow: no Kafka broker answers: {ADDRESS}; expected")
-    assert process.returncode == 2
+    assert process.returncode == DeadlineError.exit_code == 3
 
 
 def test_the_clients_log_is_shown_on_request(

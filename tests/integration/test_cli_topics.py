@@ -16,7 +16,7 @@ from onceflow.cli import verification
 from onceflow.cli.main import build_app
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
-from onceflow.errors import ConfigError, CorruptionError, RecordError
+from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
 from onceflow.protocol.identity import (
     BatchKey,
     FencingToken,
@@ -120,18 +120,22 @@ def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     result = CliRunner().invoke(build_app(), ["consume", "any"])
 
-    assert isinstance(result.exception, ConfigError)
+    assert isinstance(result.exception, DeadlineError)
     assert "127.0.0.1:1" in str(result.exception)
 
 
 def write_output(
-    broker: RunningBroker, topic: str, sequences: list[int], pipeline: str = "views"
+    broker: RunningBroker,
+    topic: str,
+    sequences: list[int],
+    pipeline: str = "views",
+    lineage: int = 0,
 ) -> None:
     """Records as a pipeline would write them; each sequence is a batch of its own."""
     producer = ordered_producer(broker.bootstrap_servers)
     for sequence in sequences:
         tag = pipeline_tag(pipeline)
-        header = RecordHeader(Flag(0), tag, 1, 77 + sequence, sequence, sequence)
+        header = RecordHeader(Flag(0), tag, 1, 77 + sequence, sequence, sequence, lineage)
         producer.produce(
             topic,
             f"row {sequence}".encode(),
@@ -168,6 +172,23 @@ def test_verify_finds_a_gap(cli: Cli, broker: RunningBroker, output: str) -> Non
     assert isinstance(result.exception, CorruptionError)
     assert "sequences 3 to 4 missing" in str(result.exception)
     assert json.loads(result.stderr)["gaps"] == 1
+
+
+def test_verify_finds_a_pipeline_that_began_again_and_shows_all_of_it(
+    cli: Cli, broker: RunningBroker, output: str
+) -> None:
+    write_output(broker, output, [1, 2, 3], lineage=5)
+    write_output(broker, output, [1, 2], lineage=6)
+
+    result = cli("consume", output, "--verify")
+
+    assert [r["value"] for r in records(result)] == [f"row {n}" for n in (1, 2, 3, 1, 2)]
+    assert isinstance(result.exception, CorruptionError)
+    assert f"{output}[0]@3: the pipeline began again at sequence 1, after 3" in str(
+        result.exception
+    )
+    summary = json.loads(result.stderr)
+    assert (summary["new_lineages"], summary["repeats_discarded"]) == (1, 0)
 
 
 @pytest.fixture

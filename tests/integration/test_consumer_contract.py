@@ -12,9 +12,10 @@ from tests.support.brokers import RunningBroker
 from tests.support.consumer_kafka import FLAVOURS, NOBODY, RealConsumerKafka
 from tests.support.consumer_steps import enter, expect, sequenced, take
 from tests.support.contract_consumer import ConsumerContract
+from tests.support.contract_lineage import LineageContract
 
 
-class TestConsumer(ConsumerContract):
+class TestConsumer(ConsumerContract, LineageContract):
     @pytest.fixture(params=sorted(FLAVOURS))
     def kafka(self, request: pytest.FixtureRequest, broker: RunningBroker) -> RealConsumerKafka:
         return RealConsumerKafka(broker.bootstrap_servers, FLAVOURS[request.param])

@@ -11,6 +11,7 @@ import pytest
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Incarnation, OutputRecord
 from onceflow.devkit.broker import EmbeddedBroker, EmbeddedCluster
+from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import (
     ConfigError,
     DeadlineError,
@@ -25,6 +26,7 @@ from onceflow_connectors.kafka.outbox import POLL_INTERVAL
 from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import Scene, head, head_record, record
 from tests.support.eventually import eventually
+from tests.support.kafka_version import kafka_jars
 from tests.support.real_sink import RealSink
 from tests.support.threads import client_threads
 
@@ -50,7 +52,7 @@ def scene(broker: RunningBroker) -> Iterator[Scene]:
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[EmbeddedCluster]:
     """A broker that may be frozen and killed."""
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(ClusterOptions(jars=kafka_jars())) as cluster:
         yield cluster
 
 

@@ -12,11 +12,19 @@ from random import Random
 
 import pytest
 
-from onceflow.errors import CorruptionError
+from onceflow.errors import ConfigError, CorruptionError
 from tests.support.brokers import RunningBroker
+from tests.support.groups import group_offsets
 from tests.support.here import run_here, running_here
 from tests.support.history import read_ledger, read_topic
-from tests.support.topics import delete_before, ordered_producer, recreate_topic, set_topic
+from tests.support.topics import (
+    create_topic,
+    delete_before,
+    delete_topic,
+    ordered_producer,
+    recreate_topic,
+    set_topic,
+)
 from tests.support.views_job import FIRST, INPUT_PARTITIONS, View, ViewsJob
 
 START_MS = 1_700_000_000_000
@@ -75,6 +83,25 @@ def test_retention_that_overtakes_a_stopped_pipeline_halts_it(job: ViewsJob) -> 
     assert "retention.ms" in str(caught.value)
     assert "new generation" in str(caught.value)
     assert read_ledger(servers, job.name) == before
+
+
+def test_a_deleted_topic_is_left_out_once_it_is_retired(job: ViewsJob) -> None:
+    """Whether everything in it was read cannot be told any more, so somebody must."""
+    servers, old = job.bootstrap_servers, f"{job.input_topic}-old"
+    create_topic(servers, old)
+    job.produce(Random(1), records=100, seconds=100)
+    both, file = f"topics: [{job.input_topic}, {old}]", job.write_file()
+    file.write_text(file.read_text().replace(f"topics: [{job.input_topic}]", both))
+    run_here(file, servers)
+    delete_topic(servers, old)
+    job.produce(Random(2), records=100, seconds=100)
+    job.close_windows()
+    with pytest.raises((ConfigError, CorruptionError), match="`retired`"):
+        run_here(file, servers)
+    file.write_text(file.read_text().replace(both, f"{both}, retired: [{old}]"))
+    run_here(file, servers)
+    job.check()
+    assert (old, 0) not in group_offsets(servers, f"onceflow.{job.name}")
 
 
 def test_a_pipeline_starts_at_its_timestamp_exact_to_the_record(job: ViewsJob) -> None:

@@ -87,6 +87,7 @@ def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: Embedded
     info = sink.broker.topic(scene.ledger_topic, scene.within())
     assert info is not None
     assert info.replication == 3
+    assert info.config["min.insync.replicas"] == "2"
     leader = leader_of(sink, scene.ledger_topic, head_partition(DRIVER_SLOT))
     next(each for each in three_brokers.brokers if each.node_id == leader).kill()
     assert scene.ledger.read_head(DRIVER_SLOT, scene.within(60.0)) == head(0)

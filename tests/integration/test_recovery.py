@@ -13,8 +13,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from random import Random
 
@@ -47,7 +49,7 @@ from tests.support.here import (
 from tests.support.history import read_ledger, read_topic
 from tests.support.service import QUICK
 from tests.support.topics import delete_topic, ordered_producer
-from tests.support.views_job import ViewsJob
+from tests.support.views_job import BATCH, MINUTE, ViewsJob
 
 KAFKA_TIMEOUT_S = 55
 """A little less than the time after which Kafka itself aborts a transaction."""
@@ -147,10 +149,18 @@ def test_new_checkpoint_and_no_ledger_registers(job: Started) -> None:
 
 
 def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> None:
+    """From the ranges that were planned, although more has come since."""
     job.crash(CrashPoint.BEFORE_COMMIT)
-    planned = int(job.newest("offsets").name)
+    entry = job.newest("offsets")
+    planned, plan = int(entry.name), entry.read_text()
+    job.job.produce(Random(2), records=500, seconds=100)
     first = job.again().of_kind("batch")[0]
     assert (first["batch_id"], first["is_skipped"]) == (planned, False)
+    assert entry.read_text() == plan
+    heads = read_ledger(job.job.bootstrap_servers, job.job.name)
+    (head,) = (head for head in heads if head["batch_id"] == planned)
+    assert _ends(head["sources"]["clicks"]) == _planned_ends(plan)
+    assert head["records"]["read"] <= BATCH
     job.finish()
 
 
@@ -179,6 +189,33 @@ def test_a_lost_entry_of_the_commit_log_replays_and_skips(job: Started) -> None:
     events = job.again()
     assert events.of_kind("batch")[0]["is_skipped"]
     job.finish()
+
+
+def test_a_lost_entry_of_the_commit_log_behind_a_plan_replays_and_skips(job: Started) -> None:
+    """The plan is withdrawn, which began on state that no entry of the log names any more."""
+    job.crash(CrashPoint.BEFORE_BEGIN, batch=4)
+    planned, done = (int(job.newest(log).name) for log in ("offsets", "commits"))
+    job.remove(job.newest("commits"))
+    assert planned == done + 1 == int(job.newest("commits").name) + 2
+    events = job.again()
+    assert [(b["batch_id"], b["is_skipped"]) for b in events.of_kind("batch")][:2] == [
+        (done, True),
+        (planned, False),
+    ]
+    job.finish()
+
+
+def test_where_nothing_proves_the_lost_entry_the_way_that_is_named_leads_on(job: Started) -> None:
+    job.crash(CrashPoint.AFTER_COMMIT, batch=4)
+    job.remove(job.newest("commits"))
+    errors = job.refused()
+    assert "the checkpoint contradicts itself" in errors
+    assert "name an empty directory as `checkpoint`" in errors
+    text = job.file.read_text()
+    job.file.write_text(text.replace(str(job.job.checkpoint), f"{job.job.checkpoint}-2"))
+    job.again(Remedy.NEW_GENERATION, "the commit log lost an entry in a test")
+    assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["generation"] == 2
+    _check_sequences(job)
 
 
 def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -> None:
@@ -241,12 +278,15 @@ def test_another_query_is_refused_until_the_change_is_accepted(job: Started) -> 
     with pytest.raises(ConfigError, match="changes of query;"):
         job.again()
     assert job.snapshot() == before
+    old, seen = len(job.job.produced), before[0]
+    job.job.produce(Random(2), records=500, seconds=100)
     job.job.close_windows()
     run_here(job.file, job.job.bootstrap_servers, is_change_accepted=True, reason="max in a test")
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     assert [h["note"] for h in heads if h["note"]] == ["max in a test"]
     assert {h["generation"] for h in heads} == {1}
     _check_sequences(job)
+    _check_change(job, old, seen)
 
 
 @pytest.mark.parametrize("is_taken_over", [True, False], ids=["taken-over", "still-the-owner"])
@@ -326,6 +366,42 @@ def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     assert [h["note"] for h in heads] == ["deleted in a test"]
     job.finish()
+
+
+def _check_change(job: Started, old: int, seen: int) -> None:
+    """What was written before the change stays. After it the new query goes on with the state that
+    the old one left: a window that was open at the change has the maximum of the sum so far and of
+    what came later."""
+    views = job.job.produced
+    expected = []
+    for row in job.job.expected():
+        start = datetime.fromisoformat(row["start"])
+        mine = [
+            (n, v.ms)
+            for n, v in enumerate(views)
+            if v.page == row["page"] and start <= v.at < start + MINUTE
+        ]
+        summed = sum(ms for n, ms in mine if n < old)
+        later = [ms for n, ms in mine if n >= old]
+        expected.append({**row, "total_ms": max([summed, *later]) if later else summed})
+    written = read_topic(job.job.bootstrap_servers, job.job.output_topic)
+    assert len(written) > seen
+    found = [record.row for record in written]
+    assert checkers.lost_writes(expected, found) == []
+    assert checkers.duplicates(expected, found) == []
+    assert any(row not in job.job.expected() for row in found)
+
+
+def _ends(topics: Mapping[str, Mapping[str, tuple[int, int]]]) -> Mapping[str, int]:
+    """Partition -> end, of a ledger's entry for a source of one topic."""
+    ((_, ranges),) = topics.items()
+    return {partition: end for partition, (_, end) in ranges.items()}
+
+
+def _planned_ends(plan: str) -> Mapping[str, int]:
+    """The same of an entry of Spark's offset log."""
+    (topic,) = json.loads(plan.splitlines()[-1])["position"].values()
+    return dict(topic["partitions"])
 
 
 def _move_end(entry: Path, by: int) -> None:

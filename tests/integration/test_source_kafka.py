@@ -34,7 +34,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import is_everything
 from tests.support.kafka_origin import KafkaOrigin
-from tests.support.topics import delete_topic, ordered_producer
+from tests.support.topics import delete_topic, ordered_producer, set_topic
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
@@ -182,6 +182,27 @@ def test_payloads_that_no_column_comes_from_are_not_looked_at(origin: KafkaOrigi
     assert table(source(origin, schema, "json")).to_pylist() == [{"_offset": 0}]
 
 
+def test_a_timestamp_that_is_none_is_null(origin: KafkaOrigin) -> None:
+    """In nanoseconds, as somebody wrote it where a broker takes any: its microseconds overflow."""
+    set_topic(
+        origin.bootstrap_servers,
+        origin.topic,
+        {"message.timestamp.after.max.ms": str(2**63 - 1)},
+    )
+    produce(origin, 0, {"ms": START_MS, "us": START_MS * 1_000, "ns": START_MS * 1_000_000})
+    schema = pa.schema([("_timestamp", META_COLUMNS["_timestamp"]), ("value", pa.string())])
+    found = {row["value"]: row["_timestamp"] for row in table(source(origin, schema)).to_pylist()}
+    assert {value: at and at.year for value, at in found.items()} == {
+        "ms": 2023,
+        "us": None,
+        "ns": None,
+    }
+    # A backlog with such timestamps is cut all the same.
+    limited = source(origin, lateness_ms=0)
+    end = limited.latest_position(limited.initial_position(), 2)
+    assert end[origin.topic]["partitions"]["0"] in {1, 2}
+
+
 def test_a_meta_column_of_another_type_is_refused(origin: KafkaOrigin) -> None:
     origin.append(0, records("a", 1))
     with pytest.raises(ConfigError, match="_offset"):
@@ -198,6 +219,58 @@ def test_lost_records_are_named_with_their_range_and_a_cure(origin: KafkaOrigin)
         list(reader.read([split]))
     assert caught.value.subject == f"offsets [0, 4) of {origin.topic}-0"
     assert "retention.ms" in caught.value.then
+
+
+@pytest.mark.parametrize("newcomer", ["partition", "topic"])
+def test_a_newcomer_that_lost_its_beginning_while_nobody_looked_is_named_unless_accepted(
+    origin: KafkaOrigin, newcomer: str
+) -> None:
+    """As when a pipeline is stopped for longer than the topic keeps records."""
+    pattern = f"{re.escape(origin.topic)}.*"
+    origin.append(0, records("a", 10))
+    before = source(origin, pattern=pattern)
+    start = before.initial_position()
+    reached = before.latest_position(start, None)
+    if newcomer == "partition":
+        joined, partition = origin, origin.add_partition()
+    else:
+        joined, partition = KafkaOrigin(origin.bootstrap_servers, f"{origin.topic}-more"), 1
+        joined.create()
+    joined.append(partition, records("b", 100))
+    joined.delete_before(partition, 60)
+    with pytest.raises(CorruptionError, match="deleted before they were read") as caught:
+        source(origin, pattern=pattern).latest_position(reached, None)
+    assert caught.value.subject == f"offsets [0, 60) of {joined.topic}-{partition}"
+    assert "on_trimmed: accept" in caught.value.then
+    accepting = source(origin, pattern=pattern, on_trimmed="accept")
+    end = accepting.latest_position(reached, None)
+    assert accepting.ranges(reached, end)[joined.topic][partition] == (60, 100)
+
+
+def test_a_retired_topic_is_read_no_more_and_stays_where_it_was(
+    origin: KafkaOrigin, topic: Callable[[str], str]
+) -> None:
+    other = KafkaOrigin(origin.bootstrap_servers, topic("old"))
+    other.create()
+    other.append(0, records("a", 3))
+    both = [origin.topic, other.topic]
+    before = source(origin, topics=both)
+    reached = before.latest_position(before.initial_position(), None)
+    delete_topic(origin.bootstrap_servers, other.topic)
+    origin.append(0, records("b", 2))
+    with pytest.raises(CorruptionError, match="`retired`"):
+        source(origin, topics=both).latest_position(reached, None)
+    retiring = source(origin, topics=both, retired=[other.topic])
+    end = retiring.latest_position(reached, None)
+    assert end[other.topic] == reached[other.topic]
+    assert retiring.ranges(reached, end) == {
+        origin.topic: {0: (0, 2), 1: (0, 0)},
+        other.topic: {0: (3, 3), 1: (0, 0)},
+    }
+    assert retiring.is_silent(end)
+    assert retiring.position(None, retiring.ranges(reached, end))[other.topic]["id"] == ""
+    # Also where nobody names it any more.
+    assert source(origin, retired=[other.topic]).latest_position(end, None) == end
 
 
 def test_many_chunks_with_holes_are_read_completely(origin: KafkaOrigin) -> None:
@@ -230,12 +303,17 @@ def test_a_reader_that_changes_partitions_reads_what_another_would(origin: Kafka
         assert reading.values[partition] == [v for _, v in records(f"p{partition}-", 100)]
 
 
+@pytest.mark.parametrize(("limit", "value"), [("MAX_PILE", 14), ("MAX_PILED_BYTES", 30)])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_what_did_not_fit_while_another_partition_was_read_is_read_all_the_same(
-    order: tuple[int, int], origin: KafkaOrigin, monkeypatch: pytest.MonkeyPatch
+    order: tuple[int, int],
+    limit: str,
+    value: int,
+    origin: KafkaOrigin,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whichever partition the broker sends first piles up in one of the two orders."""
-    monkeypatch.setattr(consumers, "MAX_PILE", 14)
+    monkeypatch.setattr(consumers, limit, value)
     reader = SplitReader(Connection(origin.bootstrap_servers), SystemClock())
 
     def read(start: int, end: int) -> list[bytes | None]:

@@ -47,7 +47,6 @@ def faults(analysed: Analyse) -> Faults:
         ("uuid()", Rule.ND_RANDOM),
         ("random(5)", Rule.ND_RANDOM),
         ("shuffle(array(1, 2))", Rule.ND_RANDOM),
-        ("java_method('java.util.UUID', 'randomUUID')", Rule.ND_EFFECT),
         ("spark_partition_id()", Rule.ND_LAYOUT),
         ("monotonically_increasing_id()", Rule.ND_LAYOUT),
         ("input_file_name()", Rule.ND_LAYOUT),
@@ -179,21 +178,6 @@ def test_a_limit_is_refused(faults: Faults) -> None:
     assert Rule.ND_ORDER in rules
 
 
-def test_a_table_that_is_no_source_is_refused(faults: Faults, tmp_path: Path) -> None:
-    (tmp_path / "prices.json").write_text('{"cents": 5}')
-    (fault,) = faults(f"SELECT user FROM clicks JOIN json.`{tmp_path}/prices.json`")
-    assert fault.rule == Rule.ND_SOURCE
-    assert "may change before a replay" in fault.what
-
-
-def test_a_table_in_a_subquery_is_found_as_well(faults: Faults, tmp_path: Path) -> None:
-    (tmp_path / "prices.json").write_text('{"cents": 5}')
-    (fault,) = faults(
-        f"SELECT user FROM clicks WHERE ms IN (SELECT cents FROM json.`{tmp_path}/prices.json`)"
-    )
-    assert fault.rule == Rule.ND_SOURCE
-
-
 WAIVER = """
 waivers:
   - rule: {rule}
@@ -269,6 +253,30 @@ def test_a_udf_that_computes_is_left_alone(transform: Callable[[str], Analysis])
     assert analysis.warnings == ()
 
 
+COUNTER = """
+from pyspark.sql.streaming import StatefulProcessor
+class Counter(StatefulProcessor):
+    def init(self, handle):
+        self.handle = handle
+    def handleInputRows(self, key, rows, timers):
+        self.seen = True
+        yield from rows
+    def close(self): pass
+def f(timeless):
+    grouped = timeless.groupBy("user")
+    return grouped.transformWithState(Counter(), "user STRING", "append", "none")
+"""
+
+
+def test_attributes_of_a_processor_are_refused_as_state(
+    transform: Callable[[str], Analysis],
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        transform(COUNTER)
+    found = {(fault.rule, fault.line) for fault in refused.value.faults}
+    assert (Rule.ND_STATE, 7) in found
+
+
 def test_functions_over_chunks_and_groups_are_warned_of(
     transform: Callable[[str], Analysis],
 ) -> None:
@@ -277,3 +285,34 @@ def test_functions_over_chunks_and_groups_are_warned_of(
         "def f(timeless):\n    return timeless.mapInPandas(g, 'user STRING, page STRING')\n"
     )
     assert [warning.rule for warning in analysis.warnings] == [Rule.ND_LAYOUT]
+
+
+def test_a_table_that_is_no_source_is_refused_without_its_columns(
+    transform: Callable[[str], Analysis], tmp_path: Path
+) -> None:
+    (tmp_path / "prices.json").write_text('{"cents": 5}')
+    with pytest.raises(ConfigError) as refused:
+        transform(
+            "def f(timeless):\n"
+            f"    prices = timeless.sparkSession.read.json('{tmp_path}/prices.json')\n"
+            "    return timeless.join(prices)\n"
+        )
+    (fault,) = refused.value.faults
+    assert fault.rule == Rule.ND_SOURCE
+    assert "may change before a replay" in fault.what
+    assert "cents" not in str(fault)
+
+
+def test_a_function_of_java_is_refused_in_python_as_well(
+    transform: Callable[[str], Analysis],
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        transform(
+            "from pyspark.sql.functions import java_method, lit\n"
+            "def f(timeless):\n"
+            "    home = java_method(lit('java.lang.System'), lit('getenv'), lit('HOME'))\n"
+            "    return timeless.select(home.alias('home'))\n"
+        )
+    (fault,) = refused.value.faults
+    assert fault.rule == Rule.NOT_ALLOWED
+    assert "java_method" in fault.what

@@ -40,7 +40,8 @@ def test_an_example_gets_its_verdict(
     code: str,
 ) -> None:
     sources = SOURCES + (PRICES if "prices p" in code else "")
-    text = pipeline_text(code.replace("{folder}", str(tmp_path)), sources=sources)
+    code = code.replace("{folder}", str(tmp_path))
+    text = pipeline_text(code, sources=sources)
     if language == "python":
         (tmp_path / f"{MODULE}.py").write_text(code)
         monkeypatch.syspath_prepend(str(tmp_path))

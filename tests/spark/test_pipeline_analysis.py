@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,21 @@ def test_columns_are_told_in_the_words_of_arrow(analysed: Analyse) -> None:
             "a second source",
         ),
         (
+            "SELECT c.user FROM clicks c JOIN clicks d ON window(c.at, '1 minute') = d.at",
+            "window() cannot stand in the condition of a JOIN",
+            "Name window() AS w in a subquery of each side",
+        ),
+        (
+            "SELECT 1 FROM clicks c JOIN clicks d ON session_window(c.at, '1 day').start = d.at",
+            "session_window() cannot stand in the condition of a JOIN",
+            "Name session_window() AS w in a subquery of each side",
+        ),
+        (
+            "SELECT user FROM clicks WHERE window(at, '1 day') = window(at, '2 days')",
+            "several windows in one SELECT",
+            "subquery",
+        ),
+        (
             "SELECT user + page + at AS sum FROM clicks",
             'Spark refuses it: Cannot resolve "(user + page)"',
             "",
@@ -172,6 +188,20 @@ def test_a_query_that_cannot_run_is_refused_in_one_sentence(
     assert fault.what.startswith(what)
     assert help_text in fault.suggestion
     assert (fault.where, fault.line) == ("query", QUERY_LINE)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 3000 + "ms" + ")" * 3000, " + ".join(["ms"] * 3000), "abs(" * 600 + "ms" + ")" * 600],
+    ids=["brackets", "sum", "calls"],
+)
+def test_a_query_that_is_nested_without_end_is_refused(
+    faults: Callable[..., tuple[Fault, ...]], expression: str
+) -> None:
+    (fault,) = faults(f"SELECT {expression} AS x FROM clicks")
+
+    assert fault.where == "query"
+    assert re.search("nested|too complex|fails to analyse", fault.what)
 
 
 def test_the_line_of_a_fault_is_that_of_the_word_in_the_query(

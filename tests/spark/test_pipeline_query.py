@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import runpy
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +17,14 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.rehearsal import rehearse
-from tests.support.pipelines import NOW_MS, TIMELESS, pipeline_text, write_pipeline
+from tests.support.pipelines import (
+    CLICKS,
+    NOW_MS,
+    ORDERS,
+    TIMELESS,
+    pipeline_text,
+    write_pipeline,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Row = dict[str, Any]
@@ -40,6 +49,40 @@ def test_an_example_gives_what_its_oracle_expects(spark: SparkSession, name: str
 
     wanted = [json.loads(line) for line in expected.read_text().splitlines()]
     assert in_order(rows) == in_order(wanted)
+
+
+UNION = (
+    "SELECT user, window.start AS minute, count(*) AS n, sum(cents) AS cents FROM"
+    " (SELECT user, at, ms AS cents FROM clicks"
+    " UNION ALL SELECT user, _event_time AS at, cents FROM orders)"
+    " GROUP BY user, window(at, '1 minute')"
+)
+SHUFFLES = 4
+
+
+def test_a_union_gives_the_same_rows_in_whatever_order_its_sources_come(
+    spark: SparkSession, tmp_path: Path, random: Random
+) -> None:
+    file = write_pipeline(tmp_path, pipeline_text(UNION, sources=CLICKS + ORDERS))
+    first_ms = 1_772_323_200_000
+    moments = [(f"u{n % 3}", n, first_ms + n * 1_000) for n in range(200)]
+    clicks = [{"user": u, "ms": n, "at": in_iso(ms)} for u, n, ms in moments]
+    orders = [{"user": u, "cents": n, "placed": ms} for u, n, ms in moments]
+    found = set()
+    for _ in range(SHUFFLES):
+        random.shuffle(clicks)
+        random.shuffle(orders)
+        data = data_of(file, tmp_path)
+        data["clicks"].write_text("\n".join(map(json.dumps, clicks)))
+        data["orders"].write_text("\n".join(map(json.dumps, orders)))
+        found.add(tuple(in_order(rehearse(file.path, data))))
+    (rows,) = found
+    # The last of the four minutes is still open.
+    assert sum(json.loads(row)["n"] for row in rows) == 2 * 180
+
+
+def in_iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
 
 
 def test_columns_that_are_not_read_are_null_in_their_view(

@@ -2,6 +2,8 @@
 
 In this order: the one that `ONCEFLOW_TEST_BOOTSTRAP_SERVERS` names; Testcontainers, where a Docker
 engine answers and the image is there or can be built; brokers as child processes of this one.
+
+`ONCEFLOW_TEST_KAFKA` chooses an older Kafka for the last two.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.devkit.broker_start import ClusterOptions
 from tests.support import kafka_container
+from tests.support.kafka_version import kafka_jars, kafka_title
 
 ADDRESS_VARIABLE = "ONCEFLOW_TEST_BOOTSTRAP_SERVERS"
 KIND_VARIABLE = "ONCEFLOW_TEST_BROKER"
@@ -50,19 +54,21 @@ def choose_broker() -> BrokerChoice:
             f"existing broker at {address}", lambda: nullcontext(RunningBroker(address))
         )
     if wanted == "embedded":
-        return BrokerChoice("embedded broker (asked for)", _embedded)
+        return BrokerChoice(f"embedded broker (asked for), {kafka_title()}", _embedded)
     try:
         engine = kafka_container.provide_image()
     except kafka_container.UnavailableError as error:
         if wanted == "testcontainers":
             raise
-        return BrokerChoice(f"embedded broker (no Testcontainers: {error})", _embedded)
-    return BrokerChoice(f"Testcontainers broker ({engine})", _container, is_container=True)
+        title = f"embedded broker (no Testcontainers: {error}), {kafka_title()}"
+        return BrokerChoice(title, _embedded)
+    title = f"Testcontainers broker ({engine}), {kafka_title()}"
+    return BrokerChoice(title, _container, is_container=True)
 
 
 @contextmanager
 def _embedded() -> Iterator[RunningBroker]:
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(ClusterOptions(jars=kafka_jars())) as cluster:
         yield RunningBroker(cluster.bootstrap_servers)
 
 

@@ -10,6 +10,7 @@ from onceflow.devkit.broker import EmbeddedBroker, EmbeddedCluster
 from onceflow.devkit.broker_config import COPIES
 from onceflow.devkit.broker_start import ClusterOptions
 from tests.support.cluster import heal, wait_until_whole
+from tests.support.kafka_version import kafka_jars
 
 
 class ChildProcessCluster:
@@ -25,7 +26,8 @@ class ChildProcessCluster:
     kind = "child processes"
 
     def __init__(self, options: ClusterOptions | None = None) -> None:
-        self._embedded = EmbeddedCluster(replace(options or ClusterOptions(), brokers=COPIES))
+        chosen = replace(options or ClusterOptions(), brokers=COPIES, jars=kafka_jars())
+        self._embedded = EmbeddedCluster(chosen)
 
     def __enter__(self) -> Self:
         self._embedded.start()

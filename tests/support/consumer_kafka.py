@@ -9,6 +9,7 @@ from typing import Any
 import kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.admin import KafkaAdminClient, MemberToRemove
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
 from onceflow.protocol.record import HEADER_NAME
@@ -19,7 +20,13 @@ from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES
 from onceflow_connectors.kafka.outbox import QUEUE
 from tests.support.consumer_steps import Written
-from tests.support.topics import create_topic, delete_before, ordered_producer, recreate_topic
+from tests.support.topics import (
+    administration,
+    create_topic,
+    delete_before,
+    ordered_producer,
+    recreate_topic,
+)
 
 ANSWER_TIMEOUT_S = 30
 NOBODY = "127.0.0.1:1"
@@ -33,6 +40,7 @@ class Flavour:
     consumer: type[confluent_flavour.Consumer] | type[kafka_python_flavour.Consumer]
     uncommitted: Mapping[str, Any]
     auto_commit: Mapping[str, Any]
+    cooperative: Mapping[str, Any]
 
 
 FLAVOURS = {
@@ -40,11 +48,13 @@ FLAVOURS = {
         confluent_flavour.Consumer,
         {"isolation.level": "read_uncommitted"},
         {"enable.auto.commit": True},
+        {"partition.assignment.strategy": "cooperative-sticky"},
     ),
     "kafka_python": Flavour(
         kafka_python_flavour.Consumer,
         {"isolation_level": "read_uncommitted"},
         {"enable_auto_commit": True},
+        {"partition_assignment_strategy": [CooperativeStickyAssignor]},
     ),
 }
 
@@ -55,6 +65,7 @@ class RealConsumerKafka:
     def __init__(self, bootstrap_servers: str, flavour: Flavour) -> None:
         self.uncommitted = flavour.uncommitted
         self.auto_commit = flavour.auto_commit
+        self.cooperative = flavour.cooperative
         self.bootstrap_servers = bootstrap_servers
         self._flavour = flavour
         # Quiet: clients outlive the broker at the end of a run.
@@ -125,6 +136,11 @@ class RealConsumerKafka:
         if found.offset < 0:
             return None
         return Position(topic, partition, found.offset, found.metadata or "")
+
+    def forget_offsets(self, group: str) -> None:
+        """By hand: a broker looks every ten minutes for those that have expired."""
+        with administration(self.bootstrap_servers) as admin:
+            admin.delete_consumer_groups([group])[group].result(ANSWER_TIMEOUT_S)
 
     def expel_all(self, group: str) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)

@@ -17,6 +17,7 @@ from onceflow_connectors.consumer import (
     Gap,
     GenerationChange,
     Hooks,
+    LineageChange,
     Partition,
     Position,
     Record,
@@ -43,6 +44,8 @@ class ConsumerKafka(Protocol):
     """The property that asks for read_uncommitted, in the flavour's own words."""
     auto_commit: Mapping[str, Any]
     """The property that asks for auto commit."""
+    cooperative: Mapping[str, Any]
+    """The property that asks for an assignor that moves partitions one by one."""
 
     def consumer(
         self,
@@ -78,6 +81,9 @@ class ConsumerKafka(Protocol):
     def committed(self, group: str, topic: str, partition: int) -> Position | None:
         """What the group has committed."""
 
+    def forget_offsets(self, group: str) -> None:
+        """What happens to those of a group without members, by default after 7 days."""
+
     def expel_all(self, group: str) -> None:
         """Throw every member out of the group."""
 
@@ -89,12 +95,13 @@ def sequenced(
     generation: int = 1,
     tag: int = 1,
     partition: int = 0,
+    lineage: int = 0,
 ) -> list[Written]:
     """Records of one batch; the value names the sequence."""
     return [
         Written(
             f"{partition}/{sequence}".encode(),
-            RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence).pack(),
+            RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence, lineage).pack(),
             partition,
         )
         for sequence in sequences
@@ -166,6 +173,7 @@ class Notes:
     gaps: list[Gap] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
+    lineages: list[LineageChange] = field(default_factory=list)
 
     def hooks(self, load: Callable[[str, int], Position | None] | None = None) -> Hooks:
         return Hooks(
@@ -174,4 +182,5 @@ class Notes:
             self.divergences.append,
             self.revoked.extend,
             load,
+            self.lineages.append,
         )

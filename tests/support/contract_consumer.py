@@ -6,10 +6,6 @@ exactly this one comes next.
 
 from __future__ import annotations
 
-import socket
-import uuid
-from typing import Any
-
 import pytest
 
 from onceflow.errors import (
@@ -33,20 +29,11 @@ from tests.support.consumer_steps import (
     take,
     values,
 )
+from tests.support.contract_consumer_refusals import Refusals
 
 
-class ConsumerContract:
+class ConsumerContract(Refusals):
     """Collected through subclasses, each with its own fixture `kafka`."""
-
-    @pytest.fixture
-    def name(self) -> str:
-        """Of a topic and a group that nobody else uses."""
-        return f"consumer-{uuid.uuid4().hex[:12]}"
-
-    @pytest.fixture
-    def topic(self, kafka: ConsumerKafka, name: str) -> str:
-        kafka.create_topic(name, 1)
-        return name
 
     # Delivery
 
@@ -388,6 +375,29 @@ class ConsumerContract:
         with kafka.consumer([topic], topic) as records:
             expect(records, "0/2", "0/3")
 
+    def test_a_group_that_lost_its_offsets_is_refused_if_told(
+        self, kafka: ConsumerKafka, topic: str
+    ) -> None:
+        """To a reader, it looks like a new one: so the first start must be told otherwise."""
+        strict = Rules(missing_offset=OnFault.RAISE)
+        with kafka.consumer([topic], topic, rules=strict):
+            pass  # Of an empty topic nothing can be repeated.
+        kafka.write(topic, sequenced(1, 2))
+        with pytest.raises(ConfigError, match=r"offsets\.retention\.minutes"):
+            enter(kafka.consumer([topic], topic, rules=strict))
+        with kafka.consumer([topic], topic) as records:
+            expect(records, "0/1", "0/2")
+            records.commit()
+        kafka.write(topic, sequenced(3))
+        with kafka.consumer([topic], topic, rules=strict) as records:
+            expect(records, "0/3")
+        kafka.forget_offsets(topic)
+        with pytest.raises(ConfigError, match=topic):
+            enter(kafka.consumer([topic], topic, rules=strict))
+        own = Hooks(load_position=lambda *_: None)
+        with kafka.consumer([topic], topic, rules=strict, hooks=own) as records:
+            expect(records, "0/1", "0/2", "0/3")
+
     def test_two_members_deliver_each_record_once(self, kafka: ConsumerKafka, name: str) -> None:
         kafka.create_topic(name, 4)
         kafka.write(name, [w for p in range(4) for w in sequenced(1, 2, partition=p)])
@@ -439,6 +449,26 @@ class ConsumerContract:
         with kafka.consumer([topic], topic) as other:
             expect(other, "0/3")
 
+    def test_a_look_up_that_fails_during_an_assignment_is_made_again(
+        self, kafka: ConsumerKafka, name: str
+    ) -> None:
+        """Nothing is delivered before every partition has its place."""
+        kafka.create_topic(name, 2)
+        kafka.write(name, sequenced(1, 2) + sequenced(1, 2, partition=1))
+        failures = [ConnectionError("the database is away")] * 2
+
+        def load(_: str, partition: int) -> Position | None:
+            if partition == 1 and failures:
+                raise failures.pop()
+            return None
+
+        with kafka.consumer([name], name, hooks=Hooks(load_position=load)) as records:
+            for _ in range(2):
+                with pytest.raises(ConnectionError):
+                    take(records, 1)
+            found = values(take(records, 4))
+        assert sorted(found) == ["0/1", "0/2", "1/1", "1/2"]
+
     def test_an_expelled_member_cannot_commit_and_reads_again_what_it_had_not(
         self, kafka: ConsumerKafka, topic: str
     ) -> None:
@@ -454,45 +484,3 @@ class ConsumerContract:
             expect(records, "0/2")
             assert notes.revoked == [(topic, 0)]
             records.commit()
-
-    # Refusals
-
-    def test_settings_that_break_the_guarantee_are_refused_together(
-        self, kafka: ConsumerKafka, topic: str
-    ) -> None:
-        properties = {**kafka.uncommitted, **kafka.auto_commit}
-        with pytest.raises(ConfigError) as caught:
-            enter(kafka.consumer([topic], topic, properties=properties))
-        assert len(caught.value.faults) == 2
-        assert "'read_uncommitted' would break the guarantee" in str(caught.value)
-
-    def test_the_group_of_a_pipeline_is_refused(self, kafka: ConsumerKafka, topic: str) -> None:
-        with pytest.raises(ConfigError, match="reserved for the position of a pipeline"):
-            enter(kafka.consumer([topic], "onceflow.page-views"))
-
-    @pytest.mark.parametrize("topics", ["page-views", []])
-    def test_no_list_of_topics_is_refused(self, kafka: ConsumerKafka, topics: Any) -> None:
-        with pytest.raises(ConfigError, match="is no list of topics"):
-            enter(kafka.consumer(topics, "group"))
-
-    def test_a_topic_that_does_not_exist_is_named(
-        self, kafka: ConsumerKafka, topic: str, name: str
-    ) -> None:
-        with pytest.raises(ConfigError, match=f"topics cannot be read: {name}-none"):
-            enter(kafka.consumer([topic, f"{name}-none"], name))
-
-    def test_an_address_without_broker_is_named(self, kafka: ConsumerKafka) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            address = f"127.0.0.1:{silent.getsockname()[1]}"
-            with pytest.raises(ConfigError, match=f"no broker answers: {address}"):
-                enter(kafka.consumer_at(address))
-
-    def test_a_consumer_is_of_no_use_outside_its_block(
-        self, kafka: ConsumerKafka, topic: str
-    ) -> None:
-        consumer = kafka.consumer([topic], topic)
-        with pytest.raises(InvariantError, match="`with` block"):
-            consumer.poll(0.0)
-        with consumer:
-            pass
-        assert list(consumer) == []

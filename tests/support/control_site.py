@@ -23,10 +23,10 @@ from onceflow.ops.fleet import Fleet, Member
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
-from onceflow.runtime.session import SessionSettings
 from onceflow.serving import Service, find_entries
 from onceflow.settings import Settings
 from tests.support.clock import ManualClock
+from tests.support.here import QUICK
 from tests.support.pipelines import pipeline_text
 from tests.support.runs import Maker
 from tests.support.unreachable import UnreachableConnector
@@ -67,7 +67,7 @@ class Site:
             connector_name="unreachable",
             connector=UnreachableConnector(),
             connection=Connection(HERE),
-            session=SessionSettings(),
+            session=QUICK,
             clock=self.clock,
             report=lambda event, /, **facts: None,
         )

@@ -119,7 +119,9 @@ class Driver:
             PlanIdentity({"query": "plan"}),
             delivery=self.delivery,
         )
-        self.head = settle(self.takeover, wanted, Repairs(_nothing, _same), self.committer)
+        self.head = settle(
+            self.takeover, wanted, Repairs(lambda: None, _nothing, _same, _same), self.committer
+        )
         return self.takeover
 
     def commit(
@@ -155,6 +157,7 @@ class Driver:
             plan_tag=plan.tag(),
             batch_id=batch_id,
             mode=self.delivery.flag,
+            lineage=self.head.lineage,
         )
         records = number_records(batch, self.head.sink, headers, clock_ms)
         payload = Payload(self.output_topic, records, {(self.output_topic, 0): batch_id * 10 + 10})

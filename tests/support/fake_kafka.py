@@ -29,7 +29,7 @@ from tests.support.consumer_steps import Written
 ADDRESS = "fake:9092"
 POLLED_MAX = 3
 """Records handed out at once: several, so that some wait in the consumer."""
-OWN_PROPERTIES = {"isolation": "read_committed", "auto_commit": False}
+OWN_PROPERTIES = {"isolation": "read_committed", "auto_commit": False, "assignor": "range"}
 WRITTEN_AT_MS = 1_700_000_000_000
 
 
@@ -103,6 +103,8 @@ class FakeClient:
         self._group = kafka.group(subscription.group)
         self._reassignment: Reassignment | None = None
         self._next: dict[Partition, int] = {}
+        self._share: list[Partition] | None = None
+        """What was assigned and is not read yet."""
 
     def start(self, reassignment: Reassignment) -> None:
         wanted = self._subscription
@@ -129,8 +131,15 @@ class FakeClient:
             partition: committed[partition] for partition in partitions if partition in committed
         }
 
-    def log_start(self, partition: Partition) -> int:
-        return self._kafka.log(partition).start
+    def topic_names(self) -> Iterable[str]:
+        return self._kafka.topics()
+
+    def partitions(self) -> Sequence[Partition]:
+        return self._kafka.partitions(self._subscription.topics)
+
+    def log_bounds(self, partition: Partition) -> tuple[int, int]:
+        log = self._kafka.log(partition)
+        return log.start, log.end
 
     def commit(self, positions: Sequence[Position]) -> None:
         if self not in self._group.members:
@@ -157,10 +166,11 @@ class FakeClient:
             self._next.clear()
             self._reassignment.revoked()
         partitions = self._kafka.partitions(self._subscription.topics)
-        share = self._group.share_of(self, partitions)
-        if share is not None:
-            starts = self._reassignment.assigned(share)
-            self._next = {p: starts[p] or self.log_start(p) for p in share}
+        self._share = self._group.share_of(self, partitions) or self._share
+        if self._share is not None:
+            starts = self._reassignment.assigned(self._share)
+            self._next = {p: starts[p] or self.log_bounds(p)[0] for p in self._share}
+            self._share = None
 
     def _fetch(self, partition: Partition, count: int) -> list[Record]:
         log = self._kafka.log(partition)
@@ -184,6 +194,7 @@ class FakeConsumerKafka:
 
     uncommitted: Mapping[str, Any] = {"isolation": "read_uncommitted"}
     auto_commit: Mapping[str, Any] = {"auto_commit": True}
+    cooperative: Mapping[str, Any] = {"assignor": "cooperative"}
 
     def __init__(self) -> None:
         self._logs: dict[Partition, Log] = {}
@@ -229,6 +240,9 @@ class FakeConsumerKafka:
 
     def committed(self, group: str, topic: str, partition: int) -> Position | None:
         return self.group(group).committed.get((topic, partition))
+
+    def forget_offsets(self, group: str) -> None:
+        self.group(group).committed.clear()
 
     def expel_all(self, group: str) -> None:
         self.group(group).members.clear()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +24,7 @@ from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.runtime import batch, committer
 from onceflow.runtime.session import SessionSettings
 from tests.support.eventually import eventually
@@ -36,6 +38,11 @@ QUICK = SessionSettings(
     conf={"spark.driver.extraJavaOptions": QUICK_JVM},
 )
 """Enough for some thousand records, and fewer files than one partition per core."""
+
+
+LOST_WITH_THE_TEST = CheckpointWaiver(
+    reason="a test, on a disk in memory or in a container", until=date.max
+)
 
 
 @dataclass
@@ -66,6 +73,7 @@ def application(
         session=session,
         clock=SystemClock(),
         report=events,
+        checkpoint_waiver=LOST_WITH_THE_TEST,
     )
     chosen = options or RunOptions(is_until_caught_up=True)
     return Application(load_pipeline(file), chosen, around), events

@@ -28,6 +28,7 @@ from onceflow.devkit.broker_config import HOST, Node, properties_text, server_pr
 from onceflow.devkit.broker_start import START_TIMEOUT_S, answers
 from onceflow.devkit.jars import DEFINITIONS, JarCache, jar_set
 from tests.support.eventually import eventually
+from tests.support.kafka_version import kafka_jars
 
 BUILD_FOLDER = Path(__file__).parents[2] / "docker" / "broker"
 LABEL = "onceflow.test-broker"
@@ -47,7 +48,7 @@ class UnavailableError(Exception):
 def image_tag() -> str:
     """Name of the image; changes with everything that goes into it."""
     content = hashlib.sha256()
-    for file in [*sorted(BUILD_FOLDER.iterdir()), DEFINITIONS / "broker.sha256"]:
+    for file in [*sorted(BUILD_FOLDER.iterdir()), DEFINITIONS / f"{kafka_jars()}.sha256"]:
         if file.is_file():
             content.update(file.read_bytes())
     return f"onceflow/test-broker:{content.hexdigest()[:12]}"
@@ -83,7 +84,7 @@ def _build(tag: str) -> None:
         shutil.copytree(BUILD_FOLDER, context, dirs_exist_ok=True)
         jars = Path(context) / "jars"
         jars.mkdir()
-        for jar in JarCache.of_user().ensure(jar_set("broker")):
+        for jar in JarCache.of_user().ensure(jar_set(kafka_jars())):
             shutil.copy2(jar, jars)
         try:
             engine.images.build(path=context, tag=tag, network_mode="host", rm=True)

@@ -41,7 +41,7 @@ HEADERS = (
     RecordHeader(Flag.LAST_OF_BATCH, pipeline_tag("page-views"), 1, 0x11223344, 0, 1),
     RecordHeader(Flag(0), 0, 0, 0, 0, 0),
     RecordHeader(Flag.LATE | Flag.RETRACTION, 0xFFFFFFFF, 2, 0x80000000, 2**32, 2**53 + 1),
-    RecordHeader(Flag(0xFF), *(2**32 - 1,) * 3, *(2**64 - 1,) * 2),
+    RecordHeader(Flag(0xFF), *(2**32 - 1,) * 3, *(2**64 - 1,) * 2, 2**16 - 1),
 )
 UNREADABLE_HEADERS = {
     "": "length",
@@ -102,6 +102,7 @@ DECISIONS = {
     Verdict.REPEAT: "discard",
     Verdict.GAP: "gap",
     Verdict.DIVERGENCE: "divergence",
+    Verdict.NEW_LINEAGE: "new lineage",
 }
 RELOAD = "reload"
 
@@ -116,10 +117,17 @@ class Step:
     plan_tag: int = 7
     generation: int = 1
     tag: int = 1
+    lineage: int = 0
 
     def header(self) -> RecordHeader:
         return RecordHeader(
-            Flag(0), self.tag, self.generation, self.plan_tag, self.batch_id, self.sequence
+            Flag(0),
+            self.tag,
+            self.generation,
+            self.plan_tag,
+            self.batch_id,
+            self.sequence,
+            self.lineage,
         )
 
 
@@ -178,6 +186,26 @@ SCENARIOS: dict[str, Sequence[Step | str]] = {
         Step(2, "deliver", tag=1),
         Step(1, "discard", tag=2, plan_tag=9),
         Step(3, "gap", tag=2, plan_tag=9),
+    ],
+    "a pipeline that lost its ledger begins again": [
+        Step(1, "deliver", lineage=5),
+        Step(2, "deliver", lineage=5),
+        Step(1, "new lineage", plan_tag=8, lineage=6),
+        Step(3, "new lineage", lineage=6),
+        RELOAD,
+        Step(1, "new lineage", lineage=6),
+        Step(2, "discard", lineage=5),
+        Step(3, "deliver", batch_id=1, lineage=5),
+    ],
+    "where one side tells no lineage, a repeat must prove itself": [
+        Step(1, "deliver"),
+        Step(2, "deliver"),
+        Step(1, "new lineage", plan_tag=8, lineage=6),
+        Step(2, "discard", lineage=5),
+        Step(3, "deliver", lineage=5),
+        Step(1, "new lineage", lineage=6),
+        Step(4, "deliver"),
+        Step(4, "discard", lineage=5),
     ],
     "plans are remembered of the last eight batches": [
         *_MANY_BATCHES,

@@ -12,6 +12,7 @@ from onceflow_connectors.kafka.appender import KafkaAppender
 from onceflow_connectors.kafka.broker import KafkaBroker
 from onceflow_connectors.kafka.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.ledger import KafkaLedger
+from tests.support.fake_sink import MAX_CLIENT_BYTES
 from tests.support.groups import group_offsets
 
 BUDGET_S = 20.0
@@ -22,7 +23,9 @@ class RealSink:
 
     def __init__(self, bootstrap_servers: str, properties: Mapping[str, str] | None = None) -> None:
         self.clock: Clock = SystemClock()
-        self.connection = Connection(bootstrap_servers, properties or {})
+        # The contract plays what a client refuses by itself.
+        limit = {"message.max.bytes": str(MAX_CLIENT_BYTES)}
+        self.connection = Connection(bootstrap_servers, {**limit, **(properties or {})})
         self.broker = KafkaBroker(self.connection)
 
     def within(self, seconds: float = BUDGET_S) -> Deadline:

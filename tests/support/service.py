@@ -21,11 +21,16 @@ CRASH_POINT = "ONCEFLOW_CRASH_POINT"
 CRASH_PROOF = "ONCEFLOW_CRASH_PROOF"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Half the processor time of a short run, which is most of what tests wait for."""
+LOST_WITH_THE_TEST = {
+    "ONCEFLOW_EPHEMERAL_CHECKPOINTS__REASON": "a test, on a disk in memory or in a container",
+    "ONCEFLOW_EPHEMERAL_CHECKPOINTS__UNTIL": "9999-12-31",
+}
 QUICK = {
     "ONCEFLOW_SPARK__MASTER": "local[2]",
     "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "1",
     "ONCEFLOW_MONITORING__PORT": "0",
     "ONCEFLOW_SPARK__CONF": json.dumps({"spark.driver.extraJavaOptions": QUICK_JVM}),
+    **LOST_WITH_THE_TEST,
 }
 END_TIMEOUT_S = 150.0
 """Starting Spark takes seconds on an idle machine and half a minute on a loaded one."""

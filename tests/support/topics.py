@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
     TopicMetadata,
 )
@@ -165,3 +166,13 @@ def readable_to_the_end(bootstrap_servers: str, topic: str) -> bool:
         )
         consumer.close()
     return ends[0] == ends[1]
+
+
+def end_of(bootstrap_servers: str, topic: str) -> int:
+    """The ends of all partitions of a topic, added up."""
+    with administration(bootstrap_servers) as admin:
+        partitions = admin.list_topics(topic, ANSWER_TIMEOUT_S).topics[topic].partitions
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        places = {TopicPartition(topic, partition): latest for partition in partitions}
+        told = admin.list_offsets(places).values()
+        return sum(int(each.result(ANSWER_TIMEOUT_S).offset) for each in told)

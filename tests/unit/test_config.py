@@ -327,8 +327,8 @@ def test_a_schema_lies_beside_the_pipeline_file(tmp_path: Path, place: str) -> N
         "sink:\n", f"sink:\n  format: avro\n  avro: {{schema_file: {place}}}\n"
     )
     (tmp_path / "files" / "a").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"outside of the pipeline file's folder|cannot be read"):
-        Settings().require_allowed(write_pipeline(tmp_path / "files", text), is_trusted=False)
+    with pytest.raises(ConfigError, match="outside of the folder"):
+        write_pipeline(tmp_path / "files", text)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from onceflow_connectors.consumer import Hooks
 from onceflow_connectors.consumer.confluent import Consumer
 
 
@@ -44,3 +45,58 @@ def test_an_assignment_that_comes_while_closing_is_left_alone(
     monkeypatch.setattr(confluent_kafka, "Consumer", ClosingConsumer)
     with Consumer("nowhere:1", group="g", topics=["out"]):
         pass
+
+
+class RebalancingConsumer(ClosingConsumer):
+    """As librdkafka's: callbacks are called inside `poll`, and what they raise comes out of it."""
+
+    def __init__(self, _: object) -> None:
+        super().__init__(_)
+        self.events: list[str] = ["assign", "revoke", "assign"]
+        self.assigned: list[list[str]] = []
+        self.on_revoke: Callable[..., None] | None = None
+
+    def subscribe(self, _: object, on_assign: Any, on_revoke: Any = None, **__: object) -> None:
+        self.on_assign, self.on_revoke = on_assign, on_revoke
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned.append([str(p.topic) for p in partitions])
+
+    def poll(self, _: float) -> None:
+        event = self.events.pop(0) if self.events else ""
+        if event == "assign":
+            assert self.on_assign is not None
+            self.on_assign(self, [TopicPartition("out", 0)])
+        elif event == "revoke":
+            assert self.on_revoke is not None
+            self.on_revoke(self, [])
+
+    def close(self) -> None:
+        pass
+
+
+def test_partitions_that_were_revoked_before_they_had_a_place_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[RebalancingConsumer] = []
+
+    def make(settings: object) -> RebalancingConsumer:
+        made.append(RebalancingConsumer(settings))
+        return made[0]
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", make)
+    failures = [ConnectionError("the database is away")]
+
+    def load(*_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    hooks = Hooks(load_position=load)
+    with Consumer("nowhere:1", group="g", topics=["out"], hooks=hooks) as consumer:
+        with pytest.raises(ConnectionError):
+            consumer.poll(0)
+        assert made[0].assigned == [[]]
+        consumer.poll(0)
+        assert made[0].assigned == [[]]
+        consumer.poll(0)
+        assert made[0].assigned == [[], ["out"]]

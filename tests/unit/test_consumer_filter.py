@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -24,9 +25,15 @@ LONGEST = 2**64 - 1
 
 
 def header(
-    sequence: int, *, batch_id: int = 0, plan_tag: int = 7, generation: int = 1, tag: int = PIPELINE
+    sequence: int,
+    *,
+    batch_id: int = 0,
+    plan_tag: int = 7,
+    generation: int = 1,
+    tag: int = PIPELINE,
+    lineage: int = 0,
 ) -> RecordHeader:
-    return RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence)
+    return RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence, lineage)
 
 
 def offer(filter_: PartitionFilter, one: RecordHeader) -> Verdict:
@@ -233,20 +240,81 @@ def test_the_state_fits_into_an_offset_commit_and_keeps_every_high_water(pipelin
     filter_ = PartitionFilter()
     for tag in range(pipelines):
         for i in range(REMEMBERED_BATCHES):
-            offer(filter_, header(10**6 + i, batch_id=i, tag=PIPELINE - tag))
+            offer(filter_, header(10**6 + i, batch_id=i, tag=PIPELINE - tag, lineage=65535))
     text = filter_.to_json()
     assert len(text) <= STATE_BYTES_MAX
     loaded = PartitionFilter.from_json(text)
     for tag in range(pipelines):
+        assert loaded.track(PIPELINE - tag).lineage == 65535
         assert loaded.track(PIPELINE - tag).high_water == 10**6 + REMEMBERED_BATCHES - 1
 
 
 def test_the_longest_numbers_of_one_pipeline_fit_with_all_that_is_remembered() -> None:
     filter_ = PartitionFilter()
     for i in range(REMEMBERED_BATCHES):
-        last = LONGEST - REMEMBERED_BATCHES + i
-        offer(filter_, header(last, batch_id=last, plan_tag=PIPELINE, generation=PIPELINE))
+        n = LONGEST - REMEMBERED_BATCHES + i
+        one = header(n, batch_id=n, plan_tag=PIPELINE, generation=PIPELINE, lineage=65535)
+        offer(filter_, one)
     assert len(json.loads(filter_.to_json())["pipelines"][str(PIPELINE)]) == REMEMBERED_BATCHES
+
+
+@given(histories(), histories(), st.integers(0, 1), st.data())
+def test_nothing_of_a_pipeline_that_began_again_is_taken_for_a_repeat(
+    before: list[RecordHeader], after: list[RecordHeader], told: int, data: st.DataObject
+) -> None:
+    """Whatever the two have in common: batch ids, plan tags, generations, lengths."""
+    filter_ = PartitionFilter()
+    feed(filter_, (replace(one, lineage=told) for one in before))
+    again = [replace(one, lineage=2) for one in after]
+    one = data.draw(st.sampled_from(again))
+    track = PartitionFilter.from_json(filter_.to_json()).track(PIPELINE)
+    if told:
+        assert {track.judge(one) for one in again} == {Verdict.NEW_LINEAGE}
+    elif one not in (replace(known, lineage=2) for known in before):
+        assert track.judge(one) is not Verdict.REPEAT
+    track.forget()
+    for number, one in enumerate(again, start=1):
+        assert track.judge(one) is Verdict.NEXT
+        track.take(one)
+        assert (track.high_water, track.lineage) == (number, 2)
+
+
+@given(histories(min_batches=2), st.data())
+def test_a_state_without_lineages_goes_on_in_the_pipelines_own(
+    history: list[RecordHeader], data: st.DataObject
+) -> None:
+    """The consumer of an older version has read the beginning, and wrote none."""
+    told = [replace(one, lineage=9) for one in history]
+    place = data.draw(st.integers(1, len(told)))
+    filter_ = PartitionFilter()
+    feed(filter_, history[:place])
+    loaded = PartitionFilter.from_json(filter_.to_json())
+    newest = [one for one in told[:place] if one.batch_id == told[place - 1].batch_id]
+    assert set(feed(loaded, newest[-1:])) == {Verdict.REPEAT}
+    assert set(feed(loaded, told[place:])) <= {Verdict.NEXT}
+    assert loaded.track(PIPELINE).lineage == (9 if told[place:] else 0)
+
+
+def test_a_driver_of_an_older_version_goes_on_without_a_lineage_and_no_reader_stops() -> None:
+    filter_ = PartitionFilter()
+    feed(filter_, [header(1, lineage=9), header(2, lineage=9)])
+    assert feed(filter_, [header(2), header(3), header(4)]) == [
+        Verdict.REPEAT,
+        Verdict.NEXT,
+        Verdict.NEXT,
+    ]
+    assert filter_.track(PIPELINE).lineage == 9
+
+
+def test_consumers_of_an_older_version_read_the_state_and_pass_over_lineages() -> None:
+    filter_ = PartitionFilter()
+    feed(filter_, [header(1, tag=9, lineage=5), header(1, tag=10)])
+    fields = json.loads(filter_.to_json())
+    assert fields == {
+        "onceflow": 1,
+        "lineages": [0, 5],
+        "pipelines": {"10": [[1, 1, 1, 0, 7]], "9": [[1, 1, 1, 0, 7]]},
+    }
 
 
 def test_more_pipelines_than_fit_are_refused_rather_than_forgotten() -> None:
@@ -285,6 +353,13 @@ def test_a_state_of_another_version_is_refused(version: object) -> None:
 def test_a_damaged_state_is_refused(pipelines: object) -> None:
     with pytest.raises(CorruptionError, match="damaged state"):
         PartitionFilter.from_json(json.dumps({"onceflow": 1, "pipelines": pipelines}))
+
+
+@pytest.mark.parametrize("lineages", [None, 7, [], [1, 2], ["1"], [True]])
+def test_damaged_lineages_are_refused(lineages: object) -> None:
+    state = {"onceflow": 1, "pipelines": {"1": [[1, 1, 1, 0, 7]]}, "lineages": lineages}
+    with pytest.raises(CorruptionError, match="damaged state"):
+        PartitionFilter.from_json(json.dumps(state))
 
 
 def test_a_state_without_pipelines_key_is_refused() -> None:

@@ -15,12 +15,13 @@ from onceflow.errors import AbortableError, RetriableError
 from onceflow_connectors.consumer import Hooks, Partition, Position, Record
 from tests.support.consumer_steps import Notes, expect, sequenced, settle
 from tests.support.contract_consumer import ConsumerContract
+from tests.support.contract_lineage import LineageContract
 from tests.support.fake_kafka import FakeConsumerKafka
 
 TOPIC, GROUP, PARTITIONS = "out", "readers", 3
 
 
-class TestConsumer(ConsumerContract):
+class TestConsumer(ConsumerContract, LineageContract):
     @pytest.fixture
     def kafka(self) -> FakeConsumerKafka:
         return FakeConsumerKafka()

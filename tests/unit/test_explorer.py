@@ -20,11 +20,13 @@ from tests.support.explorer.removals import (
     REMOVALS,
     SHARED_LOG,
     Removal,
-    adopting_comparison,
+    commitless_comparison,
+    remedied_comparison,
 )
 from tests.support.explorer.run import Stage
 from tests.support.explorer.scope import ALL_FAULTS, Beginning, Fault, Scope
 from tests.support.explorer.search import Result, explore, tell
+from tests.support.explorer.space import CHECKPOINT, LANES, TRUTH, Space, World
 
 FAULTS = ALL_FAULTS - {Fault.LATE_INIT, Fault.REFUSED_FOR_GOOD}
 """One multiplies a space by four, the other adds nothing that a crash does not do."""
@@ -56,6 +58,16 @@ RACES = {
     ),
 }
 """On these checkpoints a driver may overwrite the plan of another one."""
+_LOST = Scope(lanes=1, faults=frozenset({Fault.LOST_ANSWER, Fault.REFUSED, Fault.LANE_TIMEOUT}))
+LOSSES = {
+    "ledger and checkpoint lost, output kept": replace(_LOST, begins=Beginning.OUTPUT_ALONE),
+    "the same in at least once": replace(
+        _LOST, begins=Beginning.OUTPUT_ALONE, delivery=Delivery.AT_LEAST_ONCE
+    ),
+    "ledger lost, two generations in the output": replace(_LOST, begins=Beginning.TWO_GENERATIONS),
+}
+"""Each is refused until an operator takes the remedy that the refusal offers."""
+LOST_COMMIT = Scope(lanes=1, faults=frozenset({Fault.LOST_ANSWER}), loses_commits=True)
 
 
 @cache
@@ -89,7 +101,39 @@ def test_a_halt_tells_the_truth_and_can_be_cured(scope: Scope) -> None:
     result = searched(scope)
     assert fresh_run(result).stuck
     assert fresh_run(result, frozenset({Stage.FINISHED, Stage.HALTED})).is_good
-    assert fresh_run(result, rules=Rules(compare=adopting_comparison)).is_good
+    assert fresh_run(result, rules=Rules(compare=remedied_comparison)).is_good
+
+
+@pytest.mark.parametrize("scope", LOSSES.values(), ids=LOSSES)
+def test_after_a_loss_no_number_comes_again_and_the_remedy_leads_on(scope: Scope) -> None:
+    result = explore(scope, Rules(compare=remedied_comparison))
+    tell(f"{len(result.worlds)} worlds, {result.steps} steps between them")
+    assert result.violation is None, result.story()
+    assert fresh_run(result).is_good
+    refused = fresh_run(result, rules=Rules())
+    assert refused.stuck
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_commit_log_that_lost_an_entry_is_repaired_where_the_ledger_proves_its_batch(
+    delivery: Delivery,
+) -> None:
+    result = explore(replace(LOST_COMMIT, delivery=delivery))
+    tell(f"{len(result.worlds)} worlds, {result.steps} steps between them")
+    assert result.violation is None, result.story()
+    either = fresh_run(result, frozenset({Stage.FINISHED, Stage.HALTED}))
+    assert either.is_good
+    proven = replace(result, worlds=[w for w in result.worlds if _is_proven(result.space, w)])
+    assert fresh_run(proven).is_good
+    assert fresh_run(proven, rules=Rules(compare=commitless_comparison)).stuck
+
+
+def _is_proven(space: Space, world: World) -> bool:
+    """Whether the entry is lost, its batch the newest that is committed, and nothing under way."""
+    checkpoint, committed = space.part(world, CHECKPOINT), space.part(world, TRUTH).committed
+    lanes = [space.part(world, LANES + n).id for n in space.lanes]
+    is_quiet = not any(lane.is_undecided or lane.commits for lane in lanes)
+    return is_quiet and checkpoint.planned == checkpoint.done + 2 == committed + 1
 
 
 def test_a_driver_that_lives_on_alone_finishes_or_stops() -> None:
@@ -108,7 +152,7 @@ def test_each_rule_is_needed(removal: Removal) -> None:
 @pytest.mark.parametrize("removal", COMPARISONS_THAT_STOP_WORK, ids=lambda removal: removal.rule)
 def test_each_comparison_is_needed(removal: Removal) -> None:
     result = explore(removal.scope, removal.rules)
-    assert fresh_run(result, rules=Rules(compare=adopting_comparison)).is_good
+    assert fresh_run(result, rules=Rules(compare=remedied_comparison)).is_good
     assert fresh_run(result).stuck
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.everything import is_everything
 from tests.support.explorer.liveness import fresh_run
 from tests.support.explorer.product import Rules
-from tests.support.explorer.removals import RANGELESS, adopting_comparison
+from tests.support.explorer.removals import RANGELESS, remedied_comparison
 from tests.support.explorer.scope import ALL_FAULTS, Beginning, Fault, Scope
 from tests.support.explorer.search import explore, tell
 from tests.support.explorer.spark import LogWrites
@@ -42,7 +42,7 @@ def test_no_order_of_steps_breaks_a_guarantee(
 ) -> None:
     result = explore(scope)
     assert result.violation is None, result.story()
-    liveness = fresh_run(result, rules=Rules(compare=adopting_comparison))
+    liveness = fresh_run(result, rules=Rules(compare=remedied_comparison))
     assert liveness.is_good
     with capsys.disabled():
         tell(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.matrix import ROWS
-from tests.faults.sweep.collect import Findings, Played, collect
+from tests.faults.sweep.collect import Findings, Played, added, collect
 from tests.faults.sweep.page import DATA, PAGE, current, render, seen
 from tests.faults.sweep.page_figures import mutant_lines, recovery_lines, storm_lines
 from tests.faults.sweep.results import Outcome, Result, What
@@ -55,6 +55,16 @@ def row_of(page: str, row_id: str) -> str:
 
 def test_the_page_is_what_its_data_give() -> None:
     assert PAGE.read_text(encoding="utf-8") == current()
+
+
+def test_a_later_sweep_of_some_rows_replaces_their_results_only() -> None:
+    first = collect([result(), result("other"), part(What.STORM, STORM)])
+    both = added(
+        first, [result(seed=7, outcome=Outcome.FAILED), part(What.STORM, {"seconds": 9.0})]
+    )
+    assert (both.tests[TEST].seeds, both.tests[TEST].passed) == ([7], 0)
+    assert both.tests["other"] == first.tests["other"]
+    assert [one["figures"] for one in both.parts] == [{"seconds": 9.0}]
 
 
 def test_the_data_are_written_as_they_are_read() -> None:

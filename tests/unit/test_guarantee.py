@@ -10,6 +10,7 @@ import pytest
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import (
     EPHEMERAL,
+    EPHEMERAL_WAIVED,
     NOT_DETERMINISTIC,
     NOT_REPLAYABLE,
     RECORDS_BEHIND_LEDGER,
@@ -36,6 +37,7 @@ TABLE = """
     *       *          exactly_once   read_uncommitted  *            at_least_once
     *       *          at_least_once  read_committed    *            at_least_once
     *       *          at_least_once  read_uncommitted  *            at_least_once
+    *       ephemeral_waived  *       *              *            exactly_once_until_state_is_lost
     *       *          *              *                 waived       exactly_once_unless_replayed
     *       *          *              *                 *            exactly_once
 """
@@ -43,7 +45,8 @@ TABLE = """
 LINES = [line.split() for line in TABLE.strip().splitlines()[1:]]
 ALL = [Parts(*parts) for parts in product(Replay, State, Delivery, Reading, Determinism)]
 MENDED: dict[Weakness, list[dict[str, object]]] = {
-    EPHEMERAL: [{"state": State.DURABLE}],
+    EPHEMERAL: [{"state": State.DURABLE}, {"state": State.EPHEMERAL_WAIVED}],
+    EPHEMERAL_WAIVED: [{"state": State.DURABLE}],
     NOT_REPLAYABLE: [{"source": Replay.REPLAYABLE}, {"delivery": Delivery.AT_MOST_ONCE}],
     NOT_DETERMINISTIC: [
         {"determinism": Determinism.HOLDS},

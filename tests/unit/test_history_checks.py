@@ -182,7 +182,22 @@ def test_nonmonotonic_sequence() -> None:
     )
 
     assert names(history) == {"nonmonotonic_sequence"}
-    assert "views-out-0 offset 1 batch 0: expected a sequence above 2, found 1" in text(history)
+    assert "offset 1 batch 0: expected a sequence above 2 of lineage 0, found 1" in text(history)
+
+
+def test_nonmonotonic_sequence_of_another_lineage() -> None:
+    history = made()
+
+    def began_again(record: Record) -> Record:
+        header = header_of(record)
+        if record.place != P0 or header is None or header.batch_id < 3:
+            return record
+        packed = header_bytes(batch_id=3, sequence=header.sequence, lineage=8)
+        return replace(record, header=packed)
+
+    rewrite(history, began_again)
+    assert names(history) == {"nonmonotonic_sequence"}
+    assert "of lineage 0, found 5 of 8" in text(history)
 
 
 def test_sequence_hole() -> None:

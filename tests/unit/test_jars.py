@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet, jar_set, lock_text
-from onceflow.devkit.java import find_java
 from onceflow.errors import ConfigError
 
 CONTENT = {"one-1.0.jar": b"first", "two-2.0.jar": b"second"}
@@ -132,7 +131,11 @@ def test_a_lock_is_what_sha256sum_prints(full_cache: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "jar", "count"),
-    [("broker", "kafka_2.13-4.3.1.jar", 46), ("bench", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 4)],
+    [
+        ("broker", "kafka_2.13-4.3.1.jar", 46),
+        ("broker-4.1", "kafka_2.13-4.1.1.jar", 46),
+        ("bench", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 4),
+    ],
 )
 def test_the_published_sets_are_locked_completely(name: str, jar: str, count: int) -> None:
     jars = jar_set(name)
@@ -141,70 +144,3 @@ def test_the_published_sets_are_locked_completely(name: str, jar: str, count: in
     assert len(jars.sha256) == count
     assert all(len(digest) == 64 for digest in jars.sha256.values())
     assert jars.definition.is_file()
-
-
-def fake_java(folder: Path, answer: str) -> Path:
-    """A `java` that says what it is told to say, as the real one does: on standard error."""
-    program = folder / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{answer}\nEND\n")
-    program.chmod(0o755)
-    return program
-
-
-@pytest.mark.parametrize(
-    ("answer", "version"),
-    [('openjdk version "17.0.15" 2025-04-15', 17), ('openjdk version "21" 2023-09-19', 21)],
-    ids=["17", "21"],
-)
-def test_java_is_found_at_java_home(tmp_path: Path, answer: str, version: int) -> None:
-    program = fake_java(tmp_path, answer)
-
-    java = find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
-
-    assert (java.executable, java.version) == (program, version)
-
-
-def test_java_is_found_on_the_path(tmp_path: Path) -> None:
-    program = fake_java(tmp_path, 'openjdk version "17.0.1"')
-
-    assert find_java({"PATH": str(program.parent)}).executable == program
-
-
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [('java version "1.8.0_392"', "Java 8"), ('openjdk version "11.0.21"', "Java 11")],
-    ids=["8", "11"],
-)
-def test_java_that_is_too_old_is_refused_by_its_version(
-    tmp_path: Path, answer: str, found: str
-) -> None:
-    program = fake_java(tmp_path, answer)
-
-    with pytest.raises(ConfigError, match="too old") as refused:
-        find_java({"JAVA_HOME": str(tmp_path)})
-
-    assert (refused.value.subject, refused.value.found) == (str(program), found)
-
-
-def test_missing_java_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Java is missing"):
-        find_java({"PATH": str(tmp_path)})
-
-
-def test_java_home_without_java_is_refused_rather_than_passed_over(tmp_path: Path) -> None:
-    program = fake_java(tmp_path / "good", 'openjdk version "17.0.1"')
-
-    with pytest.raises(ConfigError, match="JAVA_HOME") as refused:
-        find_java({"JAVA_HOME": str(tmp_path), "PATH": str(program.parent)})
-
-    assert refused.value.subject == str(tmp_path)
-
-
-def test_a_program_that_is_not_java_is_refused_with_its_answer(tmp_path: Path) -> None:
-    fake_java(tmp_path, "command not understood")
-
-    with pytest.raises(ConfigError, match="does not tell its version") as refused:
-        find_java({"JAVA_HOME": str(tmp_path)})
-
-    assert "command not understood" in refused.value.found

@@ -26,6 +26,7 @@ from onceflow.protocol.ledger import (
     sources_from_json,
     sources_to_json,
 )
+from onceflow.protocol.order import ARRIVAL, SORTED, Order, Term
 
 Damage: TypeAlias = Callable[[dict[str, Any]], object]
 
@@ -37,6 +38,7 @@ sources = st.dictionaries(names, st.dictionaries(names, ranges, max_size=2), max
 plans = st.builds(BatchPlan, sources, st.integers(-(2**63), 2**63 - 1), naturals)
 sinks = st.builds(SinkState, names, st.integers(1, 99), layouts, ranges, names)
 counts = st.builds(RecordCounts, naturals, naturals, naturals, naturals)
+orders = st.sampled_from([SORTED, ARRIVAL, Order((Term("at", is_descending=True), Term("n")))])
 owners = st.builds(OwnerEntry, naturals.map(FencingToken), names, names, naturals, layouts)
 heads = st.builds(
     HeadEntry,
@@ -53,6 +55,8 @@ heads = st.builds(
     note=names,
     plan_parts=st.dictionaries(names, names, max_size=3),
     newest_event_ms=st.none() | st.integers(),
+    order=orders,
+    next_order=orders,
 )
 
 OWNER = OwnerEntry(FencingToken(3), "run-3", "host", 1_700_000_000_000, Layout(1, 3))
@@ -178,7 +182,7 @@ def test_a_head_that_was_cut_is_refused(head: HeadEntry, data: st.DataObject) ->
 def test_a_message_shows_only_the_beginning_of_the_entry() -> None:
     with pytest.raises(CorruptionError) as caught:
         OwnerEntry.from_json(b"x" * 10_000)
-    assert len(str(caught.value)) < 400
+    assert len(str(caught.value)) < 500
 
 
 @given(sinks, st.dictionaries(st.integers(0, 99), st.integers(0, 1000), max_size=4))
@@ -215,7 +219,34 @@ def test_at_most_once_names_its_own_records_and_those_not_known_to_be_written() 
     assert following.under(Delivery.AT_LEAST_ONCE).at_risk == {0: (5, 7)}
 
 
-@pytest.mark.parametrize("field", [{"delivery": "twice"}, {"at_risk": {"0": [1]}}, {"at_risk": 1}])
+def test_an_order_is_told_only_where_a_version_before_would_have_had_another() -> None:
+    assert b"order" not in HEAD.to_json()
+    assert HeadEntry.from_json(HEAD.to_json()).order == SORTED
+
+    found = json.loads(replace(HEAD, next_order=ARRIVAL).to_json())["order"]
+    content, arrival = {"by": [], "ties": "content"}, {"by": [], "ties": "arrival"}
+    assert found == {"batch": content, "next": arrival}
+
+
+def test_another_order_moves_no_position() -> None:
+    head = replace(HEAD, order=ARRIVAL, records=RecordCounts(read=4, written=2, refused=1))
+    moved = head.ordering(Order((Term("at"),)), FencingToken(4), "run-4")
+
+    assert moved.batch == head.batch
+    assert moved.digest == head.digest
+    assert (moved.order, str(moved.next_order)) == (ARRIVAL, "at, content")
+    assert moved.records == RecordCounts(refused=1)
+    assert [moved.sink.next_sequence(p) for p in range(4)] == [8, 3, 1, 1]
+    assert "at, content" in moved.note
+
+
+WRONG_MODES = [
+    *({"delivery": "twice"}, {"at_risk": {"0": [1]}}, {"at_risk": 1}),
+    *({"order": 1}, {"order": {"batch": {"by": [], "ties": "chance"}, "next": {}}}),
+]
+
+
+@pytest.mark.parametrize("field", WRONG_MODES)
 def test_a_mode_that_nobody_knows_is_refused(field: dict[str, object]) -> None:
     fields = {**json.loads(PLAIN.to_json()), **field}
     with pytest.raises(CorruptionError, match="unreadable ledger entry: head"):

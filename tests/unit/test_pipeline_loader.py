@@ -47,6 +47,11 @@ def test_a_file_says_what_it_says(tmp_path: Path) -> None:
     assert pipeline.trigger_ms == 280
 
 
+def test_a_file_that_does_not_speak_of_delivery_is_delivered_exactly_once(tmp_path: Path) -> None:
+    assert "delivery" not in VALID
+    assert load(tmp_path, VALID).mode is Delivery.EXACTLY_ONCE
+
+
 @pytest.mark.parametrize("delivery", Delivery)
 def test_a_file_says_how_records_are_delivered(tmp_path: Path, delivery: Delivery) -> None:
     text = changed("name: views", f"name: views\ndelivery: {delivery.value}")
@@ -198,7 +203,7 @@ def test_a_transformation_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "what", "found"),
     [
-        (b"\xff\xfe\x00", "the pipeline file is not UTF-8", "a byte that is none at position 0"),
+        (b"\xff\xfe\x00", "cannot read the pipeline file", "a byte that is none at position 0"),
         (None, "cannot read the pipeline file", "No such file or directory"),
     ],
 )
@@ -250,7 +255,7 @@ def test_the_first_start_may_be_at_an_instant_of_any_zone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (None, "the Avro schema cannot be read"),
+        (None, "cannot read the file"),
         ("{", "the Avro schema is not JSON"),
         ('"string"', "the Avro schema is not that of a record"),
     ],

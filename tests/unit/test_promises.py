@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from onceflow.contracts.source import Capabilities, SourceSpec
 from onceflow.errors import ConfigError
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import replay_of, source_faults
+from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Replay
 from onceflow.runtime.session import SessionSettings
@@ -87,6 +89,7 @@ def test_a_start_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None
         session=SessionSettings(),
         clock=ManualClock(),
         report=_silent,
+        checkpoint_waiver=CheckpointWaiver(reason="a test, thrown away", until=date.max),
     )
     file = file_of(tmp_path, Delivery.AT_LEAST_ONCE)
     with pytest.raises(ConfigError, match="a source cannot keep what `delivery` promises"):

@@ -23,10 +23,11 @@ def test_the_published_vectors_are_current() -> None:
 
 @pytest.mark.parametrize("vector", PUBLISHED["record_headers"], ids=lambda v: v["hex"][:8])
 def test_headers_can_be_read_by_the_layout_alone(vector: dict[str, Any]) -> None:
-    version, flags, reserved, *numbers = struct.unpack(">BBHIIIQQ", bytes.fromhex(vector["hex"]))
+    version, flags, lineage, *numbers = struct.unpack(">BBHIIIQQ", bytes.fromhex(vector["hex"]))
     names = ("pipeline_tag", "generation", "plan_tag", "batch_id", "sequence")
-    assert (version, reserved) == (1, 0)
-    assert {"flags": flags, **dict(zip(names, numbers, strict=True))} == vector["fields"]
+    assert version == 1
+    named = dict(zip(names, numbers, strict=True))
+    assert {"flags": flags, "lineage": lineage, **named} == vector["fields"]
 
 
 @pytest.mark.parametrize("vector", PUBLISHED["unreadable_record_headers"])
@@ -64,14 +65,21 @@ def test_crc32_partitions_are_the_remainder() -> None:
 def test_a_filter_written_from_the_specification_decides_alike(name: str) -> None:
     """Section 6 of the protocol in its shortest form: one pipeline state per tag, no classes."""
     delivered: dict[int, list[tuple[int, int, int, int]]] = {}
+    lineages: dict[int, int] = {}
     for step in PUBLISHED["filter"][name]["steps"]:
         if "reload" in step:
             continue
         fields = struct.unpack(">BBHIIIQQ", bytes.fromhex(step["header"]))
-        tag, generation, plan_tag, batch_id, sequence = fields[3:]
-        seen = delivered.setdefault(tag, [])
+        lineage, tag, generation, plan_tag, batch_id, sequence = fields[2:]
+        seen, known = delivered.setdefault(tag, []), lineages.get(tag, 0)
+        is_proven = (generation, batch_id, plan_tag, sequence) in seen
+        is_new = seen and lineage != known and (lineage * known or sequence <= seen[-1][3])
+        if is_new and (lineage * known or not is_proven):
+            assert step["decision"] == "new lineage"
+            continue
         assert decide(seen, generation, batch_id, plan_tag, sequence) == step["decision"]
         if step["decision"] == "deliver":
+            lineages[tag] = lineage or known
             seen.append((generation, batch_id, plan_tag, sequence))
 
 

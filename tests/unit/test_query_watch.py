@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from onceflow.errors import RetriableError
+from onceflow.errors import ConfigError, RetriableError
 from onceflow.runtime.query import RunningQuery
 from tests.support.clock import ManualClock
+
+LIMIT_S = 900.0
 
 
 class EndlessQuery:
@@ -24,9 +27,48 @@ class EndlessQuery:
         self.is_stopped = True
 
 
+@dataclass
+class Gate:
+    is_closed: bool = False
+
+    def close(self, _: float) -> bool:
+        self.is_closed = True
+        return False
+
+
+@dataclass
+class Runner:
+    computing: int | None = None
+    gate: Gate = field(default_factory=Gate)
+
+
+def running(spark: EndlessQuery, runner: Runner, clock: ManualClock) -> RunningQuery:
+    return RunningQuery(cast("Any", spark), cast("Any", runner), cast("Any", None), clock, LIMIT_S)
+
+
+def test_a_batch_that_is_computed_for_too_long_is_cut_off() -> None:
+    spark, runner, clock = EndlessQuery(), Runner(computing=7), ManualClock()
+    seconds: list[float] = []
+
+    def tick(_: object) -> None:
+        # Batches that take their time, one after the other, are none that takes too long.
+        seconds.append(clock.monotonic_s())
+        clock.sleep(LIMIT_S / 4)
+        if len(seconds) < 12 and len(seconds) % 3 == 0:
+            runner.computing = len(seconds)
+        if len(seconds) == 12:
+            runner.computing = 99
+
+    with pytest.raises(ConfigError, match=r"takes too long: batch 99; .* 900 s .*max_batch_s"):
+        running(spark, runner, clock).watch(lambda: False, tick, [])
+    assert spark.is_stopped
+    assert runner.gate.is_closed
+    assert 16 <= len(seconds) <= 18
+
+
 def test_an_error_of_a_watch_stops_the_query() -> None:
     spark = EndlessQuery()
-    query = RunningQuery(cast("Any", spark), cast("Any", None), cast("Any", None), ManualClock())
+    query = running(spark, Runner(), ManualClock())
     looks: list[int] = []
 
     def look() -> None:

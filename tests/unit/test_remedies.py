@@ -10,6 +10,7 @@ from onceflow.errors import LineageError
 from onceflow.protocol.compare import CheckpointFacts, Decision, Remedy, compare
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
+from onceflow.protocol.record import Flag, RecordHeader
 
 BATCHES = range(-1, 4)
 PLAN = BatchPlan({"clicks": {"clicks": {0: (0, 10)}}}, 0, 1)
@@ -23,6 +24,7 @@ def head_at(batch_id: int, query_id: str) -> HeadEntry:
     )
 
 
+WRITTEN = {0: RecordHeader(Flag(0), 1, 1, 7, 2, 9)}
 HISTORIES = [
     (CheckpointFacts(query_id, planned, done), head)
     for query_id, planned, done in product([None, "ours"], BATCHES, BATCHES)
@@ -71,3 +73,23 @@ def test_only_a_halt_has_remedies_and_always_a_reason(
     is_halt = found.decision is Decision.HALT
     assert is_halt == (found.error is not None)
     assert is_halt or not found.remedies
+
+
+@pytest.mark.parametrize(("checkpoint", "head"), HISTORIES, ids=name)
+def test_nothing_registers_over_an_output(
+    checkpoint: CheckpointFacts, head: HeadEntry | None
+) -> None:
+    """A registration without a `head` begins at sequence 1, which readers take for repeats."""
+    for remedy in [None, *Remedy]:
+        found = compare(checkpoint, head, remedy, WRITTEN)
+        assert found.decision is not Decision.REGISTER or head is not None
+
+
+@pytest.mark.parametrize(("checkpoint", "head"), HISTORIES, ids=name)
+def test_a_new_generation_on_an_empty_checkpoint_is_always_a_way_on(
+    checkpoint: CheckpointFacts, head: HeadEntry | None
+) -> None:
+    if compare(checkpoint, head, written=WRITTEN).decision is Decision.HALT:
+        empty = CheckpointFacts(None)
+        found = compare(empty, head, Remedy.NEW_GENERATION, WRITTEN)
+        assert found.decision is Decision.NEW_GENERATION

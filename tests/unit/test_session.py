@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from onceflow.errors import ConfigError
+
 session = pytest.importorskip("onceflow.runtime.session")
 
 
@@ -31,3 +33,60 @@ def test_a_local_checkpoint_has_one_checksum_of_each_file_and_any_other_has_spar
     assert checksum not in session._conf(plain, "s3a://bucket/checkpoint", "")
     wanted = session.SessionSettings(conf={checksum: "true"})
     assert session._conf(wanted, "/data/checkpoint", "")[checksum] == "true"
+
+
+def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:
+    unsafe = {
+        "spark.authenticate": "false",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.executor.killOnFatalError.depth": "5",
+    }
+    for master in ("local[2]", "local-cluster[2,1,1024]"):
+        conf = session._conf(session.SessionSettings(master=master, conf=unsafe), "/data", "")
+        assert conf["spark.authenticate"] == "true"
+        assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+        is_one_process = master == "local[2]"
+        assert (conf["spark.executor.killOnFatalError.depth"] == "0") == is_one_process
+        assert ("spark.authenticate.secret" in conf) != is_one_process
+
+
+def test_no_setting_lets_a_query_reach_more() -> None:
+    for name in ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute"):
+        with pytest.raises(ConfigError, match="keeps queries to their sources"):
+            session.check_conf({name: "true"})
+        session.check_conf({name: "false"})
+    with pytest.raises(ConfigError, match="keeps queries to their sources"):
+        session.check_conf({"spark.hadoop.fs.http.impl": "org.example.HttpFileSystem"})
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [
+        ("spark.sql.ansi.enabled", False),
+        ("spark.sql.extensions", False),
+        ("spark.sql.catalog.lake", False),
+        ("spark.sql.legacy.timeParserPolicy", False),
+        ("spark.sql.session.timeZone", False),
+        ("spark.sql.adaptive.enabled", True),
+        ("spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage", True),
+        ("spark.executor.memory", True),
+        ("spark.hadoop.fs.s3a.endpoint", True),
+    ],
+)
+def test_settings_of_spark_sql_must_have_been_judged(name: str, is_allowed: bool) -> None:
+    if is_allowed:
+        session.check_conf({name: "true"})
+        return
+    with pytest.raises(ConfigError) as refused:
+        session.check_conf({name: "true"})
+    assert [fault.where for fault in refused.value.faults] == [name]
+
+
+def test_javas_own_fences_come_after_what_a_user_says() -> None:
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        settings = session.SessionSettings(conf={name: "-Djavax.xml.accessExternalDTD=all"})
+        options = session._conf(settings, "", "")[name].split()
+        assert options[-2:] == [
+            "-Djavax.xml.accessExternalDTD=",
+            "-Djavax.xml.accessExternalSchema=",
+        ]

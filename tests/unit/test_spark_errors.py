@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.errors import CorruptionError, RetriableError
-from onceflow.runtime.spark_errors import CANNOT_LOAD, from_text
+from onceflow.errors import CorruptionError, RecordError, RetriableError
+from onceflow.runtime.spark_errors import CANNOT_LOAD, from_text, over_budget
 
 CHANGELOG = "file:/data/ck/state/0/0/23_9cd34e59-1be5-4afa-b2c9-6549e9c9b8eb.changelog"
 
@@ -14,6 +14,12 @@ def test_a_full_disk_passes() -> None:
     error = from_text("[STREAM_FAILED] Query a: java.io.IOException: No space left on device")
     assert isinstance(error, RetriableError)
     assert "make room" in error.then
+
+
+def test_a_task_without_memory_may_be_tried_again() -> None:
+    error = from_text("Job aborted: Task 0 failed: java.lang.OutOfMemoryError: Java heap space")
+    assert isinstance(error, RetriableError)
+    assert "spark.driver_memory" in error.expected
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,28 @@ def test_a_changelog_may_be_named_wrongly_by_the_commit_log() -> None:
 
 def test_the_checkpoints_location_alone_is_no_file_of_it() -> None:
     assert from_text("ForeachBatchSink, [checkpointLocation=/data/ck], Append") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAM_FAILED] x\nCaused by: java.lang.ArithmeticException: long overflow\n\tat y",
+        "Caused by: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012",
+        "Caused by: [CAST_INVALID_INPUT] The value 'many' cannot be cast. SQLSTATE: 22018 == SQL",
+    ],
+)
+def test_a_value_that_the_query_cannot_use_is_bad_input_and_no_fault_of_ours(text: str) -> None:
+    error = from_text(text)
+    assert isinstance(error, RecordError)
+    assert "try_cast" in error.then
+
+
+def test_an_advice_for_a_batch_that_is_too_large_is_one_that_can_help() -> None:
+    """The ranges of a batch are fixed before it runs: another limit changes the next one only."""
+    error = over_budget(100, "200 bytes")
+    before, _, after = error.then.partition("max_records_per_batch")
+    assert "larger spark.max_result_bytes" in before
+    assert "batches after it" in after
 
 
 def test_the_innermost_cause_is_kept() -> None:

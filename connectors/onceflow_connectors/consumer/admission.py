@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from onceflow.errors import CorruptionError, RecordError
+from onceflow.errors import CorruptionError, LineageError, RecordError
 from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer.filter import PartitionFilter, Track, Verdict
 from onceflow_connectors.consumer.records import Partition, Position, Record
@@ -46,12 +46,22 @@ class Rules:
         foreign: a record without our header.
         bare_offset: the group has an offset without our state, so that what was delivered is not
             known. Under `REPORT` whatever comes first at that offset counts as the next.
+        new_lineage: a pipeline began again at sequence 1, since its ledger was lost. It has read
+            its input again, so that its records may repeat the *content* of what was delivered.
+            Under `REPORT` its first record counts as the first of all.
+        missing_offset: the group has no offset for a topic that holds records: it has never
+            committed any, or they have expired (`offsets.retention.minutes`, 7 days after the last
+            member has left), which look the same. Under `REPORT` the topic is read from its start,
+            which repeats what was delivered before they expired. Start a new group under `REPORT`,
+            and all later ones under `RAISE`. Not looked at where `Hooks.load_position` is given.
     """
 
     gap: OnFault = OnFault.RAISE
     divergence: OnFault = OnFault.RAISE
     foreign: OnForeign = OnForeign.RAISE
     bare_offset: OnFault = OnFault.RAISE
+    new_lineage: OnFault = OnFault.RAISE
+    missing_offset: OnFault = OnFault.REPORT
 
 
 STRICT = Rules()
@@ -83,6 +93,14 @@ class GenerationChange:
     current: int
 
 
+@dataclass(frozen=True)
+class LineageChange:
+    """A pipeline began again at sequence 1; `high_water` is what was delivered of it before."""
+
+    record: Record
+    high_water: int
+
+
 LoadPosition: TypeAlias = Callable[[str, int], Position | None]
 
 
@@ -100,6 +118,7 @@ class Hooks:
         load_position: topic and partition to the position that the user stored along with the
             effects, or None to begin at the start of the partition. Given, it is used instead of
             the group's committed offsets.
+        on_new_lineage: under `OnFault.REPORT`, before the first record of the new one is delivered.
     """
 
     on_generation: Callable[[GenerationChange], None] | None = None
@@ -107,6 +126,7 @@ class Hooks:
     on_divergence: Callable[[Divergence], None] | None = None
     on_revoked: Callable[[Sequence[Partition]], None] | None = None
     load_position: LoadPosition | None = None
+    on_new_lineage: Callable[[LineageChange], None] | None = None
 
 
 NO_HOOKS = Hooks()
@@ -122,6 +142,7 @@ class Counters:
         gaps: how often sequences were missing.
         divergences: records that contradicted what was delivered.
         foreign: records without our header, whether delivered, dropped or refused.
+        new_lineages: how often a pipeline began again.
     """
 
     delivered: int = 0
@@ -129,6 +150,7 @@ class Counters:
     gaps: int = 0
     divergences: int = 0
     foreign: int = 0
+    new_lineages: int = 0
 
 
 class Admission:
@@ -150,6 +172,7 @@ class Admission:
 
         Raises:
             CorruptionError: a gap, a divergence, or an unreadable header; the filter is unchanged.
+            LineageError: the pipeline began again; the filter is unchanged.
             RecordError: a foreign record, where the rules refuse it.
         """
         header = self._header_of(record)
@@ -166,6 +189,9 @@ class Admission:
         else:
             if verdict is Verdict.GAP:
                 self._report_gap(record, header, track)
+            if verdict is Verdict.NEW_LINEAGE:
+                self._report_new_lineage(record, header, track)
+                track.forget()
             self._announce_generation(record, header, track)
             track.take(header)
         self._counters.delivered += 1
@@ -204,7 +230,7 @@ class Admission:
         if self._rules.gap is OnFault.RAISE and Flag.AT_MOST_ONCE not in header.flags:
             raise CorruptionError(
                 "records are missing",
-                subject=f"{record}, pipeline tag {header.pipeline_tag:08x}",
+                subject=f"{record}, {pipeline_text(header.pipeline_tag)}",
                 expected=f"sequence {gap.first_missing}",
                 found=f"sequence {header.sequence}",
                 then="retention or compaction removed them, or they were lost; not delivering on",
@@ -212,12 +238,27 @@ class Admission:
         if self._hooks.on_gap:
             self._hooks.on_gap(gap)
 
+    def _report_new_lineage(self, record: Record, header: RecordHeader, track: Track) -> None:
+        self._counters.new_lineages += 1
+        if self._rules.new_lineage is OnFault.RAISE:
+            raise LineageError(
+                "a pipeline began again at sequence 1, because its ledger was lost",
+                subject=f"{record}, {pipeline_text(header.pipeline_tag)}",
+                expected=f"sequence {track.high_water + 1} of {_lineage_text(track.lineage)}",
+                found=f"sequence {header.sequence} of {_lineage_text(header.lineage)}",
+                then="not delivering on: it has read its input again, so decide what becomes of the"
+                " effects of its earlier records; then Rules(new_lineage=OnFault.REPORT) delivers"
+                " every record that it has written since",
+            )
+        if self._hooks.on_new_lineage:
+            self._hooks.on_new_lineage(LineageChange(record, track.high_water))
+
     def _report_divergence(self, record: Record, header: RecordHeader, track: Track) -> None:
         self._counters.divergences += 1
         if self._rules.divergence is OnFault.RAISE and Flag.AT_LEAST_ONCE not in header.flags:
             raise CorruptionError(
                 "a batch was written twice with different content",
-                subject=f"{record}, pipeline tag {header.pipeline_tag:08x}",
+                subject=f"{record}, {pipeline_text(header.pipeline_tag)}",
                 expected=f"what was delivered up to sequence {track.high_water}",
                 found=f"sequence {header.sequence} of batch {header.batch_id}, "
                 f"generation {header.generation}, plan tag {header.plan_tag:08x}",
@@ -225,3 +266,12 @@ class Admission:
             )
         if self._hooks.on_divergence:
             self._hooks.on_divergence(Divergence(record, track.high_water))
+
+
+def pipeline_text(tag: int) -> str:
+    """A pipeline as a message shows it that does not know its name."""
+    return f"pipeline tag {tag:08x}"
+
+
+def _lineage_text(lineage: int) -> str:
+    return f"lineage {lineage}" if lineage else "a lineage that is not told"

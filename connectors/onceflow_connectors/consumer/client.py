@@ -83,8 +83,18 @@ class Client(Protocol):
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """The group's committed offsets with their metadata; without those that have none."""
 
-    def log_start(self, partition: Partition) -> int:
-        """First offset that still exists."""
+    def partitions(self) -> Sequence[Partition]:
+        """All partitions of the topics, whoever holds them."""
+
+    def log_bounds(self, partition: Partition) -> tuple[int, int]:
+        """First offset that still exists, and the next one to be written."""
+
+    def topic_names(self) -> Iterable[str]:
+        """Every topic that we may see.
+
+        Raises:
+            OnceflowError: no answer.
+        """
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Commit offsets with their metadata and wait for the answer.

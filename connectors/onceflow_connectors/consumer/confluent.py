@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -103,6 +103,9 @@ class ConfluentClient:
         self._subscription = subscription
         self._consumer: confluent_kafka.Consumer | None = None
         self._last_error = ""
+        self._reassignment: Reassignment | None = None
+        self._unplaced: Sequence[Partition] | None = None
+        """What was assigned and is not read yet, because where from is not known."""
 
     def start(self, reassignment: Reassignment) -> None:
         """See `client.Client`."""
@@ -120,28 +123,19 @@ class ConfluentClient:
         self._consumer = consumer
         self._check_group(consumer, self._check_topics(consumer))
 
-        def on_assign(_: object, partitions: list[TopicPartition]) -> None:
-            if self._consumer is None:
-                # Closing serves an assignment that is under way, and answers no question any more.
-                return
-            starts = reassignment.assigned([(p.topic, p.partition) for p in partitions])
-            consumer.assign(
-                [
-                    TopicPartition(topic, number, OFFSET_BEGINNING if start is None else start)
-                    for (topic, number), start in starts.items()
-                ]
-            )
-
+        self._reassignment = reassignment
         consumer.subscribe(
             list(wanted.topics),
-            on_assign=on_assign,
-            on_revoke=lambda *_: reassignment.revoked(),
-            on_lost=lambda *_: reassignment.lost(),
+            on_assign=self._on_assign,
+            on_revoke=lambda *_: self._let_go(reassignment.revoked),
+            on_lost=lambda *_: self._let_go(reassignment.lost),
         )
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
         """See `client.Client`. At most one record."""
-        message = self._running().poll(timeout_s)
+        consumer = self._running()
+        message = consumer.poll(timeout_s if self._unplaced is None else 0)
+        self._place(consumer)
         if message is None:
             return ()
         error = message.error()
@@ -151,20 +145,64 @@ class ConfluentClient:
             raise _mapped(KafkaException(error), "reading failed", str(message.topic() or ""))
         return ()
 
+    def _on_assign(
+        self, consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]
+    ) -> None:
+        """A rebalance ended."""
+        if self._consumer is None:
+            # Closing serves an assignment that is under way, and answers no question any more.
+            return
+        self._unplaced = [(p.topic, p.partition) for p in partitions]
+        try:
+            self._place(consumer)
+        except BaseException:
+            # Else the client reads from where it likes, and nobody asks again.
+            consumer.assign([])
+            raise
+
+    def _let_go(self, tell: Callable[[], None]) -> None:
+        self._unplaced = None
+        tell()
+
+    def _place(self, consumer: confluent_kafka.Consumer) -> None:
+        """Read what was assigned. What fails is met again at the next poll."""
+        if self._unplaced is None or self._reassignment is None:
+            return
+        starts = self._reassignment.assigned(self._unplaced)
+        consumer.assign(
+            [
+                TopicPartition(topic, number, OFFSET_BEGINNING if start is None else start)
+                for (topic, number), start in starts.items()
+            ]
+        )
+        self._unplaced = None
+
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """See `client.Client`."""
         return {(e.topic, e.partition): _position(e) for e in self._committed(partitions)}
 
-    def log_start(self, partition: Partition) -> int:
+    def topic_names(self) -> Iterable[str]:
+        """See `client.Client`."""
+        try:
+            found: ClusterMetadata = self._running().list_topics(timeout=CONNECT_TIMEOUT_S)
+        except KafkaException as error:
+            raise _mapped(error, "the topics cannot be listed") from error
+        return found.topics
+
+    def partitions(self) -> Sequence[Partition]:
+        """See `client.Client`."""
+        return self._check_topics(self._running())
+
+    def log_bounds(self, partition: Partition) -> tuple[int, int]:
         """See `client.Client`."""
         name = name_of(partition)
         try:
-            start, _ = self._running().get_watermark_offsets(
+            start, end = self._running().get_watermark_offsets(
                 TopicPartition(*partition), timeout=ANSWER_TIMEOUT_S
             )
         except KafkaException as error:
-            raise _mapped(error, "the partition's start cannot be read", name) from error
-        return int(start)
+            raise _mapped(error, "the partition's bounds cannot be read", name) from error
+        return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """See `client.Client`."""
@@ -188,6 +226,7 @@ class ConfluentClient:
     def stop(self) -> None:
         """See `client.Client`."""
         consumer, self._consumer = self._consumer, None
+        self._unplaced = None
         if consumer is not None:
             consumer.close()
 

@@ -1,8 +1,9 @@
 """The de-duplicating filter of one topic partition. Pure: headers in, verdicts out.
 
 A writer numbers its records 1, 2, 3 ... per (pipeline, output partition), across restarts and
-generations. So whoever remembers the highest number that was delivered, and stores it together with
-the position, can tell a repeat from news and news from a gap, however often records are read again.
+generations; only one whose ledger was lost begins again, and tells so by its lineage. So whoever
+remembers the highest number that was delivered, and stores it together with the position, can tell
+a repeat from news and news from a gap, however often records are read again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Verdict(Enum):
     """Records before it are missing: lost, or removed by retention or compaction."""
     DIVERGENCE = auto()
     """The batch or the sequence was delivered before with other content: two truths exist."""
+    NEW_LINEAGE = auto()
+    """The pipeline began again at sequence 1: what its numbers meant before, they mean no more."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,12 @@ class Batch:
             return header.plan_tag != self.plan_tag
         return self.first <= header.sequence <= self.last
 
+    def holds(self, header: RecordHeader) -> bool:
+        """Whether the record is one of this batch, by its number and by what it was made of."""
+        is_same = (header.generation, header.batch_id) == (self.generation, self.batch_id)
+        is_inside = self.first <= header.sequence <= self.last
+        return is_same and is_inside and header.plan_tag == self.plan_tag
+
     def is_after(self, header: RecordHeader) -> bool:
         """Whether the record's batch came before this one."""
         return (header.generation, header.batch_id) < (self.generation, self.batch_id)
@@ -67,10 +76,12 @@ class Track:
 
     Args:
         batches: the newest, oldest first, at most `REMEMBERED_BATCHES`; empty if none was seen.
+        lineage: of the records that were delivered; 0 if they, or an older consumer, told none.
     """
 
-    def __init__(self, batches: list[Batch]) -> None:
+    def __init__(self, batches: list[Batch], lineage: int = 0) -> None:
         self._batches = batches
+        self.lineage = lineage
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -90,6 +101,8 @@ class Track:
         if not self._batches:
             return Verdict.NEXT
         newest = self._batches[-1]
+        if self._is_of_another_lineage(header):
+            return Verdict.NEW_LINEAGE
         if header.sequence <= newest.last:
             is_contradicted = any(batch.contradicts(header) for batch in self._batches)
             return Verdict.DIVERGENCE if is_contradicted else Verdict.REPEAT
@@ -97,8 +110,24 @@ class Track:
             return Verdict.DIVERGENCE
         return Verdict.NEXT if header.sequence == newest.last + 1 else Verdict.GAP
 
+    def _is_of_another_lineage(self, header: RecordHeader) -> bool:
+        if header.lineage == self.lineage:
+            return False
+        if header.lineage and self.lineage:
+            return True
+        # One side does not tell, so the record may be of either. What would be discarded must prove
+        # that it was delivered before.
+        is_provable = any(batch.holds(header) for batch in self._batches)
+        return header.sequence <= self.high_water and not is_provable
+
+    def forget(self) -> None:
+        """Remember nothing, so that the next record is the first: for a `NEW_LINEAGE`."""
+        self._batches.clear()
+        self.lineage = 0
+
     def take(self, header: RecordHeader) -> None:
         """Remember a delivered record. Only for `NEXT`, or for a `GAP` that is tolerated."""
+        self.lineage = header.lineage or self.lineage
         batch = self._batches[-1] if self._batches else None
         if batch and (batch.generation, batch.batch_id) == (header.generation, header.batch_id):
             batch.last = header.sequence
@@ -130,7 +159,10 @@ class PartitionFilter:
 
     Its state is one line of JSON that fits into the metadata of an offset commit, so that position
     and filter move together:
-    `{"onceflow":1,"pipelines":{"<pipeline tag>":[[first,last,generation,batch_id,plan_tag],...]}}`.
+    `{"lineages":[<lineage>,...],"onceflow":1,
+    "pipelines":{"<pipeline tag>":[[first,last,generation,batch_id,plan_tag],...]}}`.
+    The lineages are those of the pipelines in the order of their tags as text, and left out if no
+    pipeline has one. Consumers of versions without lineages pass over that key, and write none.
     """
 
     def __init__(self) -> None:
@@ -146,16 +178,19 @@ class PartitionFilter:
     def to_json(self) -> str:
         """Encode within `STATE_BYTES_MAX`.
 
-        Guaranteed: every high-water. Not guaranteed: all remembered batches; where many pipelines
-        share a partition the oldest are left out, and their repeats are then discarded unchecked.
+        Guaranteed: every high-water and lineage. Not guaranteed: all remembered batches; where many
+        pipelines share a partition the oldest are left out, and their repeats are then discarded
+        unchecked.
 
         Raises:
             ConfigError: more pipelines write to this partition than their high-waters have room.
         """
         tracks = {str(tag): track for tag, track in self._tracks.items() if track}
+        lineages = [tracks[tag].lineage for tag in sorted(tracks)]
         for count in range(REMEMBERED_BATCHES, 0, -1):
             pipelines = {tag: list(track.newest(count)) for tag, track in tracks.items()}
-            text = canonical_json({STATE_KEY: STATE_VERSION, "pipelines": pipelines})
+            state = {STATE_KEY: STATE_VERSION, "pipelines": pipelines}
+            text = canonical_json(state | ({"lineages": lineages} if any(lineages) else {}))
             if len(text) <= STATE_BYTES_MAX:
                 return text
         raise ConfigError(
@@ -186,8 +221,11 @@ class PartitionFilter:
             )
         loaded = cls()
         try:
-            for tag, rows in fields["pipelines"].items():
-                loaded._tracks[int(tag)] = Track([_batch(row) for row in rows])
+            pipelines = fields["pipelines"]
+            lineages = fields.get("lineages", [0] * len(pipelines))
+            for (tag, rows), lineage in zip(sorted(pipelines.items()), lineages, strict=True):
+                batches = [_batch(row) for row in rows]
+                loaded._tracks[int(tag)] = Track(batches, _number(lineage))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptionError(
                 "damaged state of a consumer", expected="what it wrote", found=repr(text[:80])
@@ -214,6 +252,10 @@ def _json_or_none(text: str) -> Any:
 
 
 def _batch(row: list[int]) -> Batch:
-    if not all(type(number) is int for number in row):
-        raise TypeError(row)
-    return Batch(*row)
+    return Batch(*map(_number, row))
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value

@@ -60,10 +60,41 @@ class Holdings:
         self._hooks = hooks
         self._held: dict[Partition, Progress] = {}
         self._parked: dict[Partition, Progress] = {}
+        self._given_up: set[Partition] = set()
+        """Of which the user was not told yet."""
 
     def partitions(self) -> Sequence[Partition]:
         """All that are held at the moment."""
         return sorted(self._held)
+
+    def check_offsets(self) -> None:
+        """Refuse a group without offsets, if that is not to be taken for a new one.
+
+        Offsets of a group expire together, or those of a topic that nobody subscribes to.
+
+        Raises:
+            ConfigError: a topic holds records, and the group has no offset of it.
+        """
+        is_ours = self._hooks.load_position is not None
+        if is_ours or self._rules.missing_offset is OnFault.REPORT:
+            return
+        partitions = self._client.partitions()
+        stored = patiently(lambda: self._client.stored(partitions))
+        left = {topic for topic, _ in partitions} - {topic for topic, _ in stored}
+        missing = sorted({p[0] for p in partitions if p[0] in left and self._holds_records(p)})
+        if missing:
+            raise ConfigError(
+                "the group has no offset of a topic that holds records",
+                subject=", ".join(missing),
+                expected="offsets that an earlier member has committed",
+                found="none: the group is new, or they have expired (offsets.retention.minutes)",
+                then="nothing was read; to read from the start, which may repeat what was"
+                " delivered, start once with Rules(missing_offset=OnFault.REPORT) and commit",
+            )
+
+    def _holds_records(self, partition: Partition) -> bool:
+        start, end = patiently(lambda: self._client.log_bounds(partition))
+        return start < end
 
     def progress(self, partition: Partition) -> Progress:
         """Of a partition that this member holds.
@@ -138,12 +169,14 @@ class Holdings:
         """Forget everything: this member is about to leave."""
         self._held.clear()
         self._parked.clear()
+        self._given_up.clear()
 
     def _give_up(self) -> None:
-        gone = sorted(self._parked)
+        self._given_up.update(self._parked)
         self._parked.clear()
-        if gone and self._hooks.on_revoked:
-            self._hooks.on_revoked(gone)
+        if self._given_up and self._hooks.on_revoked:
+            self._hooks.on_revoked(sorted(self._given_up))
+        self._given_up.clear()
 
     def _load(self, partitions: Sequence[Partition]) -> Iterable[Progress]:
         if load := self._hooks.load_position:
@@ -168,7 +201,7 @@ class Holdings:
         if self._rules.bare_offset is OnFault.REPORT:
             return
         partition = (position.topic, position.partition)
-        start = patiently(lambda: self._client.log_start(partition))
+        start, _ = patiently(lambda: self._client.log_bounds(partition))
         if position.offset > start:
             raise ConfigError(
                 "the group's offset has no state of an Onceflow consumer",

@@ -11,6 +11,8 @@ from typing import Any
 import kafka
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer
 from kafka import errors as kafka_errors
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.net.compat import KafkaNetClient
 from kafka.structs import OffsetAndMetadata
 
@@ -48,6 +50,9 @@ _OWN: Mapping[str, Any] = {
     "enable_auto_commit": False,
     # Never "latest", which skips. A position that no longer exists is noticed by its offset.
     "auto_offset_reset": "earliest",
+    # What a rebalance does to positions is decided in one place, for whole assignments. The same
+    # as the other flavour's, so that members of both may share a group.
+    "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
     "key_deserializer": None,
     "value_deserializer": None,
 }
@@ -179,11 +184,26 @@ class KafkaPythonClient:
                     found[topic, number] = Position(topic, number, entry.offset, state)
         return found
 
-    def log_start(self, partition: Partition) -> int:
+    def topic_names(self) -> Iterable[str]:
+        """See `client.Client`."""
+        with _mapping("the topics cannot be listed", self._subscription.group):
+            found: set[str] = self._running().topics()
+            return found
+
+    def partitions(self) -> Sequence[Partition]:
+        """See `client.Client`."""
+        topics = self._subscription.topics
+        with _mapping("the topics' partitions cannot be read", ", ".join(topics)):
+            known = {topic: self._running().partitions_for_topic(topic) for topic in topics}
+        return [(topic, number) for topic in topics for number in sorted(known[topic] or ())]
+
+    def log_bounds(self, partition: Partition) -> tuple[int, int]:
         """See `client.Client`."""
         wanted = kafka.TopicPartition(*partition)
-        with _mapping("the partition's start cannot be read", name_of(partition)):
-            return int(self._running().beginning_offsets([wanted])[wanted])
+        with _mapping("the partition's bounds cannot be read", name_of(partition)):
+            start = self._running().beginning_offsets([wanted])[wanted]
+            end = self._running().end_offsets([wanted])[wanted]
+        return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """See `client.Client`."""

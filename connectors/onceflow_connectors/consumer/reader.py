@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
 from onceflow.clock import Deadline, SystemClock
 from onceflow.crashpoints import CrashPoint, reach
-from onceflow.errors import CorruptionError, require
-from onceflow_connectors.consumer.admission import Admission, Counters, Hooks, Rules
+from onceflow.errors import CorruptionError, LineageError, OnceflowError, require
+from onceflow.protocol.identity import pipeline_of_tag
+from onceflow_connectors.consumer.admission import (
+    Admission,
+    Counters,
+    Hooks,
+    Rules,
+    pipeline_text,
+)
 from onceflow_connectors.consumer.client import Client
 from onceflow_connectors.consumer.holdings import Holdings, Progress
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
@@ -49,11 +56,13 @@ class FilteringConsumer:
         """Join the group.
 
         Raises:
-            ConfigError: see `Client.start`.
+            ConfigError: see `Client.start`; or the group has no offset, where the rules refuse
+                that.
         """
         with ExitStack() as undo:
             undo.callback(self._client.stop)
             self._client.start(self._holdings)
+            self._holdings.check_offsets()
             undo.pop_all()
         self._is_open = True
         return self
@@ -85,6 +94,7 @@ class FilteringConsumer:
         Raises:
             CorruptionError: a gap, a divergence, an unreadable header, or a log that is shorter
                 than it was.
+            LineageError: a pipeline lost its ledger and began again at sequence 1.
             RecordError: a foreign record, where the rules refuse it.
             ConfigError: the group's offsets were committed by another program.
         """
@@ -155,13 +165,28 @@ class FilteringConsumer:
             record = self._buffer[0]
             progress = self._holdings.progress((record.topic, record.partition))
             _check_order(record, progress)
-            is_delivered = self._admission.admit(record, progress.filter)
+            is_delivered = self._admit(record, progress)
             progress.offset = record.offset + 1
             progress.is_moved = True
             self._buffer.popleft()
             if is_delivered:
                 return record
         return None
+
+    def _admit(self, record: Record, progress: Progress) -> bool:
+        try:
+            return self._admission.admit(record, progress.filter)
+        except LineageError as error:
+            error.subject = f"{record}, {self._pipeline_text(record)}"
+            raise
+
+    def _pipeline_text(self, record: Record) -> str:
+        """The pipeline by its name, which only the name of its ledger tells; else by its tag."""
+        tag = record.header.pipeline_tag if record.header else 0
+        with suppress(OnceflowError):  # the record is refused all the same
+            if name := pipeline_of_tag(tag, self._client.topic_names()):
+                return f"pipeline {name}"
+        return pipeline_text(tag)
 
 
 def _check_order(record: Record, progress: Progress) -> None:

@@ -33,9 +33,15 @@ def merged(chunks: Iterable[Sequence[Message]]) -> Iterator[Sequence[Message]]:
         yield held
 
 
+MAX_TIMESTAMP_MS = 253_402_300_799_999
+"""The end of the year 9999. What is later was written in another unit than milliseconds, and its
+microseconds need not fit into 64 bits."""
+
+
 def _timestamp_us(record: Message) -> int | None:
+    """Null where there is none: as event time, that is a reason to reject the record."""
     _, timestamp_ms = record.timestamp()
-    return timestamp_ms * 1000 if timestamp_ms >= 0 else None
+    return timestamp_ms * 1000 if 0 <= timestamp_ms <= MAX_TIMESTAMP_MS else None
 
 
 def _headers(record: Message) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ from onceflow.contracts.connector import (
     TopicInfo,
     TopicSpec,
 )
-from onceflow.errors import ConfigError, DeadlineError
+from onceflow.errors import DeadlineError
 from onceflow_connectors.kafka.admin import (
     RETRY_PAUSE_S,
     Administration,
@@ -225,7 +225,8 @@ class KafkaBroker:
         try:
             return self._administration.ask("no broker answers", address, request, deadline)
         except DeadlineError as error:
-            raise ConfigError(
+            # Not a matter of configuration: all of them may be down, and come back.
+            raise DeadlineError(
                 "no Kafka broker answers",
                 subject=address,
                 expected=error.expected,

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Split
-from onceflow.errors import CorruptionError, DeadlineError, require
+from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError, require
 from onceflow_connectors.kafka.clients import open_consumer
 from onceflow_connectors.kafka.cut import Place
 from onceflow_connectors.kafka.failures import (
@@ -47,6 +47,9 @@ MAX_ASSIGNED = 256
 MAX_PILE = 3 * CHUNK_RECORDS
 """Messages that may wait for one partition; what does not fit is fetched again. Splits that are
 read together and what is passed over before them are shorter, so that this is rare."""
+MAX_PILED_BYTES = 64 * 1024 * 1024
+"""What may wait for all partitions together, beside what is read now: a worker has its memory for
+decoding. With records of a megabyte, the messages alone would be gigabytes."""
 MAX_IDLE_READERS = 4
 """Consumers that a worker keeps: one for each cluster it reads from, which is rarely more than one.
 """
@@ -95,7 +98,7 @@ class SplitReader:
         self._consumer: Consumer | None = None
         self._next: dict[Place, int] = {}
         """What is assigned: the offset that is to be handed out next."""
-        self._inbox = Inbox(MAX_PILE)
+        self._inbox = Inbox(MAX_PILE, MAX_PILED_BYTES)
         self._ids: dict[str, str] = {}
         """Topics that were found to be those of the splits."""
         self._is_settled = False
@@ -161,7 +164,7 @@ class SplitReader:
 
         What was fetched beyond its end is kept, events too: librdkafka tells an end only once.
         """
-        place = _place(left)
+        place = self._inbox.awaited = _place(left)
         patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
         while left.start < left.end:
             messages = self._inbox.take(place)
@@ -223,9 +226,8 @@ class SplitReader:
                 subject=f"offsets [{left.start}, {min(log_start, left.end)}) of {_name(left)}",
                 expected=f"a log that starts at or before {left.start}",
                 found=f"a log that starts at {log_start}",
-                then="halting rather than leave them out: restore the topic and start again, or"
-                " accept the loss by a new generation on a new checkpoint (--new-generation"
-                " --reason), which reads what is left; and keep records longer (retention.ms,"
+                then="halting rather than leave them out: restore the topic and start again; or, to"
+                f" read what is left, {NEW_GENERATION}; and keep records longer (retention.ms,"
                 " retention.bytes)",
             )
         if log_end < left.start:

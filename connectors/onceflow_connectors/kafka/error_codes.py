@@ -104,7 +104,9 @@ REASONS: Mapping[Nature, Mapping[str, str]] = {
         "MSG_SIZE_TOO_LARGE": "over message.max.bytes of the client, or, with all the records that"
         " travelled in the same batch (batch.size), over max.message.bytes of the topic",
         "RECORD_LIST_TOO_LARGE": "larger than segment.bytes of the topic",
-        "INVALID_TIMESTAMP": "outside message.timestamp.before.max.ms and its like",
+        "INVALID_TIMESTAMP": "the batch's clock is outside of what the topic takes: raise its"
+        " message.timestamp.before.max.ms or message.timestamp.after.max.ms, and start again; a"
+        " replay has the same clock",
         "INVALID_RECORD": "a compacted topic refuses a record without a key",
     },
     Nature.REFUSED: {

@@ -23,16 +23,24 @@ class Inbox:
 
     Args:
         limit: messages that may wait for one partition.
+        limit_bytes: of all payloads that wait, from where on only `awaited` gets more.
+
+    Attributes:
+        awaited: the partition that is read now. There is room for what one fetch brings of it.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, limit_bytes: int) -> None:
+        self.awaited: Place | None = None
         self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
         self._piles: dict[Place, list[Message]] = {}
         self._cut_off: set[Place] = set()
 
     def clear(self) -> None:
         """Drop everything."""
         self._piles = {}
+        self._bytes = 0
         self._cut_off = set()
 
     def add(self, place: Place, messages: Sequence[Message]) -> None:
@@ -40,8 +48,10 @@ class Inbox:
         if place in self._cut_off:
             return
         pile = self._piles.setdefault(place, [])
-        room = max(0, self._limit - len(pile))
+        is_full = place != self.awaited and self._bytes >= self._limit_bytes
+        room = 0 if is_full else max(0, self._limit - len(pile))
         pile += messages[:room]
+        self._bytes += _bytes_of(messages[:room])
         if len(messages) > room:
             self._cut_off.add(place)
 
@@ -52,17 +62,22 @@ class Inbox:
     def put_back(self, place: Place, messages: list[Message]) -> None:
         """Put messages, which were taken, below those that have come since."""
         self._piles[place] = messages + self._piles.get(place, [])
+        self._bytes += _bytes_of(messages)
 
     def take(self, place: Place) -> list[Message]:
         """Take what there is, up to the first trouble; if that comes first, it alone."""
         messages = self._piles.pop(place, [])
-        if not has_events(messages):
-            return messages
-        first = next((n for n, m in enumerate(messages) if trouble_of(m)), len(messages))
-        taken = max(first, 1)
-        if taken < len(messages):
-            self._piles[place] = messages[taken:]
-        return messages[:taken]
+        if has_events(messages):
+            first = next((n for n, m in enumerate(messages) if trouble_of(m)), len(messages))
+            if left := messages[max(first, 1) :]:
+                self._piles[place] = left
+            messages = messages[: max(first, 1)]
+        self._bytes -= _bytes_of(messages)
+        return messages
+
+
+def _bytes_of(messages: Iterable[Message]) -> int:
+    return sum(map(len, messages))
 
 
 def has_events(messages: Iterable[Message]) -> bool:

@@ -28,6 +28,8 @@ SETTINGS: Mapping[str, str] = {
     "min.compaction.lag.ms": str(HISTORY_MS),
     "unclean.leader.election.enable": "false",
 }
+IN_SYNC: Mapping[str, str] = {"min.insync.replicas": "2"}
+"""Where one broker may be lost: no entry is acknowledged that only one of them has."""
 
 FIRST_REACH = 64
 """Offsets looked at first: an entry and its marker take two, so the newest is nearly always here.
@@ -57,7 +59,8 @@ class KafkaLedger:
             found = broker.topic(self._topic, deadline)
             if found is None:
                 replication = min(REPLICATION, broker.brokers(deadline))
-                spec = TopicSpec(self._topic, partitions, replication, SETTINGS)
+                config = {**SETTINGS, **(IN_SYNC if replication == REPLICATION else {})}
+                spec = TopicSpec(self._topic, partitions, replication, config)
                 broker.create_topic(spec, deadline)
                 found = broker.topic(self._topic, deadline)
         finally:

@@ -21,6 +21,14 @@ class Edge(Enum):
     LATEST = "latest"
 
 
+class OnTrimmed(Enum):
+    """What to do with a partition that appears after the start and has lost its first records."""
+
+    FAIL = "fail"
+    ACCEPT = "accept"
+    """Read what is left."""
+
+
 @dataclass(frozen=True)
 class SourceOptions:
     """What to read, and where to start.
@@ -28,10 +36,14 @@ class SourceOptions:
     Args:
         selection: of topics.
         starting: an end of the log, or a timestamp in unix milliseconds.
+        retired: topics of the checkpoint that are read no more.
+        on_trimmed: what to do with a partition that appears after the start without its beginning.
     """
 
     selection: Selection
     starting: Edge | int
+    retired: frozenset[str]
+    on_trimmed: OnTrimmed
 
     @classmethod
     def parse(cls, source: str, options: Mapping[str, Any]) -> SourceOptions:
@@ -39,7 +51,7 @@ class SourceOptions:
 
         Args:
             source: name, for messages.
-            options: `topics` or `pattern`, and `starting`.
+            options: `topics` or `pattern`, `starting`, `retired` and `on_trimmed`.
 
         Raises:
             ConfigError: they do not name topics, or `starting` is none of its forms.
@@ -51,8 +63,14 @@ class SourceOptions:
                 subject=f"source {source}",
                 expected="either topics or a pattern",
             )
-        selection = Selection(None, pattern) if pattern else Selection(tuple(topics or ()))
-        return cls(selection, _starting(source, options.get("starting", "earliest")))
+        retired = frozenset(options.get("retired", ()))
+        names = None if pattern else tuple(name for name in topics or () if name not in retired)
+        return cls(
+            Selection(names, pattern or "", retired),
+            _starting(source, options.get("starting", "earliest")),
+            retired,
+            OnTrimmed(options.get("on_trimmed", OnTrimmed.FAIL.value)),
+        )
 
 
 def _starting(source: str, value: object) -> Edge | int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from confluent_kafka.admin import (
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
-from onceflow.errors import CorruptionError
+from onceflow.contracts.topic_pattern import topic_pattern
+from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow_connectors.kafka.admin import (
     RETRY_PAUSE_S,
     Administration,
@@ -44,16 +44,21 @@ class TopicFacts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole."""
+    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole.
+
+    A pattern never matches a topic of Kafka or Onceflow itself, nor one that is `retired`: a
+    pipeline that reads its own ledger makes a record with each batch that it commits.
+    """
 
     names: tuple[str, ...] | None
     pattern: str = ""
+    retired: frozenset[str] = frozenset()
 
     def covers(self, name: str) -> bool:
         """Whether a topic of this name is read."""
-        if self.names is None:
-            return re.fullmatch(self.pattern, name) is not None
-        return name in self.names
+        if self.names is not None:
+            return name in self.names
+        return name not in self.retired and topic_pattern(self.pattern).matches(name)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class Origin:
                     subject=topic,
                     expected=f"topic id {topic_id}",
                     found=f"topic id {found[topic].topic_id}",
-                    then="halting; its offsets mean other records now: start a new generation",
+                    then=f"halting; its offsets mean other records now: {NEW_GENERATION}",
                 )
         return found
 
@@ -181,7 +186,8 @@ class Origin:
                 raise CorruptionError(
                     "a topic that is being read no longer exists",
                     subject=", ".join(missing),
-                    then="halting; restore the topic, or start a new generation without it",
+                    then="halting; if everything in it was read, name it under `retired` of the"
+                    f" source and start again; otherwise restore it, or {NEW_GENERATION}",
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 

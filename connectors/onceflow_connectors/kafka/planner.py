@@ -8,7 +8,7 @@ from dataclasses import replace
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Position, SourceSpec
-from onceflow.errors import ConfigError, LineageError
+from onceflow.errors import NEW_GENERATION, ConfigError, CorruptionError, LineageError
 from onceflow_connectors.kafka.cut import (
     Backlog,
     Cut,
@@ -16,7 +16,7 @@ from onceflow_connectors.kafka.cut import (
     cut_in_proportion,
     cut_in_time,
 )
-from onceflow_connectors.kafka.options import Edge, SourceOptions
+from onceflow_connectors.kafka.options import Edge, OnTrimmed, SourceOptions
 from onceflow_connectors.kafka.origin import (
     Origin,
     Spot,
@@ -65,7 +65,7 @@ class Planner:
 
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         """See `Source.latest_position`."""
-        reached = decode(start)
+        kept, reached = self._parted(decode(start))
         self._check_selected(reached)
         newcomers = self._newcomers(reached)
         before = _entering(reached, newcomers, self._facts)
@@ -76,11 +76,12 @@ class Planner:
         if backlog.size == 0 and not newcomers:
             return start
         self._check_identities(before)
-        return encode(_moved(before, self._cut(backlog, max_records)))
+        self._check_beginnings(newcomers)
+        return encode({**kept, **_moved(before, self._cut(backlog, max_records))})
 
     def is_silent(self, position: Position) -> bool:
         """See `Source.is_silent`."""
-        reached = decode(position)
+        _, reached = self._parted(decode(position))
         standing = _next_offsets(reached)
         return not self._newcomers(reached) and self._origin.high_watermarks(standing) == standing
 
@@ -89,13 +90,41 @@ class Planner:
         self._frozen = self._origin.ends(_places(self._origin.topics(self._options.selection)))
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of topics that were read before, as they are now."""
-        found = self._origin.known_topics(dict.fromkeys(names, ""))
-        return {topic: facts.topic_id for topic, facts in found.items()}
+        """Ids of topics that were read before, as they are now; empty for those retired."""
+        ids = dict.fromkeys(names, "")
+        found = self._origin.known_topics(
+            {topic: any_id for topic, any_id in ids.items() if topic not in self._options.retired}
+        )
+        return ids | {topic: facts.topic_id for topic, facts in found.items()}
 
     def close(self) -> None:
         """Let go of the connection."""
         self._origin.close()
+
+    def _parted(self, position: Topics) -> tuple[Topics, Topics]:
+        """The topics that are retired, which stay where they are; and all others."""
+        retired = {topic: at for topic, at in position.items() if topic in self._options.retired}
+        return retired, {topic: at for topic, at in position.items() if topic not in retired}
+
+    def _check_beginnings(self, newcomers: Cut) -> None:
+        """No newcomer has lost records that nobody read.
+
+        Compaction never moves the start of a log, so compacted topics need no exemption.
+        """
+        trimmed = {place: start for place, start in newcomers.items() if start > 0}
+        if trimmed and self._options.on_trimmed is OnTrimmed.FAIL:
+            raise CorruptionError(
+                "records were deleted before they were read",
+                subject=", ".join(
+                    f"offsets [0, {start}) of {topic}-{partition}"
+                    for (topic, partition), start in sorted(trimmed.items())
+                ),
+                expected="the whole log of a partition that appeared after the first start",
+                found="a log whose first records retention or somebody has deleted",
+                then="halting rather than leave them out: accept the loss with `on_trimmed: accept`"
+                f" in the `kafka` block of source {self._spec.name}, which reads what is left; and"
+                " keep records longer (retention.ms, retention.bytes)",
+            )
 
     def _starting_offsets(self, places: Sequence[Place]) -> Cut:
         starting = self._options.starting
@@ -129,7 +158,8 @@ class Planner:
                 "the checkpoint holds topics that the source no longer reads",
                 subject=f"source {self._spec.name}",
                 found=", ".join(left_out),
-                then="nothing was read; name them again, or start a new generation",
+                then="nothing was read; name them again, name them under `retired` to read them no"
+                f" more, or {NEW_GENERATION}",
             )
 
     def _cut(self, backlog: Backlog, max_records: int | None) -> Cut:

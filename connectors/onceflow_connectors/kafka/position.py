@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from onceflow.contracts.source import Position, Split, TopicRanges
-from onceflow.errors import CorruptionError
+from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow.protocol.ledger import Range, canonical_json
 
 Offsets: TypeAlias = Mapping[int, int]
@@ -73,7 +73,7 @@ def decode(position: Position) -> Topics:
             "unreadable position of a Kafka source",
             subject=canonical_json(position)[:200],
             expected='{topic: {"id", "partitions", "starts"}}',
-            then="halting; restore the checkpoint, or start a new generation",
+            then=f"halting; restore the checkpoint, or {NEW_GENERATION}",
         ) from error
 
 
@@ -152,7 +152,7 @@ def _start(topic: str, partition: int, before: Topics, at: TopicPosition) -> int
         "a position tells no start",
         subject=f"{topic}-{partition}",
         expected="a start in this position, or an end in the one before",
-        then="halting; restore the checkpoint, or start a new generation",
+        then=f"halting; restore the checkpoint, or {NEW_GENERATION}",
     )
 
 

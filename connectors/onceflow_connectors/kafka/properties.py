@@ -38,6 +38,11 @@ _CONSUMER: Mapping[str, Setting] = {
     "auto.offset.reset": "error",
 }
 
+_PRODUCER_DEFAULTS: Mapping[str, Setting] = {
+    # What a broker takes in one request. Topics have lower limits; by its own default, the client
+    # would refuse records that they take.
+    "message.max.bytes": 100_000_000,
+}
 _PRODUCER: Mapping[str, Setting] = {"acks": "all", "enable.idempotence": True}
 
 
@@ -57,7 +62,7 @@ def producer_config(
     connection: Connection, overrides: Mapping[str, Setting] = _NO_SETTINGS
 ) -> Settings:
     """Settings of an idempotent producer; `overrides` adds e.g. `transactional.id`."""
-    return _config(connection, _PRODUCER, overrides)
+    return {**_PRODUCER_DEFAULTS, **_config(connection, _PRODUCER, overrides)}
 
 
 def admin_config(connection: Connection) -> Settings:

@@ -66,10 +66,12 @@ class KafkaSource:
 
     def position(self, like: Position | None, ranges: TopicRanges) -> Position:
         """See `Source`."""
-        if like is not None:
-            ids = {topic: at.topic_id for topic, at in positions.decode(like).items()}
-            return positions.at_end_of(ranges, ids)
-        return positions.at_end_of(ranges, self._planning().topic_ids(tuple(ranges)))
+        known = positions.decode(like) if like is not None else {}
+        ids = {topic: at.topic_id for topic, at in known.items()}
+        # A pattern may have found a topic with this very batch.
+        if missing := ranges.keys() - ids.keys():
+            ids |= self._planning().topic_ids(sorted(missing))
+        return positions.at_end_of(ranges, ids)
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """See `Source`."""

@@ -30,14 +30,14 @@ def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession
     Raises:
         ConfigError: the settings are wrong, there is no Java, or Spark cannot be started.
     """
-    from onceflow.devkit.java import find_java
+    from onceflow.java.choice import use_java
     from onceflow.runtime.session import SessionSettings, open_session
     from onceflow.runtime.spark_home import sharing_options
 
     spark = settings_of(config=config).spark.model_copy(update={"master": "local[1]"})
-    find_java()
+    options = f"{sharing_options(use_java())} {_SHORT_LIVED}"
     settings = SessionSettings(**spark.model_dump())
-    session = open_session(command, settings, "", f"{sharing_options()} {_SHORT_LIVED}")
+    session = open_session(command, settings, "", options)
     try:
         yield session
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,8 +69,26 @@ def consume(  # noqa: PLR0913  options of a command line
             verification = Verification(tail, ledger, name, is_named)
             for record in verification.records():
                 typer.echo(shown(record, chosen(output)))
-        typer.echo(json.dumps(verification.summary()), err=True)
+        summary = verification.summary()
+        is_text = chosen(output) is OutputFormat.TEXT
+        typer.echo(summary_text(summary) if is_text else json.dumps(summary), err=True)
         verification.check()
+
+
+_SEEN = {
+    "repeats_discarded": "repeats discarded",
+    "gaps": "gaps",
+    "divergences": "divergences",
+    "foreign": "records of others",
+    "new_lineages": "new beginnings",
+}
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """What was verified, in a line for people."""
+    seen = ", ".join(f"{summary[name]:,} {word}" for name, word in _SEEN.items())
+    topic, records, ledger = (summary[name] for name in ("topic", "records", "ledger"))
+    return f"{topic}: {records:,} records, {seen}; ledger: {ledger}"
 
 
 def shown(record: ReadRecord, output: OutputFormat) -> str:

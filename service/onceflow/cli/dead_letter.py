@@ -104,14 +104,14 @@ def replay(
     """Send all rejected records that were not sent before to where they came from, each once.
 
     It may be interrupted and called again at any point. Rows of the result are left where they
-    are: they come from no topic.
+    are: they come from no topic. So are letters that had no room for their record.
     """
     with _opened(file, bootstrap_servers, config) as resender:
         done = resender.resend(_deadline())
     if chosen(output) is OutputFormat.JSON:
         print_json({"sent": done.sent, "kept": done.kept})
         return
-    typer.echo(f"{done.sent} records sent again, {done.kept} rows of the result left")
+    typer.echo(f"{done.sent} records sent again, {done.kept} letters left")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onceflow.clock import Deadline
     from onceflow.contracts.connector import Broker
     from onceflow.devkit.jars import JarCache, JarSet
-    from onceflow.devkit.java import Java
+    from onceflow.java.choice import Java
 
 REFUSED = 2
 LOOK_UP_TIMEOUT_S = 15.0
@@ -77,14 +77,17 @@ def doctor(
 
 
 def java_check(java: Java) -> Check:
-    """Whether everything has been tested with this Java."""
-    from onceflow.devkit.java import TESTED_VERSIONS
+    """Which Java is used, and who named it."""
+    return Check("Java", Level.OK, f"{java.release} at {java.home}, {java.origin}")
 
-    found = f"{java.version} at {java.executable}"
-    if java.version in TESTED_VERSIONS:
-        return Check("Java", Level.OK, found)
-    tested = " and ".join(map(str, TESTED_VERSIONS))
-    return Check("Java", Level.WARNING, f"{found}; tested are {tested}")
+
+def archive_check(archive: Path) -> Check:
+    """Whether Spark starts quickly on the Java in use."""
+    name = "archive of Spark's classes"
+    if archive.is_file():
+        return Check(name, Level.OK, "recorded for this Java")
+    cure = "`python -m onceflow.runtime.record_classes` makes starts quicker"
+    return Check(name, Level.NOTE, f"none for this Java; {cure}")
 
 
 def jars_check(cache: JarCache, jars: JarSet) -> Check:
@@ -103,13 +106,23 @@ def jars_check(cache: JarCache, jars: JarSet) -> Check:
 
 def _machine() -> Iterator[Check]:
     from onceflow.devkit.jars import JarCache, jar_set
-    from onceflow.devkit.java import find_java
 
     yield Check("Python", Level.OK, platform.python_version())
     for package in ("pyspark", "confluent-kafka", "pyarrow"):
         yield _package(package)
-    yield _tried("Java", lambda: java_check(find_java()))
+    yield from _java()
     yield jars_check(JarCache.of_user(), jar_set("broker"))
+
+
+def _java() -> Iterator[Check]:
+    from onceflow.cli.analysis import has_spark
+    from onceflow.java.choice import find_java
+    from onceflow.runtime.spark_home import class_archive
+
+    found = _tried("Java", lambda: java_check(find_java()))
+    yield found
+    if found.level is Level.OK and has_spark():
+        yield archive_check(class_archive(find_java()))
 
 
 def _package(name: str) -> Check:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly
+from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.clock import SystemClock
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from onceflow.pipeline.explain import Edge, Explanation, Node
     from onceflow.pipeline.loader import PipelineFile
+    from onceflow.protocol.guarantee import State
 
 WIDTH = 78
 """Columns of the picture: fits every terminal, and reads well on a wide one."""
@@ -40,10 +41,16 @@ def show(
     """Draw a pipeline from source to sink, with its guarantees."""
     from onceflow.pipeline.explain import explain
     from onceflow.pipeline.loader import load_pipeline
+    from onceflow.runtime.checkpoint_disk import state_of
 
-    loaded = load_pipeline(file)
     is_analysed = has_spark() and not file_only
-    explanation = _analysed(loaded, config) if is_analysed else explain(loaded.pipeline, ())
+    loaded = load_allowed(file, config=config) if is_analysed else load_pipeline(file)
+    waiver = settings_of(config=config).ephemeral_checkpoints
+    state = state_of(loaded.pipeline.checkpoint_location, waiver, SystemClock().unix_ms())
+    if is_analysed:
+        explanation = _analysed(loaded, config, state)
+    else:
+        explanation = explain(loaded.pipeline, (), state=state)
     if chosen(output) is OutputFormat.JSON:
         print_json({**asdict(explanation), "analysed": is_analysed})
         return
@@ -54,19 +61,21 @@ def show(
         console.print(part)
 
 
-def _analysed(file: PipelineFile, config: Path | None) -> Explanation:
+def _analysed(file: PipelineFile, config: Path | None, state: State) -> Explanation:
     from onceflow.pipeline.analysis import analyse
     from onceflow.pipeline.explain import explain
+    from onceflow.pipeline.ordering import order_text
 
     with analysis_session("explain", config) as spark:
         analysis = analyse(spark, file, SystemClock().unix_ms())
         reads = [f"{view}: {', '.join(c.names)}" for view, c in analysis.columns.items()]
         result = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in analysis.output)
-    state = "keeps state between batches" if analysis.is_stateful else "keeps no state"
+    memory = "keeps state between batches" if analysis.is_stateful else "keeps no state"
     warnings = [f"warning: {warning}" for warning in analysis.warnings]
-    facts = (f"reads {'; '.join(reads)}", f"gives {result}", state)
+    facts = (f"reads {'; '.join(reads)}", f"gives {result}", memory)
     waived = [f"waived: {waiver}" for waiver in analysis.waived]
-    return explain(file.pipeline, (*facts, *warnings, *waived), analysis.determinism)
+    order = order_text(analysis.order)
+    return explain(file.pipeline, (*facts, *warnings, *waived), analysis.determinism, state, order)
 
 
 def _picture(explanation: Explanation) -> Iterator[RenderableType]:

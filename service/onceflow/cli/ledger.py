@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile
+from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.cli.target import PipelineTarget, file_of, opened, read_history, target_of
 
@@ -80,6 +80,7 @@ def verify(
                 "repeats": found.repeats,
                 "flagged": found.flagged,
                 "lost": found.lost,
+                "other_lineages": found.other_lineages,
                 "findings": [str(finding) for finding in found.findings],
             }
         )
@@ -88,6 +89,7 @@ def verify(
         for count, what in (
             (found.repeats, "records are there more than once, as at_least_once allows"),
             (found.flagged, "records are of a driver that was taken over, under another plan"),
+            (found.other_lineages, "records are of before the pipeline lost its ledger"),
             (found.lost, "records are missing where the ledger names them as at risk"),
         ):
             if count:
@@ -107,10 +109,9 @@ def _recompute(
 ) -> None:
     from onceflow.cli.run import open_surroundings
     from onceflow.clock import SystemClock
-    from onceflow.pipeline.loader import load_pipeline
     from onceflow.recompute import Recomputation
 
-    file = load_pipeline(file_of(pipeline))
+    file = load_allowed(file_of(pipeline), bootstrap_servers, config)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
     entry = Recomputation(file, around).run(batch_id)
     if chosen(output) is OutputFormat.JSON:

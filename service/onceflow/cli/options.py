@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from onceflow.config import EffectiveValue
+    from onceflow.pipeline.loader import PipelineFile
     from onceflow.settings import Settings
 
 BootstrapServers = Annotated[
@@ -42,3 +43,17 @@ def effective_of(bootstrap_servers: str | None, config: Path | None) -> Sequence
     from onceflow.config import effective_values
 
     return effective_values(os.environ, {"bootstrap_servers": bootstrap_servers}, config)
+
+
+def load_allowed(
+    file: Path, bootstrap_servers: str | None = None, config: Path | None = None
+) -> PipelineFile:
+    """Load a pipeline file that is about to be analysed or run: either calls its Python.
+
+    Raises:
+        ConfigError: lists every fault in it or in the settings, or what the settings do not allow.
+    """
+    from onceflow.pipeline.loader import load_pipeline
+
+    settings = settings_of(bootstrap_servers, config)
+    return settings.require_allowed(load_pipeline(file), is_trusted=True)

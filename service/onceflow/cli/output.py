@@ -22,7 +22,7 @@ class OutputFormat(StrEnum):
 
 
 FORMAT_HELP = "Default: text on a terminal, JSON otherwise."
-OutputOption = Annotated[OutputFormat | None, typer.Option("--format", "-o", help=FORMAT_HELP)]
+OutputOption = Annotated[OutputFormat | None, typer.Option("--output", "-o", help=FORMAT_HELP)]
 
 
 def chosen(output: OutputFormat | None) -> OutputFormat:

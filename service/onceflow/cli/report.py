@@ -20,7 +20,8 @@ from onceflow.cli.logs import JsonLines, log_libraries_as_json
 from onceflow.cli.terminal import Terminal
 from onceflow.clock import Clock
 from onceflow.ops.retention import duration_text
-from onceflow.runtime.progress import Report, event_time_text
+from onceflow.ops.texts import time_text
+from onceflow.runtime.progress import Report
 
 REFRESH_PER_SECOND = 4
 MAX_MESSAGES = 5
@@ -70,7 +71,7 @@ class LivePanel:
         yield "batch", _number(facts.get("batch_id"))
         yield "records/s", _number(facts.get("records_per_second"))
         yield "lag", f"{_number(facts.get('lag'))} records"
-        yield "event watermark", event_time_text(facts.get("event_watermark_ms", 0))
+        yield "event watermark", time_text(facts.get("event_watermark_ms", 0))
         yield "last commit", self._age(facts.get("last_commit_ms"))
         if (left_s := facts.get("retention_left_s")) is not None:
             yield "retention", f"overtakes in {duration_text(left_s)}"

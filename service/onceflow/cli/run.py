@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed, settings_of
 
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
@@ -113,11 +113,11 @@ def open_application(
     from onceflow.app import with_bulletins
     from onceflow.clock import SystemClock
     from onceflow.ops.exit_watch import end_within
-    from onceflow.pipeline.loader import load_pipeline
 
-    settings = settings_of(bootstrap_servers, config)
-    pipeline = settings.require_allowed(load_pipeline(file), is_trusted=True)
+    pipeline = load_allowed(file, bootstrap_servers, config)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
+    timeout_s = settings_of(bootstrap_servers, config).transaction_timeout_s
+    options = replace(options, transaction_timeout_s=timeout_s)
     return with_bulletins(pipeline, options, replace(around, report=report), end_within)
 
 
@@ -131,7 +131,7 @@ def open_surroundings(
     """
     from onceflow.assembly import Surroundings
     from onceflow.contracts.connector import find_connector
-    from onceflow.devkit.java import find_java
+    from onceflow.java.choice import find_java
     from onceflow.runtime.session import SessionSettings
 
     settings = settings_of(bootstrap_servers, config)
@@ -143,6 +143,7 @@ def open_surroundings(
         session=SessionSettings(**settings.spark.model_dump()),
         clock=clock,
         report=lambda event, /, **facts: None,
+        checkpoint_waiver=settings.ephemeral_checkpoints,
     )
 
 

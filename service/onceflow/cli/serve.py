@@ -50,7 +50,7 @@ def serve(
     effective = effective_of(bootstrap_servers, config)
     clock = SystemClock()
     around = open_surroundings(bootstrap_servers, config, clock)
-    options = RunOptions(is_standby=standby)
+    options = RunOptions(is_standby=standby, transaction_timeout_s=settings.transaction_timeout_s)
     with ExitStack() as stack:
         report_of = stack.enter_context(open_fleet_report(clock))
         service = Service(entries, settings, effective, around, options, report_of)

@@ -11,6 +11,8 @@ from onceflow.cli.options import BootstrapServers, ConfigFile
 from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
 from onceflow.cli.target import PipelineTarget, opened_survey, target_of
 
+_FIGURES = ("position", "lag", "undecided")
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -25,13 +27,14 @@ def status(
 ) -> None:
     """Show owner, position, lag, watermark, retention, last commit and account of all records."""
     from onceflow.ops.summary import summary_of
+    from onceflow.ops.texts import time_text
 
     with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
-        facts = summary_of(survey.facts())
+        facts = survey.facts()
     if chosen(output) is OutputFormat.JSON:
-        print_json(facts)
-        return
-    _print_text(facts)
+        print_json(summary_of(facts))
+    else:
+        _print_text(summary_of(facts, time_text))
 
 
 def _account_text(counts: Mapping[str, int]) -> str:
@@ -41,7 +44,7 @@ def _account_text(counts: Mapping[str, int]) -> str:
 
 
 def _print_text(facts: dict[str, Any]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from onceflow.cli.terminal import Terminal
@@ -58,9 +61,17 @@ def _print_text(facts: dict[str, Any]) -> None:
         console.print(Text(f"  waived: {waiver}", style="yellow"))
     for line in _notes(facts):
         console.print(Text(f"  {line}"))
-    table = Table(*facts["sources"][0]) if facts["sources"] else Table("source")
+    # Names may be broken over lines, figures and times may not.
+    table = Table(
+        Column("source", overflow="fold"),
+        Column("input", overflow="fold"),
+        *(Column(name, no_wrap=True, justify="right") for name in _FIGURES),
+        Column("newest record", no_wrap=True),
+    )
     for row in facts["sources"]:
-        table.add_row(*(str(value) for value in row.values()))
+        figures = (f"{row[name]:,}" for name in _FIGURES)
+        place = f"{row['topic']}-{row['partition']}"
+        table.add_row(row["source"], place, *figures, row["newest_record"])
     console.print(table)
 
 

@@ -37,7 +37,8 @@ class TopicTail:
         """Take the position up.
 
         Raises:
-            ConfigError: nobody answers at the address, or the topic does not exist.
+            ConfigError: the topic does not exist.
+            DeadlineError: nobody answers at the address.
         """
         self.broker.brokers(Deadline.after(self.clock, ANSWER_TIMEOUT_S))
         bounds = self._bounds()

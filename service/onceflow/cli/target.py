@@ -77,7 +77,8 @@ def opened(
     """A ledger and a broker to look things up with.
 
     Raises:
-        ConfigError: no such pipeline, nobody answers, or the settings are wrong.
+        ConfigError: no such pipeline, or the settings are wrong.
+        DeadlineError: nobody answers.
     """
     from onceflow.cli.run import CONNECTOR
     from onceflow.clock import Deadline, SystemClock

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly
+from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.output import FORMAT_HELP, chosen, fault_fields, print_json
 from onceflow.cli.sarif import Finding, Level, sarif_log
 from onceflow.clock import SystemClock
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onceflow.pipeline.analysis import Analysis
     from onceflow.pipeline.explain import ReaderGuarantee
     from onceflow.pipeline.loader import PipelineFile
+    from onceflow.pipeline.waivers import CheckpointWaiver
     from onceflow.protocol.guarantee import Guarantee
 
 
@@ -97,7 +98,7 @@ def register(app: typer.Typer) -> None:
 def validate(
     files: Annotated[list[Path] | None, typer.Argument(help="Pipeline files.")] = None,
     output: Annotated[
-        VerdictFormat | None, typer.Option("--format", "-o", help=FORMAT_HELP)
+        VerdictFormat | None, typer.Option("--output", "-o", help=FORMAT_HELP)
     ] = None,
     file_only: FileOnly = False,
     config: ConfigFile = None,
@@ -114,17 +115,22 @@ def validate(
 
         typer.echo(json.dumps(json_schema(), indent=2))
         return
+    from onceflow.pipeline.loader import load_pipeline
+
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
     wanted = output or VerdictFormat(chosen(None))
     with ExitStack() as stack:
         spark = None
+        load = load_pipeline
         if not file_only and has_spark():
+            load = partial(load_allowed, config=config)
             # Started at the first file that deserves it, and kept.
             spark = cache(lambda: stack.enter_context(analysis_session("validate", config)))
         verdicts: list[Verdict] = []
         for _ in _changes(files) if watch else (None,):
-            verdicts = list(_verdicts(files, spark))
+            waiver = settings_of(config=config).ephemeral_checkpoints
+            verdicts = list(_verdicts(files, load, spark, waiver))
             _print(verdicts, wanted)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
@@ -152,15 +158,18 @@ def _changes(files: Sequence[Path]) -> Iterator[object]:
             yield changed
 
 
-def _verdicts(paths: Sequence[Path], spark: Callable[[], SparkSession] | None) -> Iterator[Verdict]:
+def _verdicts(
+    paths: Sequence[Path],
+    load: Callable[[Path], PipelineFile],
+    spark: Callable[[], SparkSession] | None,
+    waiver: CheckpointWaiver | None,
+) -> Iterator[Verdict]:
     """A verdict on each file, in the order given; without Spark, on what the file says alone."""
-    from onceflow.pipeline.loader import load_pipeline
-
     loaded: dict[Path, PipelineFile] = {}
     refused: dict[Path, Verdict] = {}
     for path in paths:
         try:
-            loaded[path] = load_pipeline(path)
+            loaded[path] = load(path)
         except ConfigError as error:
             unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
             refused[path] = Verdict(path, error.faults or (unreadable,))
@@ -168,28 +177,33 @@ def _verdicts(paths: Sequence[Path], spark: Callable[[], SparkSession] | None) -
         if path in refused:
             yield refused[path]
         else:
-            yield _analysed(spark(), loaded[path]) if spark else Verdict(path)
+            yield _analysed(spark(), loaded[path], waiver) if spark else Verdict(path)
 
 
-def _analysed(spark: SparkSession, file: PipelineFile) -> Verdict:
+def _analysed(spark: SparkSession, file: PipelineFile, waiver: CheckpointWaiver | None) -> Verdict:
     from onceflow.cli.run import CONNECTOR
     from onceflow.contracts.connector import find_connector
     from onceflow.pipeline.analysis import analyse
     from onceflow.pipeline.explain import readers_of
     from onceflow.pipeline.promises import require_sources
+    from onceflow.runtime.checkpoint_disk import ephemeral_fault, state_of
 
+    now_ms = SystemClock().unix_ms()
     try:
         require_sources(file, find_connector(CONNECTOR))
-        analysis: Analysis = analyse(spark, file, SystemClock().unix_ms())
+        analysis: Analysis = analyse(spark, file, now_ms)
     except ConfigError as error:
         unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
         return Verdict(file.path, error.faults or (unplaced,), is_analysed=True)
+    state = state_of(file.pipeline.checkpoint_location, waiver, now_ms)
+    # A warning: the file may be meant for another machine than the one that checks it.
+    ephemeral = ephemeral_fault(file, state)
     return Verdict(
         file.path,
-        warnings=analysis.warnings,
+        warnings=(*analysis.warnings, *([ephemeral] if ephemeral else [])),
         waived=tuple(map(str, analysis.waived)),
         is_analysed=True,
-        readers=readers_of(file.pipeline.mode, analysis.determinism),
+        readers=readers_of(file.pipeline.mode, analysis.determinism, state),
     )
 
 
@@ -209,6 +223,8 @@ def _show(verdict: Verdict) -> None:
     if verdict.faults:
         count = len(verdict.faults)
         word = (f"{count} fault{'s' if count > 1 else ''}", "red")
+    elif verdict.guarantee and verdict.guarantee.level == "refused":
+        word = ("valid, but on this machine it would not start", "yellow")
     elif verdict.is_analysed:
         word = (f"valid: {verdict.guarantee}", "green")
     else:

@@ -19,6 +19,7 @@ from onceflow_connectors.consumer.admission import (
     Divergence,
     Gap,
     Hooks,
+    LineageChange,
     OnFault,
     OnForeign,
     Rules,
@@ -31,7 +32,12 @@ MARKER_WAIT_S = 10.0
 MAX_FINDINGS = 20
 """Gaps and divergences that are kept for the report; all are counted."""
 
-_TOLERANT = Rules(gap=OnFault.REPORT, divergence=OnFault.REPORT, foreign=OnForeign.DELIVER)
+_TOLERANT = Rules(
+    gap=OnFault.REPORT,
+    divergence=OnFault.REPORT,
+    foreign=OnForeign.DELIVER,
+    new_lineage=OnFault.REPORT,
+)
 
 
 @dataclass
@@ -61,7 +67,11 @@ class Verification:
             ConfigError: the pipeline writes to another topic, or has no ledger and must have one.
         """
         self.head = self._read_head()
-        hooks = Hooks(on_gap=self._on_gap, on_divergence=self._on_divergence)
+        hooks = Hooks(
+            on_gap=self._on_gap,
+            on_divergence=self._on_divergence,
+            on_new_lineage=self._on_new_lineage,
+        )
         admission = Admission(_TOLERANT, hooks, self.counters)
         patience = Deadline.after(self.tail.clock, MARKER_WAIT_S)
         while True:  # until nothing that the ledger knows is missing, or patience ends
@@ -83,6 +93,7 @@ class Verification:
             "gaps": self.counters.gaps,
             "divergences": self.counters.divergences,
             "foreign": self.counters.foreign,
+            "new_lineages": self.counters.new_lineages,
             "ledger": ledger,
         }
 
@@ -136,6 +147,11 @@ class Verification:
 
     def _on_divergence(self, found: Divergence) -> None:
         self._keep(f"{found.record}: contradicts what was written up to {found.high_water}")
+
+    def _on_new_lineage(self, found: LineageChange) -> None:
+        self._keep(
+            f"{found.record}: the pipeline began again at sequence 1, after {found.high_water}"
+        )
 
     def _keep(self, finding: str) -> None:
         if len(self.findings) < MAX_FINDINGS:

@@ -177,7 +177,7 @@ class Broker(Protocol):
         """How many brokers are alive.
 
         Raises:
-            ConfigError: nobody answers at the address; names it.
+            DeadlineError: nobody answers at the address; names it.
         """
 
     def broker_config(self, deadline: Deadline) -> Mapping[str, str]:

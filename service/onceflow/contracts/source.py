@@ -159,8 +159,8 @@ class Source(Protocol):
         """The position at the end of `ranges`, naming the start of each of them; for repairs.
 
         Args:
-            like: a position of this source that lends what ranges do not tell (topic ids); looked
-                up if None.
+            like: a position of this source that lends what ranges do not tell (topic ids). What
+                it lacks is looked up; all of it if None.
             ranges: of one batch, as `ranges` returned them.
         """
 

@@ -20,7 +20,7 @@ from onceflow.errors import OnceflowError
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.retention import duration_text
 from onceflow.ops.summary import summary_of
-from onceflow.ops.texts import visible
+from onceflow.ops.texts import time_text, visible
 from onceflow.serving import Service
 
 HERE = Path(__file__).parent
@@ -140,7 +140,7 @@ class _Pages:
             return {"is_seen": False, "why": str(error)}
         bulletin = facts.bulletin
         return {
-            **summary_of(facts),
+            **summary_of(facts, time_text),
             "is_seen": True,
             "lag": facts.lag,
             "records_per_second": bulletin.records_per_second if bulletin else None,

@@ -18,12 +18,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.clock import Clock, Deadline
-from onceflow.devkit.broker_classes import class_archive, sharing_options
 from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.jars import JarCache, jar_set
-from onceflow.devkit.java import find_java
+from onceflow.devkit.paths import cache_dir
 from onceflow.devkit.processes import Processes
 from onceflow.errors import ConfigError, DeadlineError, RetriableError
+from onceflow.java.choice import Java, find_java
+from onceflow.java.classes import archive_name, sharing_options
 
 START_TIMEOUT_S = 120.0
 """One broker needs 2 s here, three need 6 s; a loaded CI machine may need ten times that."""
@@ -56,6 +57,7 @@ class ClusterOptions:
         node_settings: by node id, of that broker alone; win over `settings`.
         node_environment: by node id, variables for that broker alone.
         jvm_options: of every broker, in place of those by which it shares classes.
+        jars: the set that holds Kafka, such as one of an older version.
         listeners: names of further listeners of every broker, each on a free port.
     """
 
@@ -65,6 +67,7 @@ class ClusterOptions:
     node_environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     jvm_options: Sequence[str] = ()
     listeners: Sequence[str] = ()
+    jars: str = "broker"
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,21 @@ def start_cluster(
     )
 
 
-def broker_class_path() -> str:
+def broker_class_path(jars: str = "broker") -> str:
     """The broker's jars, each verified, as Java takes them.
+
+    Args:
+        jars: name of their set.
 
     Raises:
         ConfigError: some cannot be had.
     """
-    return os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set("broker")))
+    return os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set(jars)))
+
+
+def class_archive(java: Java, class_path: str) -> Path:
+    """Where the archive of the broker's classes is, in the user's cache. May not exist."""
+    return cache_dir() / "classes" / archive_name("broker", java, class_path)
 
 
 def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Deadline) -> None:
@@ -188,7 +199,7 @@ def _require_alive(nodes: Sequence[Node], processes: Processes) -> None:
 
 def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
     java = find_java()
-    class_path = broker_class_path()
+    class_path = broker_class_path(options.jars)
     sharing = sharing_options(class_archive(java, class_path))
     run = [str(java.executable), *_QUICK_START, "-cp", class_path]
     ports = iter(free_ports((2 + len(options.listeners)) * options.brokers))

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.progress import Progress
 
-from onceflow.devkit.java import find_java
 from onceflow.errors import ConfigError
+from onceflow.java.choice import find_java
 
 MAX_KEPT_LINES = 200
 """Ivy repeats every problem in a summary at its end; this holds the longest one seen."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +25,11 @@ POST_INTERVAL_S = 1.0
 """Between two bulletins: an instance that stands by wants to know soon, and one costs little."""
 END_TIMEOUT_S = 3.0
 """For the last one. Brokers that do not answer keep no process from ending."""
+
+
+BEAT_INTERVAL_S = 0.5
+BEATING_TIMEOUT_S = 150.0
+"""For a start, and for a drain. An instance that stands by takes a longer one for hung."""
 
 
 class Listener(Protocol):
@@ -125,6 +132,30 @@ class Bulletins:
         except OnceflowError:
             # Nobody can read it; the pipeline is as well as it was.
             return
+
+
+@contextmanager
+def beating(beat: Callable[[], None], clock: Clock) -> Iterator[None]:
+    """Show that a run goes on while its own thread is busy inside the block.
+
+    Args:
+        beat: called every `BEAT_INTERVAL_S`, in another thread, for `BEATING_TIMEOUT_S` at most.
+        clock: measures.
+    """
+    is_over = threading.Event()
+    most = Deadline.after(clock, BEATING_TIMEOUT_S)
+
+    def beat_until_over() -> None:
+        while not is_over.wait(BEAT_INTERVAL_S) and not most.is_over:
+            beat()
+
+    thread = threading.Thread(target=beat_until_over, name="beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _exit_code(error: BaseException | None) -> int:

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
 from onceflow.contracts.sink import Incarnation, OutputRecord
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, CorruptionError
 from onceflow.ops.texts import text_of
 from onceflow.protocol.dead_letter import DeadLetter
-from onceflow.protocol.identity import resend_group, resend_transactional_id
+from onceflow.protocol.identity import is_internal_topic, resend_group, resend_transactional_id
 
 MAX_LETTERS = 10_000
 """Of one transaction: seconds of work, far below its time-out."""
@@ -30,7 +30,7 @@ class Resent:
 
     Args:
         sent: letters that are now, once, in the topics that they came from.
-        kept: rows of a result, which come from no topic.
+        kept: rows of a result, which come from no topic, and letters without their content.
     """
 
     sent: int
@@ -88,6 +88,7 @@ class Resender:
         Raises:
             ConfigError: there is no such topic.
             FencedError: somebody else does the same at this moment.
+            CorruptionError: somebody else wrote a letter.
             OutcomeUnknownError: call it again; it goes on where the brokers say that it was.
         """
         ends = {p: end for p, (_, end, _) in self.broker.offsets(self.topic, deadline).items()}
@@ -100,7 +101,7 @@ class Resender:
                 letters = self._waiting(ends, deadline)
                 if not letters:
                     return total
-                own = [filed for filed in letters if filed[1].source]
+                own = [filed for filed in letters if filed[1].is_whole]
                 self._send(incarnation, letters, own, deadline)
             finally:
                 incarnation.discard()
@@ -120,6 +121,14 @@ class Resender:
         own: Sequence[Filed],
         deadline: Deadline,
     ) -> None:
+        internal = [letter.topic for _, letter in own if is_internal_topic(letter.topic)]
+        if internal:
+            raise CorruptionError(
+                "a dead letter names an internal topic as its origin",
+                subject=self.topic,
+                found=internal[0],
+                then="nothing was sent; something else than a pipeline has written to this topic",
+            )
         incarnation.begin()
         for filed, letter in own:
             place = f"{filed.topic}-{filed.partition}@{filed.offset}".encode()
@@ -147,6 +156,7 @@ def fields_of(filed: Filed) -> Mapping[str, Any]:
         "partition": letter.partition,
         "offset": letter.offset,
         "timestamp_ms": letter.timestamp_ms,
+        "left_out_bytes": letter.left_out_bytes,
         "headers": [[name, text_of(value)] for name, value in letter.headers],
         "key": text_of(letter.key),
         "value": text_of(letter.value),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from onceflow.contracts.connector import OpenTransaction
-from onceflow.errors import FencedError
+from onceflow.errors import NEW_GENERATION, FencedError
 from onceflow.ops.facts import Facts, InputFacts, watermark_holder
 from onceflow.ops.retention import duration_text
 from onceflow.protocol.bulletin import Bulletin, Ending
@@ -126,7 +126,7 @@ def _sink_refuses(facts: Facts) -> Iterator[Finding]:
         )
 
 
-_LOST_OUTPUT = "restore the topic, or write the output anew by a new generation"
+_LOST_OUTPUT = f"restore the topic, or, to write the output again, {NEW_GENERATION}"
 
 
 def _stopped(facts: Facts) -> Iterator[Finding]:
@@ -161,8 +161,8 @@ def _retention(facts: Facts) -> Iterator[Finding]:
             if min(one.left_s for one in soon) > 0
             else "the topic's retention has overtaken the pipeline",
             tuple(map(str, soon)),
-            "keep records longer and let it read on; what is gone already is accepted as lost by"
-            " `onceflow run FILE --new-generation --reason ...` on a new checkpoint",
+            "keep records longer and let it read on; to accept the loss of what is gone already,"
+            f" {NEW_GENERATION}",
         )
 
 
@@ -267,7 +267,8 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
         "the query keeps more state than a batch can work through",
         tuple(evidence),
         "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
-        " partitions and memory, or lower `max_records_per_batch`",
+        " memory, or lower `max_records_per_batch`; more partitions of state"
+        " (`spark.shuffle_partitions`, pinned at the first start) need a new generation",
     )
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from onceflow.ops.facts import Facts, watermark_holder
-from onceflow.ops.texts import time_text
+from onceflow.ops.texts import iso_text
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 
 
-def summary_of(seen: Facts) -> dict[str, Any]:
-    """Owner, position, lag, watermark, retention, last commit and the account of all records."""
-    return {**_facts(seen.head, seen.owner), **_surroundings(seen)}
+def summary_of(seen: Facts, time_text: Callable[[int], str] = iso_text) -> dict[str, Any]:
+    """Owner, position, lag, watermark, retention, last commit and the account of all records.
+
+    Args:
+        seen: of the pipeline.
+        time_text: how moments are written.
+    """
+    return {**_facts(seen.head, seen.owner, time_text), **_surroundings(seen, time_text)}
 
 
-def _facts(head: HeadEntry, owner: OwnerEntry | None) -> dict[str, Any]:
+def _facts(
+    head: HeadEntry, owner: OwnerEntry | None, time_text: Callable[[int], str]
+) -> dict[str, Any]:
     return {
         "pipeline": head.pipeline,
         "generation": head.generation,
@@ -39,10 +46,10 @@ def _facts(head: HeadEntry, owner: OwnerEntry | None) -> dict[str, Any]:
     }
 
 
-def _surroundings(seen: Facts) -> dict[str, Any]:
+def _surroundings(seen: Facts, time_text: Callable[[int], str]) -> dict[str, Any]:
     holder = watermark_holder(seen)
     return {
-        "sources": [*_positions(seen)],
+        "sources": [*_positions(seen, time_text)],
         "open_transactions": [asdict(transaction) for transaction in seen.transactions],
         "watermark_holder": asdict(holder) if holder else None,
         "retention": [{**asdict(one), "is_soon": one.is_soon} for one in seen.forecasts],
@@ -56,7 +63,7 @@ def _last_sequences(head: HeadEntry) -> dict[int, int]:
     return {p: head.sink.next_sequence(p) - 1 for p in range(head.sink.partitions)}
 
 
-def _positions(seen: Facts) -> Iterator[dict[str, Any]]:
+def _positions(seen: Facts, time_text: Callable[[int], str]) -> Iterator[dict[str, Any]]:
     for one in seen.inputs:
         yield {
             "source": one.source,

@@ -13,10 +13,18 @@ turns its own direction around can pass for another."""
 
 
 def time_text(unix_ms: int) -> str:
-    """A moment; 0 means that there is none."""
+    """A moment as people read it; 0 means that there is none."""
+    return iso_text(unix_ms).replace("T", " ").replace("+00:00", " UTC")
+
+
+def iso_text(unix_ms: int) -> str:
+    """A moment as programs read it (ISO 8601). Records may carry what no calendar has."""
     if unix_ms == 0:
         return "-"
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=unix_ms)
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=unix_ms)
+    except OverflowError:
+        return f"{unix_ms} ms after 1970"
     return moment.isoformat(timespec="seconds")
 
 

@@ -40,6 +40,7 @@ class Verification:
         flagged: records of at_least_once under a plan that is not in the ledger: of a driver that
             was taken over.
         lost: records of at_most_once that are missing, where the ledger says that they may be.
+        other_lineages: records from before the ledger was lost and the pipeline began again.
         findings: every disagreement.
     """
 
@@ -49,6 +50,7 @@ class Verification:
     repeats: int = 0
     flagged: int = 0
     lost: int = 0
+    other_lineages: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -76,6 +78,9 @@ def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> 
         last = _last_before(history, partition) if start == 0 else None
         for record, header in _ours(records, head, result):
             key = header.generation, header.batch_id
+            if header.lineage != head.lineage:
+                _note_lineage(result, record, header, head)
+                continue
             if _is_surplus(result, header, last or 0, plan_tags.get(key)):
                 continue
             _check_sequence(result, record, header, last)
@@ -87,6 +92,17 @@ def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> 
     if is_whole:
         _check_batches(result, history, counts, digests)
     return result
+
+
+def _note_lineage(
+    result: Verification, record: ReadRecord, header: RecordHeader, head: HeadEntry
+) -> None:
+    """Tell once that the topic holds two histories of the pipeline. Readers stop between them."""
+    if not result.other_lineages:
+        place = f"{record.topic}-{record.partition} offset {record.offset}"
+        expected = f"lineage {head.lineage}, in which the ledger counts"
+        result.findings.append(Finding(place, expected, f"lineage {header.lineage}"))
+    result.other_lineages += 1
 
 
 def _is_surplus(
@@ -141,10 +157,12 @@ def _check_sequence(
 def _last_before(history: Sequence[HeadEntry], partition: int) -> int | None:
     """Last sequence before the first record of the topic; None if the ledger no longer tells.
 
-    Not always 0: a new generation may have begun to write to another topic.
+    Not always 0: a new generation may have begun to write to another topic, or to this one after
+    the ledger was lost.
     """
     first = next(entry for entry in history if entry.sink.topic == history[-1].sink.topic)
-    if first.batch.batch_id != NOTHING_COMMITTED:
+    is_begun_from_output = first is history[0] and first.generation > 1
+    if first.batch.batch_id != NOTHING_COMMITTED or is_begun_from_output:
         return None
     return first.sink.next_sequence(partition) - 1
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,13 +21,22 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.allow_list.bounds import (
+    CONF,
+    DEFAULT_MAX_MADE,
+    made_without_bound,
+    written_without_bound,
+)
+from onceflow.pipeline.allow_list.check import check_analysed, check_written
 from onceflow.pipeline.determinism.plan_rules import judge_plan, python_functions
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
 from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.ordering import order_faults, order_of
 from onceflow.pipeline.output_rules import output_faults
 from onceflow.pipeline.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.plan_facts import PlanFacts, facts_of
+from onceflow.pipeline.plan_parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.query import assemble, declared_columns, import_transform
 from onceflow.pipeline.rejects import accepted, looked_at, with_reason
 from onceflow.pipeline.rules import Rule
@@ -35,6 +45,7 @@ from onceflow.pipeline.source_rules import payload_names, source_faults, stand_i
 from onceflow.pipeline.spark_faults import fault_of, line_of
 from onceflow.pipeline.waivers import Waiver
 from onceflow.protocol.guarantee import Determinism
+from onceflow.protocol.order import Order
 
 ROW_COUNT_COLUMN = "_offset"
 """Read where the query looks at no column at all, such as for count(*): rows must still come."""
@@ -48,6 +59,7 @@ class Analysis:
         columns: source -> columns that must be read, in declared order; no other one matters.
         output: the result's columns.
         is_stateful: whether rows of one batch influence later batches.
+        order: in which the records of a batch are written.
         warnings: what may make a replay differ or state grow, each with its place in the file.
         waived: rules of determinism that it breaks, and that somebody answers for.
     """
@@ -55,6 +67,7 @@ class Analysis:
     columns: Mapping[str, StructType]
     output: StructType
     is_stateful: bool
+    order: Order
     warnings: tuple[Fault, ...]
     waived: tuple[Waiver, ...] = ()
 
@@ -76,9 +89,27 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         ConfigError: lists every fault, each with its line.
     """
     _silence_spark()
+    try:
+        return _analyse(spark, file, now_ms)
+    except Py4JJavaError as error:
+        # Not an error that Spark explains; its text may hold anything.
+        kind = error.java_exception.getClass().getSimpleName()
+        what = f"Spark fails to analyse the query ({kind})"
+        fault = Fault(what, suggestion="Write parts of it as subqueries, to find which one it is.")
+        _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, _transformation(file))])
+        raise
+
+
+def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     _refuse(file, [*source_faults(spark, file)])
     declared = {name: _offered_columns(s) for name, s in file.pipeline.sources.items()}
     frame = _analysed(spark, file, declared)
+    parts = parts_of_plan(spark, analysed_plan(frame))
+    _refuse(file, _not_allowed(file, check_analysed(parts)))
+    unbounded = made_without_bound(parts, _max_made(spark))
+    _refuse(
+        file, [file.fault_at(Rule.UNBOUNDED, each, _transformation(file)) for each in unbounded]
+    )
     plan = read_plan(frame)
     facts = facts_of(plan)
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
@@ -90,6 +121,7 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
             *judgement.faults,
             *_streaming_faults(spark, file, frame),
             *output_faults(file, frame.schema),
+            *order_faults(file, frame.schema),
         ],
     )
     columns = {
@@ -97,7 +129,8 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         for view, live in facts.reads
     }
     warnings = (*judgement.warnings, *_state_warnings(file, facts))
-    return Analysis(columns, frame.schema, facts.is_stateful, warnings, judgement.waived)
+    order = order_of(file.pipeline.sink, frame.schema, keeps_order=facts.keeps_order)
+    return Analysis(columns, frame.schema, facts.is_stateful, order, warnings, judgement.waived)
 
 
 def to_arrow(columns: StructType) -> pa.Schema:
@@ -121,20 +154,31 @@ def _transformation(file: PipelineFile) -> tuple[str]:
     return ("transform",) if file.pipeline.transform else ("query",)
 
 
+def _not_allowed(file: PipelineFile, faults: Iterable[Fault]) -> list[Fault]:
+    at = _transformation(file)
+    return [file.fault_at(Rule.NOT_ALLOWED, fault, at) for fault in faults]
+
+
+def _max_made(spark: SparkSession) -> int:
+    return int(spark.conf.get(CONF, None) or DEFAULT_MAX_MADE)
+
+
 def _analysed(
     spark: SparkSession, file: PipelineFile, declared: Mapping[str, StructType]
 ) -> DataFrame:
     """The result over stand-ins.
 
     Raises:
-        ConfigError: the query is refused by Spark, or the Python function by us.
+        ConfigError: the query is refused by us or by Spark, or the Python function by us.
     """
     pipeline = file.pipeline
     try:
-        if pipeline.query is not None:
-            # Refuses everything that is no query before it could run: DROP TABLE runs at once.
-            session = spark._jsparkSession  # noqa: SLF001  no public way
-            session.sessionState().sqlParser().parseQuery(pipeline.query)
+        # Before anything is looked up: DROP TABLE runs when it is analysed, and so do options.
+        written = parts_of_query(spark, pipeline.query) if pipeline.query else ()
+        _refuse(file, _not_allowed(file, check_written(written, pipeline.sources)))
+        unbounded = written_without_bound(written, _max_made(spark))
+        at = _transformation(file)
+        _refuse(file, [file.fault_at(Rule.UNBOUNDED, each, at) for each in unbounded])
         return assemble(
             spark,
             pipeline,
@@ -144,13 +188,14 @@ def _analysed(
             ),
         )
     except PySparkException as error:
-        fault = fault_of(error, list(pipeline.sources))
+        names = {view: columns.names for view, columns in declared.items()}
+        fault = fault_of(error, names)
         placed = file.fault_at(Rule.INVALID_QUERY, fault, _transformation(file), line_of(error))
         raise ConfigError("pipeline refused", subject=str(file.path), faults=(placed,)) from error
     except ConfigError as error:
         at = _transformation(file)
-        placed_faults = [file.fault_at(Rule.INVALID_QUERY, fault, at) for fault in error.faults]
-        _refuse(file, placed_faults)
+        unplaced = [fault for fault in error.faults if not fault.rule]
+        _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, at) for fault in unplaced])
         raise
 
 
@@ -182,7 +227,7 @@ def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[
     """Everything that a replay may compute differently, each in its place."""
     at, pipeline = _transformation(file), file.pipeline
     found = [of_plan(each) for each in judge_plan(plan)]
-    found += [_foreign(leaf, pipeline.sources) for leaf in facts.foreign]
+    found += [_foreign(kind, pipeline.sources) for kind in facts.foreign]
     for finding in found:
         yield replace(finding, fault=file.fault_at(finding.rule, finding.fault, at))
     if pipeline.transform is None:
@@ -197,12 +242,13 @@ def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[
             yield Finding(Rule.UNPROVEN_FUNCTION, f"query: {name}", placed, is_certain=False)
 
 
-def _foreign(leaf: str, sources: Iterable[str]) -> Finding:
+def _foreign(kind: str, sources: Iterable[str]) -> Finding:
+    # What it is called, and what its columns are, is not ours to tell.
     fault = Fault(
-        f"the query reads {leaf}, which may change before a replay",
+        f"the query reads a {kind}, which may change before a replay",
         expected=f"only the sources {', '.join(sources)}",
     )
-    return Finding(Rule.ND_SOURCE, f"query: {leaf}", fault)
+    return Finding(Rule.ND_SOURCE, f"query: {kind}", fault)
 
 
 def _streaming_faults(spark: SparkSession, file: PipelineFile, frame: DataFrame) -> Iterator[Fault]:
@@ -216,7 +262,7 @@ def _streaming_faults(spark: SparkSession, file: PipelineFile, frame: DataFrame)
     try:
         checker.checkForStreaming(analysed_plan(frame), mode)
     except AnalysisException as error:
-        fault = fault_of(error, list(file.pipeline.sources))
+        fault = fault_of(error, dict.fromkeys(file.pipeline.sources, ()))
         told = _about_event_time(file, error, fault)
         yield file.fault_at(Rule.NOT_STREAMABLE, told, _transformation(file))
 

@@ -86,6 +86,8 @@ def explain(
     pipeline: Pipeline,
     query_facts: Sequence[str],
     determinism: Determinism = Determinism.HOLDS,
+    state: State = State.DURABLE,
+    order: str = "",
 ) -> Explanation:
     """Explain a pipeline that is valid.
 
@@ -93,6 +95,8 @@ def explain(
         pipeline: to explain.
         query_facts: what an analysis found out about its query; empty without one.
         determinism: what it found out about replays.
+        state: whether its checkpoint outlives the process here.
+        order: what it found out about the order of records.
     """
     name = pipeline.name
     return Explanation(
@@ -108,8 +112,8 @@ def explain(
             (pipeline.transform or "Spark SQL", *query_facts),
         ),
         writing=_WRITING[pipeline.mode],
-        sink=_sink(pipeline),
-        readers=readers_of(pipeline.mode, determinism),
+        sink=_sink(pipeline, order),
+        readers=readers_of(pipeline.mode, determinism, state),
         names=Names(
             ledger_topic(name),
             consumer_group(name),
@@ -134,7 +138,7 @@ def _source(view: str, source: Source) -> Node:
     return Node(view, tuple(facts))
 
 
-def _sink(pipeline: Pipeline) -> Node:
+def _sink(pipeline: Pipeline, order: str) -> Node:
     kafka = pipeline.sink.kafka
     if kafka.partition is not None:
         partition = f"partition from column {kafka.partition}"
@@ -145,23 +149,17 @@ def _sink(pipeline: Pipeline) -> Node:
     count = f"{kafka.partitions} partitions" if kafka.partitions else "partitions as they are"
     emit = "each result once" if pipeline.sink.emit == "final" else "a result at every change"
     return Node(
-        f"topic {kafka.topic}", (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}")
+        f"topic {kafka.topic}",
+        (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}", *([order] if order else [])),
     )
 
 
-def readers_of(delivery: Delivery, determinism: Determinism) -> tuple[ReaderGuarantee, ...]:
+def readers_of(
+    delivery: Delivery, determinism: Determinism, state: State
+) -> tuple[ReaderGuarantee, ...]:
     """What every way of reading the output of a valid pipeline gets."""
-    return tuple(ReaderGuarantee(r.value, guarantee_of(delivery, r, determinism)) for r in Reading)
-
-
-def guarantee_of(
-    delivery: Delivery,
-    reading: Reading,
-    determinism: Determinism = Determinism.HOLDS,
-    source: Replay = Replay.REPLAYABLE,
-) -> Guarantee:
-    """What a pipeline gives to one kind of reader; its checkpoint is a durable place."""
-    return effective_guarantee(Parts(source, State.DURABLE, delivery, reading, determinism))
+    parts = [Parts(Replay.REPLAYABLE, state, delivery, r, determinism) for r in Reading]
+    return tuple(ReaderGuarantee(p.reading.value, effective_guarantee(p)) for p in parts)
 
 
 _WRITING: Mapping[Delivery, Edge] = {

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from onceflow.errors import ConfigError
 from onceflow.pipeline.block import Block, Combination
+from onceflow.pipeline.files import MAX_SCHEMA_BYTES, read_text, require_inside
 from onceflow.pipeline.values import fault, not_yet
 from onceflow.protocol.ledger import canonical_json
 
@@ -23,25 +24,21 @@ class Avro(Block):
     """How Avro payloads are laid out: plain datums of one schema."""
 
     schema_file: str = Field(
-        min_length=1, description="File with the Avro schema, relative to the pipeline file."
+        min_length=1,
+        description="File with the Avro schema, in the folder of the pipeline file or below.",
     )
 
     def read(self, folder: Path) -> str:
         """The schema, as canonical JSON.
 
         Raises:
-            ConfigError: the file cannot be read, or is not the schema of a record.
+            ConfigError: the file lies elsewhere, cannot be read, or is not the schema of a record.
         """
         path = folder / self.schema_file
+        require_inside(path, folder)
         try:
-            schema = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(
-                "the Avro schema cannot be read",
-                subject=str(path),
-                found=error.strerror or type(error).__name__,
-            ) from error
-        except ValueError as error:
+            schema = json.loads(read_text(path, MAX_SCHEMA_BYTES))
+        except (ValueError, RecursionError) as error:
             raise ConfigError("the Avro schema is not JSON", subject=str(path)) from error
         if not isinstance(schema, dict) or schema.get("type") != "record":
             raise ConfigError(

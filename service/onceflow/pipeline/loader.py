@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.files import MAX_PIPELINE_BYTES, read_text, require_inside
 from onceflow.pipeline.formats import Avro
 from onceflow.pipeline.keys import KeyIndex
 from onceflow.pipeline.model import Pipeline
@@ -31,6 +32,9 @@ _EXPECTED: Mapping[str, str] = {
     "too_short": "at least one entry",
 }
 """Error types of pydantic whose wording does not depend on the place; others are built below."""
+
+MAX_FAULTS = 100
+"""Of a file that are told. Each is compared with every known key, and nobody reads more."""
 
 _RULES: Mapping[str, Rule] = {
     "missing": Rule.MISSING_KEY,
@@ -72,8 +76,22 @@ def load_pipeline(path: Path) -> PipelineFile:
     """Read and check a pipeline file, without Spark and without Kafka.
 
     Raises:
-        ConfigError: lists every fault.
+        ConfigError: lists every fault. Nothing else: whatever a file holds is its own fault.
     """
+    try:
+        return _load(path)
+    except ConfigError:
+        raise
+    except Exception as error:  # one bad file must not stop those that load the others
+        raise ConfigError(
+            "the pipeline file cannot be understood",
+            subject=str(path),
+            found=type(error).__name__,
+            then="report this as a bug of Onceflow, with the file",
+        ) from error
+
+
+def _load(path: Path) -> PipelineFile:
     document = parse_yaml(_read(path))
     faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
     if document.data is None:
@@ -105,7 +123,7 @@ def validation_faults(
         keys: every key the model knows, for suggestions.
     """
     already_told = {fault.where for fault in document.faults}
-    for details in error.errors(include_url=False, include_input=False):
+    for details in error.errors(include_url=False, include_input=False)[:MAX_FAULTS]:
         loc = tuple(part for part in details["loc"] if part != "[key]")
         if _dotted(loc) not in already_told:
             rule = _RULES.get(details["type"], Rule.WRONG_VALUE)
@@ -159,21 +177,15 @@ def _avro_faults(pipeline: Pipeline, document: Document) -> Iterator[Fault]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
+        require_inside(path, path.parent)
+        return read_text(path, MAX_PIPELINE_BYTES)
+    except ConfigError as error:
         raise ConfigError(
             "cannot read the pipeline file",
             subject=str(path),
-            expected="a file that exists and may be read",
-            found=error.strerror or type(error).__name__,
+            expected=error.expected,
+            found=error.found or "a link that leads elsewhere",
             then="`onceflow init NAME` writes a first one",
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            "the pipeline file is not UTF-8",
-            subject=str(path),
-            found=f"a byte that is none at position {error.start}",
-            then="save it as UTF-8",
         ) from error
 
 

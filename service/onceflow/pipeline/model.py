@@ -162,8 +162,9 @@ class Pipeline(Block):
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, restarts, `starting`,
-        `max_records_per_batch`, `idle_after`, and where rejected, late and divergent records go;
-        the output's partitions, which the ledger pins; and waivers, which change nothing.
+        `max_records_per_batch`, `retired`, `on_trimmed`, `idle_after`, and where rejected, late and
+        divergent records go; the output's partitions and the order of records, which the ledger
+        pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -180,12 +181,17 @@ class Pipeline(Block):
                 "restart": True,
                 "sources": {
                     "__all__": {
-                        "kafka": {"starting", "max_records_per_batch"},
+                        "kafka": {
+                            "starting",
+                            "max_records_per_batch",
+                            "retired",
+                            "on_trimmed",
+                        },
                         "idle_after_ms": True,
                         "on_reject": True,
                     }
                 },
-                "sink": {"on_reject": True, "kafka": {"partitions"}},
+                "sink": {"on_reject": True, "order_by": True, "kafka": {"partitions"}},
             },
         )
         sources = settings.pop("sources")

@@ -25,6 +25,7 @@ import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.DeduplicateWithinWatermark;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import scala.collection.Iterator;
@@ -46,15 +47,15 @@ public class PlanReader {
     if (plan instanceof Aggregate) {
       out.append(",\"groupings\":").append(((Aggregate) plan).groupingExpressions().size());
     }
+    if (plan instanceof Join) {
+      out.append(",\"join\":").append(text(((Join) plan).joinType().sql()));
+    }
     if (plan instanceof DeduplicateWithinWatermark) {
       out.append(",\"deduplicates\":").append(text(deduplicated(plan)));
     }
     if (plan instanceof StreamingRelationV2) {
       String view = ((StreamingRelationV2) plan).extraOptions().get(viewOption);
       out.append(",\"view\":").append(text(view == null ? "" : view));
-    }
-    if (plan.children().isEmpty()) {
-      out.append(",\"text\":").append(text(plan.simpleString(80)));
     }
     out.append(",\"output\":");
     expressions(plan.output(), out);
@@ -195,8 +196,8 @@ class PlanNode:
         expressions: everything that it computes; of an Aggregate, the groupings come first.
         groupings: how many those are.
         view: of a stand-in's leaf, whose it is.
+        join: of a Join, its type as SQL calls it, such as `LEFT OUTER`.
         deduplicates: view whose `deduplicate` it is; empty for any other operator.
-        text: of a leaf, as Spark prints it.
         subqueries: plans inside of expressions.
         children: where its rows come from.
     """
@@ -207,8 +208,8 @@ class PlanNode:
     expressions: Sequence[PlanExpression] = ()
     groupings: int = 0
     view: str = ""
+    join: str = ""
     deduplicates: str = ""
-    text: str = ""
     subqueries: Sequence[PlanNode] = ()
     children: Sequence[PlanNode] = ()
 
@@ -245,9 +246,8 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def node_of(told: Mapping[str, Any]) -> PlanNode:
     """A node from its JSON."""
-    rest = {
-        name: told[name] for name in ("groupings", "view", "deduplicates", "text") if name in told
-    }
+    optional = ("groupings", "view", "join", "deduplicates")
+    rest = {name: told[name] for name in optional if name in told}
     return PlanNode(
         kind=told["kind"],
         is_streaming=told["is_streaming"],

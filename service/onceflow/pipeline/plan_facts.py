@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onceflow.pipeline.plan import PlanNode
@@ -22,6 +22,28 @@ _PASSES_COLUMNS = frozenset(
 """Nodes that hand every column of their children on and look only at those they reference."""
 _HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
 """Leaves whose rows stand in the query itself: the same at every replay."""
+_KEEPS_ORDER = frozenset(
+    {
+        "CollectMetrics",
+        "EventTimeWatermark",
+        "Filter",
+        "Generate",
+        "LocalRelation",
+        "OneRowRelation",
+        "Project",
+        "Range",
+        "SubqueryAlias",
+        "Union",
+        "View",
+    }
+)
+"""Nodes that take one row after the other and never exchange rows between tasks. A node that is
+not here has not been judged. Of a union, rows of one input partition stay in their order."""
+_PROBES_WITH: Mapping[bool, frozenset[str]] = {
+    True: frozenset({"INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI"}),
+    False: frozenset({"INNER", "CROSS", "RIGHT OUTER"}),
+}
+"""Whether the stream is on the left -> joins that look up its rows in the other side."""
 _KEEPS_STATE = ("Aggregate", "Deduplicate", "Distinct", "WithState", "FlatMapGroups")
 
 
@@ -44,13 +66,15 @@ class PlanFacts:
 
     Args:
         reads: view -> names of columns that influence the result, once per time it is read.
-        foreign: leaves that are neither a view nor written in the query: tables, files.
+        foreign: classes of leaves that are neither a view nor written in the query: tables, files.
         is_stateful: whether rows of one batch influence later batches.
+        keeps_order: whether rows that come from one input partition stay in its order.
     """
 
     reads: tuple[tuple[str, tuple[str, ...]], ...]
     foreign: tuple[str, ...]
     is_stateful: bool
+    keeps_order: bool
 
 
 def facts_of(root: PlanNode) -> PlanFacts:
@@ -62,10 +86,22 @@ def facts_of(root: PlanNode) -> PlanFacts:
             live = tuple(c.name for c in node.output if c.id in step.needed)
             reads.append((view, live))
         elif not node.children and node.kind not in _HOLDS_NO_DATA:
-            foreign.append(node.text)
+            foreign.append(node.kind)
         joins_streams = node.kind == "Join" and all(c.is_streaming for c in node.children)
         is_stateful |= joins_streams or any(mark in node.kind for mark in _KEEPS_STATE)
-    return PlanFacts(tuple(reads), tuple(foreign), is_stateful)
+    return PlanFacts(tuple(reads), tuple(foreign), is_stateful, _keeps_order(root))
+
+
+def _keeps_order(node: PlanNode) -> bool:
+    if _view_of_stand_in(node):
+        return True
+    if node.kind == "Join":
+        left, right = node.children
+        is_judged = left.is_streaming != right.is_streaming
+        is_judged &= node.join in _PROBES_WITH[left.is_streaming]
+    else:
+        is_judged = node.kind in _KEEPS_ORDER
+    return is_judged and all(map(_keeps_order, (*node.children, *node.subqueries)))
 
 
 def walk(root: PlanNode) -> Iterator[Step]:

@@ -9,10 +9,16 @@ import pyarrow as pa
 from onceflow.contracts.connector import Connection, Connector
 from onceflow.contracts.source import Capabilities, SourceSpec
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.explain import guarantee_of
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.rules import Rule
-from onceflow.protocol.guarantee import Level, Reading, Replay
+from onceflow.protocol.guarantee import (
+    Level,
+    Parts,
+    Reading,
+    Replay,
+    State,
+    effective_guarantee,
+)
 
 _NOBODY = Connection("")
 """Capabilities are told without being connected."""
@@ -36,7 +42,9 @@ def source_faults(file: PipelineFile, connector: Connector) -> Iterator[Fault]:
     for view, source in pipeline.sources.items():
         spec = SourceSpec(view, source.options(), source.format, _NO_COLUMNS)
         replay = replay_of(connector.source(spec, _NOBODY).capabilities)
-        guarantee = guarantee_of(pipeline.mode, Reading.DEDUPLICATING, source=replay)
+        # Its checkpoint is looked at when it starts, on the machine where it starts.
+        parts = Parts(replay, State.DURABLE, pipeline.mode, Reading.DEDUPLICATING)
+        guarantee = effective_guarantee(parts)
         if guarantee.level is not Level.REFUSED:
             continue
         for reason in guarantee.reasons:

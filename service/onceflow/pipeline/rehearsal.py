@@ -17,8 +17,10 @@ from pyspark.sql.types import StructType
 
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.rejects import accepted, with_reason
 from onceflow.pipeline.source import Source
@@ -80,9 +82,12 @@ def _session() -> SparkSession:
     """The session of this process, or a small one on this machine."""
     return (
         SparkSession.builder.master("local[1]")
+        .config(map=dict(LOOPBACK))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .config(map=dict(PINNED))
         .getOrCreate()
     )

@@ -17,7 +17,10 @@ class Rule(StrEnum):
     SOURCE_COLUMNS = "source-columns"
     EVENT_TIME = "event-time"
     IMPOSSIBLE_DELIVERY = "impossible-delivery"
+    EPHEMERAL_CHECKPOINT = "ephemeral-checkpoint"
     INVALID_QUERY = "invalid-query"
+    NOT_ALLOWED = "not-allowed"
+    UNBOUNDED = "unbounded"
     SOURCE_USE = "source-use"
     NOT_STREAMABLE = "not-streamable"
     RESULT_COLUMNS = "result-columns"
@@ -45,7 +48,10 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.SOURCE_COLUMNS: "A source's columns can be had from its records.",
     Rule.EVENT_TIME: "An event time is a TIMESTAMP of its source.",
     Rule.IMPOSSIBLE_DELIVERY: "Every source can keep what `delivery` promises.",
+    Rule.EPHEMERAL_CHECKPOINT: "The checkpoint lies where it outlives the process.",
     Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
+    Rule.NOT_ALLOWED: "The query uses only what the allow list has: docs/security.md.",
+    Rule.UNBOUNDED: "What the query makes of one row, and how long it searches, is bounded.",
     Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
     Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 from onceflow.pipeline.values import TopicName, fault
+from onceflow.protocol.order import Term
+
+
+def _checked_term(value: str) -> str:
+    try:
+        Term.parse(value)
+    except ValueError:
+        raise fault(
+            "not a column to order by",
+            expected="a column of the result, such as `at` or `at desc`",
+            suggestion="Put a name with blanks in backquotes.",
+        ) from None
+    return value
+
+
+def _checked_terms(value: tuple[str, ...]) -> tuple[str, ...]:
+    columns = [Term.parse(text).column for text in value]
+    if len({*columns}) < len(columns):
+        raise fault("a column is named twice", suggestion="Name each column once.")
+    return value
+
+
+OrderTerm = Annotated[
+    str,
+    AfterValidator(_checked_term),
+    WithJsonSchema({"type": "string", "minLength": 1, "examples": ["at", "at desc"]}),
+]
 
 
 class KafkaSink(Block):
@@ -69,6 +96,14 @@ class Sink(Block):
         description="With `emit: updates`: a further column of this name, BIGINT, last in the"
         " payload. Of two rows with one key, the one with the higher number is the newer.",
     )
+    order_by: Annotated[tuple[OrderTerm, ...], AfterValidator(_checked_terms)] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="Columns of the result, each perhaps with `desc`, by which the records of a"
+        " batch are ordered in each output partition. Left out, and among equals: see"
+        " [the order of records](#the-order-of-records).",
+    )
     on_reject: OnReject | None = Field(
         default=None,
         description="What becomes of a row that the output topic does not take: its key is null,"
@@ -94,6 +129,11 @@ class Sink(Block):
                     suggestion="Choose json, csv or avro.",
                 ),
             )
+
+    @property
+    def order_terms(self) -> tuple[Term, ...]:
+        """What `order_by` asks for."""
+        return tuple(map(Term.parse, self.order_by or ()))
 
     @property
     def output_mode(self) -> Literal["append", "update"]:

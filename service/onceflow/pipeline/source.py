@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
+from onceflow.contracts.topic_pattern import topic_pattern
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
@@ -36,8 +36,21 @@ class KafkaSource(Block):
     )
     pattern: TopicPattern | None = Field(
         default=None,
-        description="Instead of `topics`: a regular expression that matches whole topic names."
-        " Topics that appear later are read from their beginning.",
+        description="Instead of `topics`: a regular expression that matches whole topic names,"
+        " without look-around and backreferences. It never means internal topics (`onceflow.*`,"
+        " `__*`). Topics that appear later are read from their beginning.",
+    )
+    retired: tuple[TopicName, ...] = Field(
+        default=(),
+        strict=False,
+        description="Topics that were read and are read no more, such as deleted ones. What they"
+        " hold beyond the last batch is left out.",
+    )
+    on_trimmed: Literal["fail", "accept"] = Field(
+        default="fail",
+        description="What becomes of a topic or partition that appears after the first start and"
+        " whose first records are already deleted: the pipeline stops and names them, or reads what"
+        " is left.",
     )
     starting: StartingPoint = Field(
         default="earliest",
@@ -62,10 +75,15 @@ class KafkaSource(Block):
         if isinstance(topics, Sequence) and len({*map(str, topics)}) < len(topics):
             yield ("topics",), fault("a topic is named twice", suggestion="Name it once.")
 
+    @property
+    def named(self) -> Sequence[str]:
+        """Topics that are read and named one by one."""
+        return [topic for topic in self.topics or () if topic not in self.retired]
+
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name would be read."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return topic_pattern(self.pattern).matches(topic)
         return topic in (self.topics or ())
 
 

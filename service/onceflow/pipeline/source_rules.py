@@ -16,9 +16,11 @@ from pyspark.sql.types import StructType, TimestampType
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
 from onceflow.errors import Fault
+from onceflow.pipeline.allow_list.check import check_written
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.plan import VIEW_OPTION
+from onceflow.pipeline.plan_parts import parts_of_expression
 from onceflow.pipeline.query import EVENT_TIME_COLUMN, declared_columns, is_column
 from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source import Source
@@ -39,7 +41,7 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
         try:
             columns = declared_columns(source)
         except PySparkException as error:
-            yield file.fault_at(Rule.SOURCE_COLUMNS, fault_of(error, ()), at_schema)
+            yield file.fault_at(Rule.SOURCE_COLUMNS, fault_of(error, {}), at_schema)
             continue
         for fault in chain(
             _name_faults(columns),
@@ -161,9 +163,12 @@ def _event_time_faults(spark: SparkSession, source: Source, columns: StructType)
     if source.event_time is None:
         return
     try:
+        if refused := check_written(parts_of_expression(spark, source.event_time), ()):
+            yield from refused
+            return
         found = stand_in(spark, "", columns).select(F.expr(source.event_time)).schema[0].dataType
     except PySparkException as error:
-        fault = fault_of(error, ())
+        fault = fault_of(error, {"": columns.names})
         if source.event_time in META_COLUMNS:
             fault = Fault(fault.what, suggestion=f"Declare `{source.event_time}` in the schema.")
         yield fault

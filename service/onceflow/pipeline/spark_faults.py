@@ -23,15 +23,20 @@ MAX_SENTENCE = 300
 """Characters of a sentence of Spark's that we hand on; some hold whole plans."""
 
 
-def fault_of(error: PySparkException, views: Sequence[str]) -> Fault:
+def fault_of(error: PySparkException, declared: Mapping[str, Sequence[str]]) -> Fault:
     """What an error of Spark's analysis or parser means, without a place.
 
     Args:
         error: as raised.
-        views: names that the query may read from, for suggestions.
+        declared: view -> its columns. Others are never suggested: they may be of a foreign file.
     """
     parameters = dict(error.getMessageParameters() or {})
-    parameters["views"] = ", ".join(views)
+    parameters["views"] = ", ".join(declared)
+    columns = {column for names in declared.values() for column in names}
+    for name in ("proposal", "referenceNames"):
+        offered = parameters.get(name, "").strip("[]").split(", ")
+        own = [each for each in offered if _bare(each).rpartition(".")[2] in columns]
+        parameters[name] = ", ".join(own)
     for condition, explain in _EXPLANATIONS.items():
         if (error.getCondition() or "").startswith(condition):
             return explain(parameters)
@@ -46,16 +51,22 @@ def line_of(error: PySparkException) -> int:
 
 def _unknown_column(parameters: Mapping[str, str]) -> Fault:
     name = _bare(parameters.get("objectName", ""))
-    known = [_bare(part) for part in parameters.get("proposal", "").split(", ") if part]
+    known = [_bare(part) for part in parameters["proposal"].split(", ") if part]
     return _unknown("column", name, known)
 
 
 def _unknown_view(parameters: Mapping[str, str]) -> Fault:
     name = _bare(parameters.get("relationName", ""))
-    return _unknown("view", name, parameters["views"].split(", "))
+    return _unknown("view", name, [view for view in parameters["views"].split(", ") if view])
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
+    if name in known:
+        # What Spark could not resolve is below, and it has not said what that is.
+        return Fault(
+            f"Spark cannot tell what `{name}` is computed from",
+            suggestion="Compute functions of each source in a subquery of its own.",
+        )
     near = difflib.get_close_matches(name, known, n=1)
     expected = f"one of {', '.join(known)}" if known else ""
     if near:
@@ -64,9 +75,10 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
 
 
 def _ambiguous(parameters: Mapping[str, str]) -> Fault:
+    names = parameters["referenceNames"]
     return Fault(
         f"the column {parameters.get('name', '')} stands in more than one view",
-        expected=f"one of {parameters.get('referenceNames', '').strip('[]')}",
+        expected=f"one of {names}" if names else "",
     )
 
 
@@ -85,7 +97,7 @@ def _unknown_type(parameters: Mapping[str, str]) -> Fault:
 def _syntax(parameters: Mapping[str, str]) -> Fault:
     return Fault(
         f"a syntax error at or near {parameters.get('error', 'its end')}",
-        expected="one query (SELECT, WITH ...)",
+        expected="one query (SELECT ...)",
     )
 
 
@@ -145,7 +157,8 @@ _SENTENCES: Sequence[tuple[str, Fault]] = (
     (
         "Sorting is not supported",
         Fault(
-            "a stream cannot be sorted", suggestion="Remove ORDER BY; order has no meaning here."
+            "a stream cannot be sorted",
+            suggestion="Remove ORDER BY; `order_by` of the sink orders records.",
         ),
     ),
     (
@@ -153,6 +166,13 @@ _SENTENCES: Sequence[tuple[str, Fault]] = (
         Fault(
             "a second aggregation or join over results that are emitted at every change",
             expected="`emit: final`",
+        ),
+    ),
+    (
+        "Multiple time/session window expressions",
+        Fault(
+            "several windows in one SELECT",
+            suggestion="Compute each in a subquery: FROM (SELECT *, window(...) AS w FROM a) a.",
         ),
     ),
     (

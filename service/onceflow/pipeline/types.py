@@ -20,3 +20,20 @@ def sql_name(data_type: DataType) -> str:
 def column(name: str) -> Column:
     """The column of exactly this name, whatever is in it."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def column_at(path: str) -> Column:
+    """A column, or a `column.field` of a struct; no name of them has a dot in it."""
+    name, _, field = path.partition(".")
+    return column(name)[field] if field else column(name)
+
+
+def type_at(columns: StructType, path: str) -> DataType | None:
+    """The type of `column_at` that path; None if there is no such column."""
+    name, _, field = path.partition(".")
+    found = columns[name].dataType if name in columns.names else None
+    if not field or found is None:
+        return found
+    if not isinstance(found, StructType) or field not in found.names:
+        return None
+    return found[field].dataType

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 from pydantic import (
@@ -21,13 +21,15 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from onceflow.contracts.topic_pattern import topic_pattern
 from onceflow.errors import ConfigError
-from onceflow.protocol.identity import check_pipeline_name
+from onceflow.protocol.identity import check_pipeline_name, is_internal_topic
 
 FAULT_TYPE = "onceflow"
 """Type of every validation error that is worded here; the loader takes it as it is."""
 
-_DURATION = re.compile(r"(\d+)\s*([a-z]+)")
+_DURATION = re.compile(r"(\d{1,15})\s*([a-z]+)")
+"""More digits would not fit into the 64 bits that Spark has for it."""
 _MS_PER_UNIT: Mapping[str, int] = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "second", "seconds"), 1000),
@@ -35,12 +37,14 @@ _MS_PER_UNIT: Mapping[str, int] = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
-_DURATION_PATTERN = r"^\d+\s*(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|d|days?)$"
+_DURATION_PATTERN = r"^\d{1,15}\s*(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?|d|days?)$"
 
+MAX_DURATION_MS = 36_500 * 86_400_000
+"""A century: more than any event time is late, and far from where sums of times overflow."""
 MIN_IDLE_MS = 1_000
 """A silence that is shorter cannot be told from the time between two batches."""
 
-_SIZE = re.compile(r"(\d+)\s*([KMG]i?B|B)")
+_SIZE = re.compile(r"(\d{1,15})\s*([KMG]i?B|B)")
 _BYTES_PER_UNIT: Mapping[str, int] = {
     "B": 1,
     "KB": 10**3,
@@ -51,7 +55,7 @@ _BYTES_PER_UNIT: Mapping[str, int] = {
     "GiB": 2**30,
 }
 
-_TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
+_TOPIC_PATTERN = r"^(?!onceflow\.|__)[a-zA-Z0-9._-]{1,249}$"
 _VIEW_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 _TRANSFORM_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 _REMOTE_SCHEMES = ("s3a", "hdfs", "abfs", "abfss", "gs")
@@ -69,7 +73,10 @@ def parse_duration_ms(value: object) -> int:
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or found[2] not in _MS_PER_UNIT:
         raise fault("not a duration", expected="a number and its unit, such as `10 seconds`")
-    return int(found[1]) * _MS_PER_UNIT[found[2]]
+    duration_ms = int(found[1]) * _MS_PER_UNIT[found[2]]
+    if duration_ms > MAX_DURATION_MS:
+        raise fault("too long", expected=f"at most {duration_text(MAX_DURATION_MS)}")
+    return duration_ms
 
 
 def duration_text(duration_ms: int) -> str:
@@ -118,19 +125,22 @@ def _checked_view_name(name: str) -> str:
 
 
 def _checked_topic(name: str) -> str:
-    if not re.fullmatch(_TOPIC_PATTERN, name) or name in {".", ".."}:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) or name in {".", ".."}:
         raise fault("not a topic name", expected="1 to 249 of [a-zA-Z0-9._-]")
+    if is_internal_topic(name):
+        raise fault(
+            "topics that begin with `onceflow.` or `__` are internal",
+            suggestion="Name another topic.",
+        )
     return name
 
 
 def _checked_pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
-        raise fault(
-            f"not a regular expression: {error.msg}",
-            expected="an expression that matches whole topic names",
-        ) from error
+        topic_pattern(text)
+    except ConfigError as error:
+        found = f": {error.found}" if error.found else ""
+        raise fault(f"{error.what}{found}", expected=error.expected) from error
     return text
 
 
@@ -176,7 +186,9 @@ def _parse_instant(value: object) -> datetime:
     expected = "a date, a time and a zone, such as 2026-11-01T00:00:00Z"
     try:
         instant = datetime.fromisoformat(str(value))
-    except ValueError as error:
+        # Near the ends of the calendar there is none in another zone.
+        instant.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise fault("not an instant", expected=expected) from error
     if instant.tzinfo is None:
         raise fault("an instant without a time zone", expected=expected)

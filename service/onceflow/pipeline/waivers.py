@@ -1,4 +1,4 @@
-"""The block of a waiver: a rule of determinism that somebody takes the responsibility for."""
+"""The block of a waiver: a rule that somebody takes the responsibility for."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ def _parse_date(value: object) -> date:
         raise fault("not a date", expected="a day, such as 2027-03-31") from error
 
 
+Day = Annotated[date, BeforeValidator(_parse_date)]
+Reason = Annotated[str, Field(min_length=MIN_REASON)]
+
+
+class CheckpointWaiver(Block):
+    """Checkpoints may be lost with the process, until a day. One for a process, in its settings."""
+
+    reason: Reason = Field(description="Why losing positions and state is acceptable here.")
+    until: Day = Field(
+        description="The last day on which it holds. From then on such a checkpoint is refused."
+    )
+
+
 class Waiver(Block):
     """One finding that does not stop the pipeline until a day."""
 
@@ -39,10 +52,8 @@ class Waiver(Block):
     place: str = Field(
         min_length=1, description="Where, as `onceflow validate` names it: `query: rand`."
     )
-    reason: str = Field(
-        min_length=MIN_REASON, description="Why results are right nevertheless, or need not be."
-    )
-    until: Annotated[date, BeforeValidator(_parse_date)] = Field(
+    reason: Reason = Field(description="Why results are right nevertheless, or need not be.")
+    until: Day = Field(
         description="The last day on which it holds. From then on the pipeline is refused again."
     )
 

@@ -16,6 +16,9 @@ import yaml
 
 from onceflow.errors import Fault
 
+MAX_DIGITS = 40
+"""Of a number, with its sign and exponent; nothing that is counted here needs half of it."""
+
 Path = tuple[str | int, ...]
 """Keys and list indices from the top of a file to a value."""
 
@@ -144,6 +147,9 @@ class _Builder:
     def _scalar(self, tag: str, text: str, path: Path) -> Any:
         if tag == _BOOL:
             return text.lower() == "true"
+        if tag in {_INT, _FLOAT} and len(text) > MAX_DIGITS:
+            self._refuse("a number that is too long", path, f"Use at most {MAX_DIGITS} digits.")
+            return None
         if tag == _INT:
             return int(text)
         if tag == _FLOAT:

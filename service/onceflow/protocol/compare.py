@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from onceflow.errors import CorruptionError, LineageError, OnceflowError
+from onceflow.errors import NEW_GENERATION, CorruptionError, LineageError, OnceflowError
 from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry
 from onceflow.protocol.proposal import plan_difference, range_difference
+from onceflow.protocol.record import RecordHeader
+
+NOT_WRITTEN: Mapping[int, RecordHeader] = {}
+"""An output without a record of the pipeline."""
 
 
 class Remedy(Enum):
@@ -17,7 +21,7 @@ class Remedy(Enum):
     ADOPT = "adopt"
     """Make the checkpoint's plan follow the ledger."""
     NEW_GENERATION = "new-generation"
-    """Go on with a checkpoint that has nothing planned yet; sequences go on."""
+    """Begin on a checkpoint that has nothing planned yet; sequences go on."""
     REBUILD = "rebuild"
     """Reconstruct `head` from the output."""
 
@@ -30,9 +34,9 @@ class Decision(Enum):
     GO_ON = auto()
     """Start the query."""
     REPAIR_PLAN = auto()
-    """Write `offsets/<head's batch>` from `head`, then start the query."""
+    """Make the offset log end with `head`'s batch as `head` tells it, then start the query."""
     NEW_GENERATION = auto()
-    """Write a `head` of the next generation for this query."""
+    """Write a `head` of the next generation for this query; without a `head`, from the output."""
     REBUILD = auto()
     """Write the `head` that the output and the checkpoint tell, and do not start."""
     HALT = auto()
@@ -54,6 +58,11 @@ class CheckpointFacts:
     done: int = NOTHING_COMMITTED
     plans: Mapping[int, BatchPlan] | None = None
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is no checkpoint, or one in which nothing is planned."""
+        return self.query_id is None or self.planned == NOTHING_COMMITTED == self.done
+
     def plan_like(self, head: HeadEntry) -> BatchPlan:
         """The plan of `head`'s batch in the offset log; the committed one if it tells none."""
         return (self.plans or {}).get(head.batch.batch_id, head.plan)
@@ -69,14 +78,24 @@ class Comparison:
 
 
 def compare(
-    checkpoint: CheckpointFacts, head: HeadEntry | None, remedy: Remedy | None = None
+    checkpoint: CheckpointFacts,
+    head: HeadEntry | None,
+    remedy: Remedy | None = None,
+    written: Mapping[int, RecordHeader] = NOT_WRITTEN,
 ) -> Comparison:
     """Decide how a start goes on.
 
     A remedy that does not cure what is wrong changes nothing: the start is refused as without it,
     and one that was asked for where nothing is wrong is refused too.
+
+    Args:
+        checkpoint: what it says.
+        head: of the ledger.
+        remedy: that an operator asks for.
+        written: output partition -> a record of this pipeline there, if any was found. Asked for
+            only where neither checkpoint nor ledger know the pipeline.
     """
-    found = _compare(checkpoint, head)
+    found = _compare(checkpoint, head, written)
     if remedy is None:
         return found
     if remedy not in found.remedies:
@@ -99,16 +118,19 @@ _CURES = {
 }
 
 
-def _compare(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
-    if checkpoint.query_id is None or checkpoint.planned == NOTHING_COMMITTED == checkpoint.done:
-        return _compare_unplanned(checkpoint, head)
+def _compare(
+    checkpoint: CheckpointFacts, head: HeadEntry | None, written: Mapping[int, RecordHeader]
+) -> Comparison:
+    if checkpoint.is_blank:
+        return _compare_blank(checkpoint, head, written)
     if head is None:
         return _halt(
             CorruptionError(
                 "the ledger is lost",
                 expected="a head entry beside this checkpoint",
                 found=_facts(checkpoint, head),
-                then="halting; `onceflow ledger rebuild` reconstructs it from the output",
+                then="halting; `onceflow ledger rebuild FILE --reason ...` reconstructs it from the"
+                " output",
             ),
             Remedy.REBUILD,
         )
@@ -119,13 +141,17 @@ def _compare(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
                 subject="metadata",
                 expected=f"query {head.batch.query_id}, as in the ledger",
                 found=f"query {checkpoint.query_id}",
-                then="halting; use the checkpoint that the ledger names",
+                then=f"halting; use the checkpoint that the ledger names, or {NEW_GENERATION}",
             )
         )
     return _compare_lineage(checkpoint, head)
 
 
-def _compare_unplanned(checkpoint: CheckpointFacts, head: HeadEntry | None) -> Comparison:
+def _compare_blank(
+    checkpoint: CheckpointFacts, head: HeadEntry | None, written: Mapping[int, RecordHeader]
+) -> Comparison:
+    if head is None and written:
+        return _forgotten(checkpoint, written)
     if head is None:
         return Comparison(Decision.REGISTER)
     is_ours = head.batch.query_id == checkpoint.query_id
@@ -144,8 +170,28 @@ def _compare_unplanned(checkpoint: CheckpointFacts, head: HeadEntry | None) -> C
     )
 
 
+def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader]) -> Comparison:
+    """Readers would take what a registration writes, from sequence 1 on, for repeats."""
+    partition, header = min(written.items())
+    return _halt(
+        LineageError(
+            "the output holds records of this pipeline, which neither ledger nor checkpoint know",
+            expected="the ledger and the checkpoint that they were written with",
+            found=f"sequence {header.sequence} of generation {header.generation} in partition"
+            f" {partition}; {_facts(checkpoint, None)}",
+            then="halting; restore the ledger or the checkpoint, or run with `--new-generation"
+            " --reason ...`, which reads the input from its start and numbers on from the output",
+        ),
+        Remedy.NEW_GENERATION,
+    )
+
+
 def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
     planned, done, committed = checkpoint.planned, checkpoint.done, head.batch.batch_id
+    if planned == done + 2 == committed + 1:
+        # The commit log lost an entry. The ledger proves its batch, and knows nothing of the plan
+        # behind it, which Spark makes again.
+        return Comparison(Decision.REPAIR_PLAN)
     if not done <= planned <= done + 1:
         return _halt(
             CorruptionError(
@@ -153,7 +199,7 @@ def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison
                 subject=f"offsets/{done}" if planned < done else f"commits/{planned - 1}",
                 expected="an offset log that ends at, or one after, its commit log",
                 found=_facts(checkpoint, head),
-                then="halting; restore the checkpoint, or start a new generation on another one",
+                then=f"halting; restore the checkpoint, or {NEW_GENERATION}",
             )
         )
     if committed < done:
@@ -163,7 +209,8 @@ def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison
                 " was reset",
                 expected=f"head at batch {done} or {done + 1}",
                 found=_facts(checkpoint, head),
-                then="halting; check the brokers, then `onceflow ledger verify`",
+                then="halting; check the brokers; then `onceflow ledger rebuild FILE --reason ...`"
+                " takes what the output holds",
             ),
             Remedy.REBUILD,
         )
@@ -192,7 +239,7 @@ def _compare_done(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
             expected=f"what the ledger committed: {expected}",
             found=found,
             then="halting, since the state may hold other input than the output; restore the file,"
-            " or start a new generation on another checkpoint; `adopt` takes the ledger's ranges",
+            f" or {NEW_GENERATION}; `--adopt --reason ...` takes the ledger's ranges",
         ),
         Remedy.ADOPT,
     )
@@ -209,10 +256,11 @@ def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
         found=_facts(checkpoint, head),
         then="halting; "
         + (
-            "`adopt` writes it from the ledger"
+            "`--adopt --reason ...` writes it from the ledger"
             if is_next
-            else "start a new generation on a checkpoint without batches"
-        ),
+            else "use the newer checkpoint"
+        )
+        + f", or {NEW_GENERATION}",
     )
     # A checkpoint that has planned a batch has state, which cannot become another lineage's.
     is_blank = checkpoint.planned == NOTHING_COMMITTED

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from onceflow.errors import CorruptionError
 
 HEADER_PREFIX = "onceflow.dead_letter."
 """Names of our headers begin with it; those of no record that is rejected may."""
+_HEADER_BYTES = 8
+"""Two lengths in front of each header, at most."""
 NOWHERE = -1
 """Partition and offset of a row of the result, which comes from no single record."""
 
@@ -43,6 +45,8 @@ class DeadLetter:
         timestamp_ms: of the record; the batch's clock for a row of the result.
         event_time_ms: of a late record.
         event_watermark_ms: event watermark that a late record came behind.
+        left_out_bytes: of the record's content that the topic of letters had no room for; None if
+            all of it is here.
     """
 
     key: bytes | None
@@ -59,6 +63,7 @@ class DeadLetter:
     timestamp_ms: int
     event_time_ms: int | None = None
     event_watermark_ms: int | None = None
+    left_out_bytes: int | None = None
 
     @property
     def lateness_ms(self) -> int | None:
@@ -67,9 +72,31 @@ class DeadLetter:
             return None
         return self.event_watermark_ms - self.event_time_ms
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a record of a topic, with its content, so that it can be sent again."""
+        return bool(self.source) and self.left_out_bytes is None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of key, value and headers."""
+        headers = ((name.encode(), value or b"") for name, value in self.to_headers())
+        framing = sum(len(name) + len(value) + _HEADER_BYTES for name, value in headers)
+        return len(self.key or b"") + len(self.value or b"") + framing
+
+    def within(self, limit_bytes: int) -> DeadLetter:
+        """The same, without its value if it is larger; without key and headers if it still is."""
+        if self.size_bytes <= limit_bytes:
+            return self
+        bare = replace(self, value=None, left_out_bytes=len(self.value or b""))
+        if bare.size_bytes <= limit_bytes:
+            return bare
+        empty = replace(bare, key=None, headers=())
+        return replace(empty, left_out_bytes=self.size_bytes - empty.size_bytes)
+
     def to_headers(self) -> Headers:
         """Its own headers, and what is known about it."""
-        facts = {name: getattr(self, name) for name in (*_KNOWN, *_OF_LATE, _LATENESS)}
+        facts = {name: getattr(self, name) for name in (*_KNOWN, *_OF_SOME, _LATENESS)}
         known = [(n, str(fact).encode()) for n, fact in facts.items() if fact is not None]
         return (*self.headers, *((HEADER_PREFIX + name, value) for name, value in known))
 
@@ -89,8 +116,8 @@ class DeadLetter:
             }
             known.pop(_LATENESS, None)
             numbers = {name: int(known.pop(name)) for name in _NUMBERS}
-            of_late = {name: int(known.pop(name)) for name in _OF_LATE if name in known}
-            return cls(key=key, value=value, headers=own, **known, **numbers, **of_late)  # type: ignore[arg-type]
+            of_some = {name: int(known.pop(name)) for name in _OF_SOME if name in known}
+            return cls(key=key, value=value, headers=own, **known, **numbers, **of_some)  # type: ignore[arg-type]
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptionError(
                 "a record is no dead letter",
@@ -104,7 +131,7 @@ class DeadLetter:
 
 
 _NUMBERS = ("batch_id", "partition", "offset", "timestamp_ms")
-_OF_LATE = ("event_time_ms", "event_watermark_ms")
+_OF_SOME = ("event_time_ms", "event_watermark_ms", "left_out_bytes")
 _LATENESS = "lateness_ms"
 _KNOWN = ("reason", "text", "pipeline", "source", "topic", *_NUMBERS)
 

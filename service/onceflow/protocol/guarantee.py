@@ -29,6 +29,8 @@ class State(StrEnum):
 
     DURABLE = "durable"
     EPHEMERAL = "ephemeral"
+    EPHEMERAL_WAIVED = "ephemeral_waived"
+    """It is lost with the process, and somebody took the responsibility."""
 
 
 class Reading(StrEnum):
@@ -55,6 +57,7 @@ class Level(StrEnum):
     REFUSED = "refused"
     AT_MOST_ONCE = "at_most_once"
     AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE_UNTIL_STATE_IS_LOST = "exactly_once_until_state_is_lost"
     EXACTLY_ONCE_UNLESS_REPLAYED = "exactly_once_unless_replayed"
     EXACTLY_ONCE = "exactly_once"
 
@@ -89,6 +92,10 @@ class Weakness:
 EPHEMERAL = Weakness(
     "positions and state would be lost with the process",
     "Put `checkpoint` where it outlives the process: on a disk, or in a store.",
+)
+EPHEMERAL_WAIVED = Weakness(
+    "a waiver lets positions and state be lost with the process; the next start is refused then",
+    "Put `checkpoint` where it outlives the process, so that the waiver is not needed.",
 )
 NOT_REPLAYABLE = Weakness(
     "the source cannot be read again, so what a crash interrupts is lost",
@@ -141,15 +148,25 @@ def effective_guarantee(parts: Parts) -> Guarantee:
     origin = "the accepted post" if parts.source is Replay.JOURNALED else "the source"
     to_reader = f"from {origin} to the reader"
     if parts.delivery is Delivery.AT_MOST_ONCE:
-        return Guarantee(Level.AT_MOST_ONCE, to_reader, (RECORDS_BEHIND_LEDGER,))
+        return Guarantee(Level.AT_MOST_ONCE, to_reader, (RECORDS_BEHIND_LEDGER, *_lost(parts)))
     repeats = tuple(_repeats(parts))
-    waivers = (WAIVED,) if parts.determinism is Determinism.WAIVED else ()
+    waivers = _lost(parts)
+    waivers += (WAIVED,) if parts.determinism is Determinism.WAIVED else ()
     if repeats:
         return Guarantee(Level.AT_LEAST_ONCE, to_reader, (*repeats, *waivers))
     is_plain = parts.delivery is Delivery.EXACTLY_ONCE
     end = "the output topic" if is_plain else "a consumer that discards repeats"
-    level = Level.EXACTLY_ONCE_UNLESS_REPLAYED if waivers else Level.EXACTLY_ONCE
-    return Guarantee(level, f"from {origin} to {end}", waivers)
+    return Guarantee(_level_with(waivers), f"from {origin} to {end}", waivers)
+
+
+def _level_with(waivers: tuple[Weakness, ...]) -> Level:
+    if EPHEMERAL_WAIVED in waivers:
+        return Level.EXACTLY_ONCE_UNTIL_STATE_IS_LOST
+    return Level.EXACTLY_ONCE_UNLESS_REPLAYED if waivers else Level.EXACTLY_ONCE
+
+
+def _lost(parts: Parts) -> tuple[Weakness, ...]:
+    return (EPHEMERAL_WAIVED,) if parts.state is State.EPHEMERAL_WAIVED else ()
 
 
 def _refusals(parts: Parts) -> Iterator[Weakness]:

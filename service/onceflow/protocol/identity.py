@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NewType
 
@@ -22,6 +22,14 @@ DRIVER_SLOT = 0
 
 OWNER_PARTITION = 0
 """Ledger partition of the key `owner`; kept apart so that an open lane cannot hide a claim."""
+
+_RESERVED = frozenset({"reader"})
+"""Readers of any pipeline ask about the group `onceflow.reader`; a pipeline of that name would
+share it, and its rights."""
+_INTERNAL_TOPICS = ("onceflow.", "__")
+"""What names begin with that are ours, such as ledgers, or Kafka's."""
+MAX_LINEAGE = 0xFFFF
+"""What the 16 bits of a record header hold; 0 means that none is told."""
 
 _PIPELINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -62,8 +70,11 @@ def check_pipeline_name(name: str) -> str:
     """Return `name` if topics, groups and transactional ids can be made of it.
 
     Raises:
-        ConfigError: it is empty, longer than 63, or holds other characters than [a-z0-9-].
+        ConfigError: it is empty, longer than 63, holds other characters than [a-z0-9-], or is
+            reserved.
     """
+    if name in _RESERVED:
+        raise ConfigError("the pipeline name `reader` is reserved", expected="another name")
     if not _PIPELINE_NAME.fullmatch(name):
         raise ConfigError(
             "unusable pipeline name",
@@ -73,9 +84,21 @@ def check_pipeline_name(name: str) -> str:
     return name
 
 
+def is_internal_topic(topic: str) -> bool:
+    """Whether a topic of this name is Onceflow's or Kafka's own, and none of a pipeline."""
+    return topic.startswith(_INTERNAL_TOPICS)
+
+
 def ledger_topic(pipeline: str) -> str:
     """Compacted topic with `owner` in partition 0 and slot s's `head` in partition 1 + s."""
     return f"onceflow.ledger.{pipeline}"
+
+
+def pipeline_of_tag(tag: int, topics: Iterable[str]) -> str | None:
+    """Name of the pipeline whose tag this is, if its ledger is among these topics."""
+    prefix = ledger_topic("")
+    names = (topic.removeprefix(prefix) for topic in topics if topic.startswith(prefix))
+    return next((name for name in names if pipeline_tag(name) == tag), None)
 
 
 def head_partition(slot: int) -> int:
@@ -116,6 +139,14 @@ def bulletin_group(pipeline: str) -> str:
 def pipeline_tag(pipeline: str) -> int:
     """32-bit mark of a pipeline in record headers: crc32 of its UTF-8 name."""
     return zlib.crc32(pipeline.encode())
+
+
+def lineage_of(run_id: str) -> int:
+    """A number for the sequences that a registration begins, from 1 to 65,535 as headers hold it.
+
+    Two registrations of one pipeline draw the same with a probability of 1 to 65,535.
+    """
+    return zlib.crc32(run_id.encode()) % MAX_LINEAGE + 1
 
 
 def revision_of(generation: int, batch_id: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from onceflow.errors import CorruptionError
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
+from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.record import FIRST_SEQUENCE
 
 OWNER_KEY = b"owner"
@@ -169,6 +170,10 @@ class BatchPlan:
         return zlib.crc32(canonical_json(_plan_json(self)).encode())
 
 
+NO_PLAN = BatchPlan({}, 0, 0)
+"""Of an entry that was registered and has no batch yet."""
+
+
 @dataclass(frozen=True)
 class HeadEntry:
     """The last committed batch of a writer slot: the position of the pipeline.
@@ -195,6 +200,11 @@ class HeadEntry:
             behind it does not name was written.
         newest_event_ms: newest event time of this and all earlier batches, ticks included. None if
             there was none, and in entries of versions that did not record it.
+        lineage: which counting of sequences this is one of, drawn at a registration and kept from
+            then on; 0 in pipelines that a version without it has registered. Readers tell by it
+            that a pipeline began again at sequence 1.
+        order: of the batch's records; a replay is compared under it.
+        next_order: of the next batch's records, whoever writes it.
     """
 
     pipeline: str
@@ -214,6 +224,9 @@ class HeadEntry:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     at_risk: Mapping[int, Range] = field(default_factory=dict)
     newest_event_ms: int | None = None
+    lineage: int = 0
+    order: Order = SORTED
+    next_order: Order = SORTED
 
     def under(self, delivery: Delivery) -> HeadEntry:
         """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""
@@ -228,6 +241,18 @@ class HeadEntry:
     def known_to_be_written(self) -> HeadEntry:
         """The same for whoever saw its records acknowledged: the next need not name them."""
         return replace(self, at_risk={})
+
+    def ordering(self, order: Order, token: FencingToken, run_id: str) -> HeadEntry:
+        """The same position, for a run whose next batches are written in another order."""
+        return replace(
+            self,
+            token=token,
+            run_id=run_id,
+            sink=self.sink.advanced({}),
+            records=self.records.of_replays(),
+            note=f"records are written in another order from here on: {order}",
+            next_order=order,
+        )
 
     def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
         """The same position, for a run whose replay has computed so many rows otherwise."""
@@ -272,8 +297,16 @@ class HeadEntry:
                 **({"waivers": list(self.waivers)} if self.waivers else {}),
                 **self._mode_json(),
                 **({} if newest_ms is None else {"newest_event_ms": newest_ms}),
+                **({"lineage": self.lineage} if self.lineage else {}),
+                **self._order_json(),
             }
         ).encode()
+
+    def _order_json(self) -> dict[str, Any]:
+        """Nothing where both are those of entries that do not tell them."""
+        if self.order == self.next_order == SORTED:
+            return {}
+        return {"order": {"batch": self.order.to_json(), "next": self.next_order.to_json()}}
 
     def _mode_json(self) -> dict[str, Any]:
         """Only what differs from exactly once, so that its entries stay as they were."""
@@ -319,6 +352,9 @@ class HeadEntry:
                 delivery=Delivery(fields.get("delivery", Delivery.EXACTLY_ONCE)),
                 at_risk=_partitions(fields.get("at_risk", {})),
                 newest_event_ms=_int(newest_ms) if newest_ms is not None else None,
+                lineage=_int(fields.get("lineage", 0)),
+                order=_order(fields, "batch"),
+                next_order=_order(fields, "next"),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error
@@ -386,6 +422,11 @@ def _counts(value: Mapping[str, object]) -> RecordCounts:
     return RecordCounts(**{name: _int(count) for name, count in value.items()})
 
 
+def _order(fields: Mapping[str, Any], which: str) -> Order:
+    orders = fields.get("order")
+    return Order.from_json(orders[which]) if orders is not None else SORTED
+
+
 def _range(value: Sequence[object]) -> Range:
     first, second = value
     return _int(first), _int(second)
@@ -397,5 +438,7 @@ def _unreadable(key: bytes, data: bytes) -> CorruptionError:
         subject=key.decode(),
         expected=f"an entry of version {VERSION}",
         found=repr(data[:120]),
-        then="stopping; `onceflow ledger rebuild` reconstructs it from the output",
+        then="stopping; if a newer version of Onceflow wrote it, use that one; otherwise keep a"
+        " copy of the ledger's topic, delete the topic, and run `onceflow ledger rebuild FILE"
+        " --reason ...`, which reconstructs it from the output",
     )

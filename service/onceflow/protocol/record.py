@@ -45,6 +45,8 @@ class RecordHeader:
         plan_tag: 32-bit mark of the batch's source ranges, watermark and clock.
         batch_id: Spark's number of the micro-batch, from 0.
         sequence: from 1, contiguous per (pipeline, output partition).
+        lineage: which counting of sequences this is one of; see `identity.lineage_of`. 0 in records
+            of revisions that did not tell it, and of pipelines registered by one.
     """
 
     flags: Flag
@@ -53,13 +55,14 @@ class RecordHeader:
     plan_tag: int
     batch_id: int
     sequence: int
+    lineage: int = 0
 
     def pack(self) -> bytes:
         """Encode as 32 bytes, big-endian."""
         return _LAYOUT.pack(
             VERSION,
             self.flags,
-            0,
+            self.lineage,
             self.pipeline_tag,
             self.generation,
             self.plan_tag,
@@ -81,7 +84,9 @@ class RecordHeader:
                 expected=f"{HEADER_BYTES} bytes",
                 found=f"{len(data)} bytes",
             )
-        version, flags, _, tag, generation, plan_tag, batch_id, sequence = _LAYOUT.unpack(data)
+        version, flags, lineage, tag, generation, plan_tag, batch_id, sequence = _LAYOUT.unpack(
+            data
+        )
         if version != VERSION:
             raise CorruptionError(
                 "unknown version of the record header",
@@ -90,14 +95,14 @@ class RecordHeader:
                 found=f"version {version}",
                 then="upgrade this consumer before it reads the topic",
             )
-        return cls(Flag(flags), tag, generation, plan_tag, batch_id, sequence)
+        return cls(Flag(flags), tag, generation, plan_tag, batch_id, sequence, lineage)
 
 
 class HeaderPacker:
     """Packs the headers of one batch; all but flags and sequence are the same for its records.
 
     Args:
-        pipeline_tag, generation, plan_tag, batch_id: as in `RecordHeader`.
+        pipeline_tag, generation, plan_tag, batch_id, lineage: as in `RecordHeader`.
         mode: the flag that every record of the batch has; see `Delivery.flag`.
     """
 
@@ -109,8 +114,9 @@ class HeaderPacker:
         plan_tag: int,
         batch_id: int,
         mode: int = 0,
+        lineage: int = 0,
     ) -> None:
-        self._common = (0, pipeline_tag, generation, plan_tag, batch_id)
+        self._common = (lineage, pipeline_tag, generation, plan_tag, batch_id)
         self._mode = int(mode)
 
     def pack(self, flags: int, sequence: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag, revision_of
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
+from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal, HeadProposal, plan_difference
 from onceflow.protocol.record import HeaderPacker
@@ -60,6 +61,7 @@ class BatchSettings:
         run_id: of our claim.
         plan: of the query as it is now.
         waivers: rules of determinism that it breaks and somebody answers for.
+        order: of the records of each batch after the one that `head` already decided on.
         delivery: mode.
         output: how rows become records.
         max_result_bytes: rows of one batch that the driver will hold.
@@ -70,6 +72,8 @@ class BatchSettings:
         rejects: knows what becomes of records and rows that are not used.
         late: knows which records came too late.
         divergence: knows in which rows a replay differs from the committed batch.
+        retired: source -> topics that are read no more; a group can commit no offset of one that
+            was deleted.
     """
 
     pipeline: str
@@ -78,6 +82,7 @@ class BatchSettings:
     run_id: str
     plan: PlanIdentity
     waivers: tuple[str, ...]
+    order: Order
     delivery: Delivery
     output: OutputFormat
     max_result_bytes: int
@@ -88,6 +93,7 @@ class BatchSettings:
     rejects: RejectDesk
     late: LateDesk
     divergence: DivergenceDesk
+    retired: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -146,6 +152,8 @@ class BatchRunner:
         self.gate = BatchGate()
         self.failure: OnceflowError | None = None
         """What ended the query, if it was one of ours: Spark only keeps its text."""
+        self.computing: int | None = None
+        """The batch that Spark computes at this moment."""
         self.head = head
         self._settings = settings
         self._checkpoint = checkpoint
@@ -169,7 +177,11 @@ class BatchRunner:
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         reach(CrashPoint.AFTER_OFFSET_LOG)
         settings = self._settings
-        table = collect(frame, settings.max_result_bytes)
+        self.computing = batch_id
+        try:
+            table = collect(frame, settings.max_result_bytes)
+        finally:
+            self.computing = None
         execution = settings.rejects.recounted(settings.read_execution())
         plan = self._plan(execution, batch_id)
         key = BatchKey(settings.query_id, batch_id)
@@ -179,10 +191,12 @@ class BatchRunner:
         late, late_letters = (0, []) if is_skipped else settings.late.of_batch(execution, batch_id)
         letters += late_letters
         table, keyless = settings.rejects.without_null_keys(table)
+        order = self._order(execution, is_skipped=is_skipped)
         batch = sort_batch(
             encode_collected(table, settings.output, revision_of(self.head.generation, batch_id)),
             self.head.sink.partitions,
             settings.partition_of,
+            order,
         )
         if is_skipped:
             # The topic's limit may be another one now; then, it was the largest that it refused.
@@ -196,7 +210,7 @@ class BatchRunner:
         )
         newest_event_ms = execution.newest_since(self.head.newest_event_ms)
         counts = replace(counts, refused=len(keyless))
-        computed = _Computed(key, plan, counts, batch, letters, newest_event_ms)
+        computed = _Computed(key, plan, counts, batch, order, letters, newest_event_ms)
         settings.check_output(self.head.sink)
         try:
             entry = self._commit(computed)
@@ -209,16 +223,27 @@ class BatchRunner:
             self.head = entry.known_to_be_written()
         self._report(BatchOutcome(self.head, is_skipped))
 
+    def _order(self, execution: Execution, *, is_skipped: bool) -> Order:
+        """As `head` says, which outlives a crash in the middle of the batch.
+
+        Where Spark has exchanged rows although the query does not ask for it, as it may if a
+        constant relation is too large to be broadcast, arrival means nothing.
+        """
+        if is_skipped:
+            return self.head.order
+        order = self.head.next_order
+        return order if execution.keeps_order else order.by_content()
+
     def _commit(self, computed: _Computed) -> HeadEntry:
         """Write the batch, or skip it; without the rows that the broker refuses, if it may."""
         rejects, batch_id = self._settings.rejects, computed.key.batch_id
         entry = self._entry(computed)
         try:
             self._committer.commit(BatchProposal(entry), self.head, self._payload(computed, entry))
-        except RecordError:
+        except RecordError as error:
             # Outside a transaction, other records may already have these sequences.
             is_undone = self._settings.delivery is Delivery.EXACTLY_ONCE
-            refused = rejects.too_large(computed.batch.rows) if is_undone else ()
+            refused = rejects.too_large(computed.batch.rows, error) if is_undone else ()
             if not refused:
                 raise
             clock_ms = computed.plan.batch_timestamp_ms
@@ -268,6 +293,8 @@ class BatchRunner:
             waivers=self._settings.waivers,
             note="",
             newest_event_ms=computed.newest_event_ms,
+            order=computed.order,
+            next_order=self._settings.order,
         ).under(self._settings.delivery)
 
     def _payload(self, computed: _Computed, entry: HeadEntry) -> Payload:
@@ -279,11 +306,14 @@ class BatchRunner:
             plan_tag=plan.tag(),
             batch_id=computed.key.batch_id,
             mode=self._settings.delivery.flag,
+            lineage=self.head.lineage,
         )
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)
         beside = self._settings.rejects.records(computed.letters, clock_ms)
-        return Payload(entry.sink.topic, records, _end_offsets(plan), beside)
+        return Payload(
+            entry.sink.topic, records, _end_offsets(plan, self._settings.retired), beside
+        )
 
     def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
         """What Spark ran, in the ledger's words."""
@@ -306,6 +336,7 @@ class _Computed:
     plan: BatchPlan
     counts: RecordCounts
     batch: SortedBatch
+    order: Order
     letters: Sequence[DeadLetter]
     newest_event_ms: int | None
 
@@ -324,11 +355,15 @@ def _standing(topics: TopicRanges, at: int) -> TopicRanges:
     }
 
 
-def _end_offsets(plan: BatchPlan) -> Mapping[tuple[str, int], int]:
+def _end_offsets(
+    plan: BatchPlan, retired: Mapping[str, Collection[str]]
+) -> Mapping[tuple[str, int], int]:
     """Where every source partition stands after the batch. One topic in two sources: the lower."""
     ends: dict[tuple[str, int], int] = {}
-    for topics in plan.sources.values():
+    for source, topics in plan.sources.items():
         for topic, ranges in topics.items():
+            if topic in retired.get(source, ()):
+                continue
             for partition, (_, end) in ranges.items():
                 ends[topic, partition] = min(end, ends.get((topic, partition), end))
     return ends

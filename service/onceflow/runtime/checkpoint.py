@@ -124,12 +124,18 @@ class Checkpoint:
         if done != NOTHING_COMMITTED:
             self._check_done(done)
             self._check_state()
-        plans = {n: self.plan(n) for n in {planned, done} if self._has_plan(n)}
+        plans = {n: self.plan(n) for n in {planned, done} if self.has_plan(n)}
         return CheckpointFacts(query_id, planned, done, plans)
 
     def is_done(self, batch_id: int) -> bool:
         """Whether Spark has logged a batch as done; true for none at all."""
         return batch_id == NOTHING_COMMITTED or self._files.exists(f"commits/{batch_id}")
+
+    def has_plan(self, batch_id: int) -> bool:
+        """Whether the offset log still tells what a batch read, its start included."""
+        if batch_id == NOTHING_COMMITTED or not self._files.exists(f"offsets/{batch_id}"):
+            return False
+        return batch_id == 0 or self._files.exists(f"offsets/{batch_id - 1}")
 
     def plan(self, batch_id: int) -> BatchPlan:
         """What Spark pinned for a batch.
@@ -157,7 +163,9 @@ class Checkpoint:
     def write_plan(self, head: HeadEntry) -> None:
         """Make `offsets/<head's batch>` say what the ledger committed (repair, adopt).
 
-        The entry it replaces, or the one before, lends the topic ids and the pinned settings.
+        The entry it replaces, or the one before, lends the topic ids and the pinned settings. While
+        the batch is not done, what was planned after it is withdrawn: it is not committed, and
+        Spark would run it without running this one again.
         """
         batch_id = head.batch.batch_id
         before = self._logged(batch_id - 1) if batch_id > 0 else None
@@ -172,6 +180,11 @@ class Checkpoint:
             like = model.positions[name] if model else None
             position = self._arithmetic(name).position(like, head.plan.sources[name])
             lines.append(canonical_json({"source": name, "position": position}))
+        # Asked again: whoever took over while we slept may have logged this batch and planned more.
+        if self._newest("commits") < batch_id:
+            for later in self._files.numbers("offsets"):
+                if later > batch_id:
+                    self._files.delete_file(f"offsets/{later}")
         self._files.write(f"offsets/{batch_id}", "\n".join(lines))
 
     def copy_before(self, batch_id: int, copy: Checkpoint) -> None:
@@ -181,7 +194,7 @@ class Checkpoint:
             ConfigError: its plan is not here any more.
             CorruptionError: files vanished meanwhile, or are damaged.
         """
-        planned = [n for n in self._files.numbers("offsets") if self._has_plan(n)]
+        planned = [n for n in self._files.numbers("offsets") if self.has_plan(n)]
         if batch_id not in planned:
             raise ConfigError(
                 "the checkpoint does not have this batch",
@@ -216,11 +229,6 @@ class Checkpoint:
                 then="sources cannot be renamed or removed on an existing checkpoint",
             )
         return self._sources[name]
-
-    def _has_plan(self, batch_id: int) -> bool:
-        if batch_id == NOTHING_COMMITTED or not self._files.exists(f"offsets/{batch_id}"):
-            return False
-        return batch_id == 0 or self._files.exists(f"offsets/{batch_id - 1}")
 
     def _check_planned(self, batch_id: int) -> None:
         """Of the offset log Spark reads the newest two entries. Settings never change."""

@@ -10,11 +10,9 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from onceflow.errors import CorruptionError
+from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow.runtime.hadoop_checksum import checksum_name, checksum_of, is_intact
 from onceflow.runtime.spark_errors import disk_is_full
-
-_LAST_CURE = "start a new generation on another checkpoint"
 
 
 class CheckpointFiles:
@@ -120,11 +118,19 @@ class CheckpointFiles:
 
     def write(self, name: str, text: str) -> None:
         """Replace a file as a whole. Hadoop's checksum of the old content must not outlive it."""
-        if self.exists(checksum_name(name)):
-            self._files.delete_file(f"{self._root}/{checksum_name(name)}")
+        self._delete_checksum(name)
         self.write_alone(name, text.encode())
         if self.has_checksums:
             self.write_alone(checksum_name(name), checksum_of(text.encode()))
+
+    def delete_file(self, name: str) -> None:
+        """Remove a file, and Hadoop's checksum of it."""
+        self._files.delete_file(f"{self._root}/{name}")
+        self._delete_checksum(name)
+
+    def _delete_checksum(self, name: str) -> None:
+        if self.exists(checksum_name(name)):
+            self._files.delete_file(f"{self._root}/{checksum_name(name)}")
 
     def write_alone(self, name: str, content: bytes) -> None:
         """Replace a file as a whole, and give it no checksum.
@@ -154,7 +160,8 @@ class CheckpointFiles:
             "a file of the checkpoint is missing or damaged",
             subject=self.path(name),
             expected="what Spark wrote, and a checksum beside it that agrees",
-            then=f"halting; restore it from a backup with its checksum, or {cure or _LAST_CURE}",
+            then="halting; restore it from a backup with its checksum, or "
+            + (cure or NEW_GENERATION),
         )
 
 

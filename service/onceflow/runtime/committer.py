@@ -161,6 +161,13 @@ class Committer:
         if state.phase in {Phase.FAILED, Phase.LOST}:
             require(attempt.refusal is not None, "a failed proposal was refused")
             refusal = attempt.refusal or AbortableError("refused")
+            if isinstance(refusal, DeadlineError):
+                budget_s = self._tools.timeouts.transaction_s
+                refusal.then = (
+                    f"{subject} took longer than transaction_timeout ({budget_s:g} s): if the"
+                    " brokers are well, start again with a longer one, up to the brokers'"
+                    " transaction.max.timeout.ms"
+                )
             if state.phase is Phase.LOST:
                 refusal.then = f"{subject} is committed and not written again: at_most_once"
             raise refusal

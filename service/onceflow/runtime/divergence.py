@@ -112,6 +112,8 @@ class DivergenceDesk:
         except DeadlineError as unread:
             text = f"{error.found}; the committed rows could not be read: {unread.what}"
             return _with(error, text)
+        if not found:
+            return _with(error, f"{error.found}; the rows are the same, in another order")
         shown = "; ".join(str(each) for each in found[:MAX_SHOWN])
         return _with(error, f"{error.found}; {len(found)} rows differ, the first: {shown}")
 

@@ -28,6 +28,8 @@ _SHIELD = "onceflow-view."
 _SOURCE = r"""
 package onceflow;
 
+import java.util.Arrays;
+import java.util.List;
 import java.util.TreeSet;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -35,7 +37,11 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.adaptive.QueryStageExec;
+import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.exchange.BroadcastExchangeExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeStats;
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
@@ -48,13 +54,23 @@ import scala.Tuple2;
 import scala.collection.Iterator;
 
 public class ExecutionReader {
+  /** Take one row after the other, and exchange none between tasks. What is not here may. */
+  private static final List KEEPS_ORDER = Arrays.asList(new Object[] {
+      "ArrowEvalPythonExec", "ArrowEvalPythonUDTFExec", "BatchEvalPythonExec",
+      "BatchEvalPythonUDTFExec", "BroadcastExchangeExec", "BroadcastHashJoinExec",
+      "BroadcastNestedLoopJoinExec", "CollectMetricsExec", "ColumnarToRowExec",
+      "EmptyRelationExec", "EventTimeWatermarkExec", "FilterExec", "GenerateExec", "InputAdapter",
+      "LocalTableScanExec", "MicroBatchScanExec", "OneRowRelationExec", "ProjectExec", "RangeExec",
+      "RDDScanExec", "UnionExec", "WholeStageCodegenExec"});
+
   /** Facts as JSON; offsets are JSON already. */
   public String read(IncrementalExecution execution, String observed) {
     return "{\"event_watermark_ms\":" + execution.offsetSeqMetadata().batchWatermarkMs()
         + ",\"batch_timestamp_ms\":" + execution.offsetSeqMetadata().batchTimestampMs()
         + ",\"offsets\":[" + offsets(execution.logical())
         + "],\"counts\":{" + counts(execution, observed)
-        + "},\"executors\":\"" + executors(execution.sparkSession())
+        + "},\"keeps_order\":" + keepsOrder(execution.executedPlan())
+        + ",\"executors\":\"" + executors(execution.sparkSession())
         + "\",\"late\":" + sum(execution.executedPlan(), "numRowsDroppedByWatermark")
         + ",\"state_rows\":" + stateRows(execution.executedPlan())
         + ",\"deduplications\":{" + deduplications(execution.executedPlan()) + "}"
@@ -69,6 +85,32 @@ public class ExecutionReader {
       found.add(each.next());
     }
     return found.toString();
+  }
+
+  /** Whether rows of an input partition come out in its order. */
+  public boolean keepsOrder(SparkPlan plan) {
+    if (plan instanceof AdaptiveSparkPlanExec) {
+      return keepsOrder(((AdaptiveSparkPlanExec) plan).executedPlan());
+    }
+    if (plan instanceof QueryStageExec) {
+      return keepsOrder(((QueryStageExec) plan).plan());
+    }
+    boolean keeps = KEEPS_ORDER.contains(plan.getClass().getSimpleName());
+    if (plan instanceof BroadcastExchangeExec) {
+      keeps = !reads(plan);  // a stream that is looked up follows the order of the other side
+    }
+    for (Iterator below = plan.children().iterator(); keeps && below.hasNext();) {
+      keeps = keepsOrder((SparkPlan) below.next());
+    }
+    return keeps;
+  }
+
+  private boolean reads(SparkPlan plan) {
+    boolean found = plan instanceof MicroBatchScanExec;
+    for (Iterator below = plan.children().iterator(); !found && below.hasNext();) {
+      found = reads((SparkPlan) below.next());
+    }
+    return found;
   }
 
   private String offsets(LogicalPlan plan) {
@@ -196,6 +238,7 @@ class Execution:
         state_rows: that stateful operators hold after it, but for keys of sources' duplicates.
         newest_event_ms: newest event time of all rows, ticks among them; None if none had any.
         deduplications: source -> what became of its duplicates, for each that looks for them.
+        keeps_order: whether rows of an input partition came out in its order.
         is_doubtful: whether `counts` may hold records twice. What was computed for a shuffle and
             lost with an executor is computed again, and Spark counts it again.
     """
@@ -208,6 +251,7 @@ class Execution:
     state_rows: int = 0
     newest_event_ms: int | None = None
     deduplications: Mapping[str, Deduplication] = field(default_factory=dict)
+    keeps_order: bool = False
     is_doubtful: bool = False
 
     def newest_since(self, before_ms: int | None) -> int | None:
@@ -299,5 +343,6 @@ class ExecutionReader:
             deduplications={
                 name: Deduplication(**facts) for name, facts in found["deduplications"].items()
             },
+            keeps_order=found["keeps_order"],
             is_doubtful=before != self._executors,
         )

@@ -1,4 +1,4 @@
-"""From the query's result to the binary columns that are collected: key, value, partition."""
+"""From the query's result to the columns that are collected: key, value, partition, order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from onceflow.runtime.rows import KEY_COLUMN, PARTITION_COLUMN, VALUE_COLUMN
+from onceflow.pipeline.types import column_at, type_at
+from onceflow.protocol.order import Order, columns_of
+from onceflow.runtime.rows import KEY_COLUMN, ORDER_COLUMN, PARTITION_COLUMN, VALUE_COLUMN
 
 _VALUE_STRUCT = "__row"
 
@@ -40,8 +42,17 @@ class OutputFormat:
     revision: str | None = None
 
 
-def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
-    """Add the expressions that Spark itself can encode; Avro rows stay a struct until collected."""
+def to_record_columns(
+    result: DataFrame, output: OutputFormat, orders: Sequence[Order]
+) -> DataFrame:
+    """Add the expressions that Spark itself can encode; Avro rows stay a struct until collected.
+
+    Args:
+        result: of the query.
+        output: how rows become records.
+        orders: whose columns are collected beside them. Columns that the result lacks are left
+            out: of another query, under which no batch is written again.
+    """
 
     def binary(name: str) -> Column:
         if isinstance(result.schema[name].dataType, BinaryType):
@@ -52,6 +63,11 @@ def to_record_columns(result: DataFrame, output: OutputFormat) -> DataFrame:
     columns = [key.alias(KEY_COLUMN), _value(result, output)]
     if output.partition:
         columns.append(result[output.partition].cast("int").alias(PARTITION_COLUMN))
+    columns += [
+        column_at(path).alias(ORDER_COLUMN + path)
+        for path in columns_of(orders)
+        if type_at(result.schema, path) is not None
+    ]
     return result.select(*columns)
 
 

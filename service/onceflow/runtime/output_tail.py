@@ -3,41 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from onceflow.clock import Deadline
+from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.errors import ConfigError
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.protocol.record import HEADER_NAME, RecordHeader
+from onceflow.protocol.tails import BatchOrder, OutputTails, Tail, order_of
 
 Ours: TypeAlias = tuple[RecordHeader, ReadRecord]
 
 FIRST_LOOK_BACK = 1_000
 """Offsets read from the end at first; ten times as many at each further look."""
-MAX_LOOKS_BACK = 12
-"""1,000 x 10^11 offsets: more than any partition holds."""
 
 
-@dataclass(frozen=True)
-class Tail:
-    """The newest batch of the pipeline in one partition.
+class LookBack(NamedTuple):
+    """How far to look from the end of each partition.
 
     Args:
-        header: of the last record.
-        first_sequence: of that batch in this partition.
-        rows: key and value of the batch's records, in order.
+        looks: at most; each reads ten times as many offsets as the one before.
+        timeout_s: for everything.
     """
 
-    header: RecordHeader
-    first_sequence: int
-    rows: tuple[tuple[bytes | None, bytes | None], ...]
+    looks: int
+    timeout_s: float
 
 
-def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[int, Tail]:
-    """Partition -> its newest batch, without partitions that have no record of the pipeline.
+EVERYWHERE = LookBack(looks=12, timeout_s=600.0)
+"""1,000 x 10^11 offsets: more than any partition holds. Somebody waits for it."""
+AT_FIRST_START = LookBack(looks=3, timeout_s=30.0)
+"""100,000 offsets of each partition, where nothing but the output may know the pipeline. A topic
+that it shares with others can hold billions of their records, which a first start should not read.
+What lies further back is found by `--new-generation`; and readers tell by the lineage that what a
+registration writes is none of it."""
+
+
+def find_written(
+    pipeline: str, topic: str, broker: Broker, clock: Clock, look_back: LookBack
+) -> Mapping[int, RecordHeader]:
+    """Output partition -> the newest record of the pipeline in it; of the first that has one.
+
+    Empty if there is no such topic, or no record as far as it looked.
+
+    Args:
+        pipeline: name.
+        topic: where its output is, or would be.
+        broker: to read with.
+        clock: to end by.
+        look_back: how far.
+
+    Raises:
+        ConfigError: we may not read the output.
+        DeadlineError: not everything could be read in time.
+    """
+    deadline = Deadline.after(clock, look_back.timeout_s)
+    try:
+        return _find_written(pipeline_tag(pipeline), topic, broker, deadline, look_back.looks)
+    except ConfigError as error:
+        raise ConfigError(
+            "nothing tells whether this pipeline has written to its output before",
+            subject=topic,
+            expected="a ledger, a checkpoint, or the right to read the output",
+            found=str(error),
+            then="nothing was written; grant the rights of the task `verify`, see `onceflow acls`",
+        ) from error
+
+
+def _find_written(
+    tag: int, topic: str, broker: Broker, deadline: Deadline, looks: int
+) -> Mapping[int, RecordHeader]:
+    for partition, (start, _, end) in sorted(broker.offsets(topic, deadline).items()):
+        for look in range(looks):
+            begin = max(start, end - FIRST_LOOK_BACK * 10**look)
+            ours = _read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)
+            if ours:
+                return {partition: _newest(ours)}
+            if begin == start:
+                break
+    return {}
+
+
+def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> OutputTails:
+    """The end of the pipeline's output, wherever it is in each partition.
 
     Args:
         head: names pipeline and topic.
@@ -45,15 +95,23 @@ def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[i
         deadline: for reading everything.
     """
 
-    def is_whole(ours: list[Ours]) -> bool:
-        return bool(ours) and _batch(ours[0]) != _batch(ours[-1])
+    def is_enough(ours: list[Ours]) -> bool:
+        return bool(ours) and order_of(ours[0][0]) != order_of(_newest(ours))
 
-    looks = _looks(head, broker, deadline, is_whole)
-    return {partition: _tail(ours) for partition, ours in looks if ours}
+    tails, is_whole = {}, True
+    starts = broker.offsets(head.sink.topic, deadline)
+    for partition, ours in _looks(head, broker, deadline, is_enough):
+        if ours:
+            tails[partition] = _tail(ours)
+        elif starts[partition][0] > 0:
+            is_whole = False
+    return OutputTails(tails, is_whole)
 
 
 def read_batch(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[Row]:
     """The rows of `head`'s batch, wherever it is in the output; none of what is deleted.
+
+    Each once: in at_least_once a driver that was taken over may have written them again.
 
     Args:
         head: of the batch.
@@ -63,12 +121,15 @@ def read_batch(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[
     wanted = head.generation, head.batch.batch_id
 
     def is_before(ours: list[Ours]) -> bool:
-        return bool(ours) and _batch(ours[0]) < wanted
+        return bool(ours) and order_of(ours[0][0]) < wanted
 
     for partition, ours in _looks(head, broker, deadline, is_before):
-        for found in ours:
-            if _batch(found) == wanted:
-                yield partition, found[1].key, found[1].value
+        last = 0
+        for header, record in ours:
+            is_wanted = order_of(header) == wanted and header.lineage == head.lineage
+            if is_wanted and header.sequence > last:
+                last = header.sequence
+                yield partition, record.key, record.value
 
 
 def _looks(
@@ -78,7 +139,7 @@ def _looks(
     topic, tag = head.sink.topic, pipeline_tag(head.pipeline)
     for partition, (start, _, end) in broker.offsets(topic, deadline).items():
         look_back = FIRST_LOOK_BACK
-        for _ in range(MAX_LOOKS_BACK):
+        for _ in range(EVERYWHERE.looks):
             begin = max(start, end - look_back)
             ours = _read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)
             if begin == start or is_enough(ours):
@@ -97,12 +158,17 @@ def _read_ours(records: Iterator[ReadRecord], tag: int) -> list[Ours]:
     return found
 
 
-def _batch(ours: Ours) -> tuple[int, int]:
-    header, _ = ours
-    return header.generation, header.batch_id
+def _newest(ours: list[Ours]) -> RecordHeader:
+    """Not the last one: in at_least_once an older record may be written again."""
+    last = ours[-1][0]
+    return max((header for header, _ in ours if header.lineage == last.lineage), key=_age)
+
+
+def _age(header: RecordHeader) -> tuple[BatchOrder, int]:
+    return order_of(header), header.sequence
 
 
 def _tail(ours: list[Ours]) -> Tail:
-    batch = [found for found in ours if _batch(found) == _batch(ours[-1])]
-    rows = tuple((record.key, record.value) for _, record in batch)
-    return Tail(ours[-1][0], batch[0][0].sequence, rows)
+    newest = _newest(ours)
+    batch = order_of(newest), newest.lineage
+    return Tail(newest, min(h.sequence for h, _ in ours if (order_of(h), h.lineage) == batch))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
-from onceflow.errors import CorruptionError
+from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow.protocol.ledger import SinkState
 
 MISSING_FOR_S = 5.0
@@ -53,7 +53,7 @@ class OutputTopic:
                 expected=f"topic id {sink.topic_id}, as recorded in the ledger",
                 found=f"topic id {found}" if found else "no such topic",
                 then="halting; nothing of this batch was written;"
-                " write the output anew by a new generation on a new checkpoint",
+                f" to write the output again, {NEW_GENERATION}",
             )
 
     def _find(self, topic: str) -> str | None:

@@ -5,18 +5,26 @@ What would break the guarantee is refused; what only weakens it is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, TopicInfo, TopicSpec
-from onceflow.errors import ConfigError, Fault
-from onceflow.protocol.identity import consumer_group
+from onceflow.errors import NEW_GENERATION, ConfigError, Fault
+from onceflow.protocol.identity import consumer_group, ledger_topic
 from onceflow.protocol.ledger import SinkState
+from onceflow.runtime.topic_settings import (
+    LETTER_OVERHEAD_BYTES,
+    MAX_BYTES_CONFIG,
+    MIN_LETTER_BYTES,
+    Cluster,
+    durability_warnings,
+    letter_warnings,
+    max_bytes,
+    timestamp_warnings,
+)
 
-MIN_DURABLE_REPLICATION = 2
 DEFAULT_PARTITIONS = 4
-MAX_BYTES_CONFIG = "max.message.bytes"
 TRANSACTION_STATE = "__transaction_state"
 """Kafka's own topic, made for the first transaction, for which it takes enough brokers."""
 
@@ -51,14 +59,14 @@ class PreflightReport:
     Args:
         partitions: of the output topic, existing or to be created.
         topic_id: of the output topic; None if it is to be created.
-        max_batch_bytes: largest request that the output topic takes; None for the default.
+        max_batch_bytes: largest record batch that each of the written topics takes.
         create: topics that are missing.
         warnings: what weakens the guarantee.
     """
 
     partitions: int
     topic_id: str | None
-    max_batch_bytes: int | None
+    max_batch_bytes: int
     create: tuple[TopicSpec, ...]
     warnings: tuple[Fault, ...]
 
@@ -67,47 +75,70 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     """Look at brokers and topics.
 
     Raises:
-        ConfigError: nobody answers, or something would break the guarantee; lists every fault.
+        ConfigError: something would break the guarantee; lists every fault.
+        DeadlineError: nobody answers.
     """
-    alive = broker.brokers(deadline)
-    config = broker.broker_config(deadline)
-    faults = _timeout_faults(config, needs)
-    faults += _log_faults(broker, config, alive, deadline)
-    faults += _input_faults(broker, needs, deadline)
+    cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
+    names = [*needs.inputs, needs.output, *needs.beside, ledger_topic(needs.pipeline)]
+    topics = {name: broker.topic(name, deadline) for name in names}
+    output = topics[needs.output]
+    faults = _timeout_faults(cluster.config, needs)
+    faults += _log_faults(broker, cluster, deadline)
+    faults += _input_faults(topics, needs)
     faults += _group_faults(broker, needs, deadline)
-    output = broker.topic(needs.output, deadline)
-    partitions = output.partitions if output else needs.partitions or DEFAULT_PARTITIONS
-    if needs.recorded is not None and needs.recorded.topic != needs.output:
-        faults.append(
-            Fault(
-                f"this pipeline writes to {needs.recorded.topic}",
-                where=needs.output,
-                suggestion="Keep its topic, or start a new generation on a new checkpoint.",
-            )
-        )
-    elif output is not None:
-        faults += [*_identity_faults(output, needs), *_partition_faults(output, needs)]
-    elif needs.recorded is not None:
-        faults.append(
-            Fault(
-                "the output topic is gone, although the ledger says it was written",
-                where=needs.output,
-                suggestion="Restore it, or start a new generation.",
-            )
-        )
+    faults += _output_faults(output, needs)
     if faults:
         raise ConfigError(f"pipeline {needs.pipeline} cannot start", faults=tuple(faults))
-    warnings = tuple(_durability_warnings(output, alive)) if output else ()
-    missing = [TopicSpec(t, 1) for t in needs.beside if broker.topic_id(t, deadline) is None]
-    create = missing if output else [TopicSpec(needs.output, partitions), *missing]
-    limit = output.config.get(MAX_BYTES_CONFIG) if output else None
+    recorded = needs.recorded.partitions if needs.recorded else None
+    existing = output.partitions if output else None
+    partitions = recorded or existing or needs.partitions or DEFAULT_PARTITIONS
+    letter_bytes = LETTER_OVERHEAD_BYTES + max(
+        max_bytes(topics[name]) for name in (*needs.inputs, needs.output)
+    )
+    create = [] if output else [cluster.new_topic(needs.output, partitions, {})]
+    letter_config = {MAX_BYTES_CONFIG: str(max(letter_bytes, MIN_LETTER_BYTES))}
+    create += [cluster.new_topic(t, 1, letter_config) for t in needs.beside if topics[t] is None]
     return PreflightReport(
         partitions,
         output.topic_id if output else None,
-        int(limit) if limit else None,
+        min(max_bytes(topics[name]) for name in (needs.output, *needs.beside)),
         tuple(create),
-        warnings,
+        tuple(_warnings(topics, needs, cluster, letter_bytes)),
     )
+
+
+def _warnings(
+    topics: Mapping[str, TopicInfo | None], needs: TopicNeeds, cluster: Cluster, letter_bytes: int
+) -> Iterator[Fault]:
+    for name in (needs.output, *needs.beside, ledger_topic(needs.pipeline)):
+        topic = topics[name]
+        if topic is None:
+            yield from cluster.creation_warnings(name)
+            continue
+        yield from durability_warnings(topic, cluster.alive)
+        if name in (needs.output, *needs.beside):
+            yield from timestamp_warnings(topic)
+        if name in needs.beside:
+            yield from letter_warnings(topic, letter_bytes)
+        if name == needs.output:
+            yield from _output_warnings(topic, needs.recorded)
+
+
+def _output_warnings(output: TopicInfo, recorded: SinkState | None) -> Iterator[Fault]:
+    if "compact" in output.config.get("cleanup.policy", ""):
+        yield Fault(
+            "the output topic is compacted: consumers will see gaps in the sequences",
+            where=output.name,
+            suggestion="Let them report gaps only, or use cleanup.policy=delete.",
+        )
+    if recorded is not None and output.partitions > recorded.partitions:
+        yield Fault(
+            f"the output topic has {output.partitions} partitions: nothing is written to those from"
+            f" {recorded.partitions} on",
+            where=output.name,
+            expected=f"{recorded.partitions}, as recorded in the ledger; keys would move otherwise",
+            suggestion="Leave it so, or write to all of them by a new generation.",
+        )
 
 
 def transaction_faults(config: Mapping[str, str], alive: int) -> list[Fault]:
@@ -124,11 +155,9 @@ def transaction_faults(config: Mapping[str, str], alive: int) -> list[Fault]:
     ]
 
 
-def _log_faults(
-    broker: Broker, config: Mapping[str, str], alive: int, deadline: Deadline
-) -> list[Fault]:
+def _log_faults(broker: Broker, cluster: Cluster, deadline: Deadline) -> list[Fault]:
     """As `transaction_faults`, unless there were transactions: missing brokers will come back."""
-    faults = transaction_faults(config, alive)
+    faults = transaction_faults(cluster.config, cluster.alive)
     try:
         return faults if faults and broker.topic_id(TRANSACTION_STATE, deadline) is None else []
     except ConfigError:
@@ -143,20 +172,22 @@ def _timeout_faults(config: Mapping[str, str], needs: TopicNeeds) -> list[Fault]
         Fault(
             f"the broker allows transactions of {longest_ms} ms",
             where="transaction.max.timeout.ms",
-            expected=f"at least {needs.transaction_timeout_ms}",
+            expected=f"at least {needs.transaction_timeout_ms}, as `transaction_timeout` says",
+            suggestion="Lower `transaction_timeout`, or raise the broker's setting.",
         )
     ]
 
 
-def _input_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list[Fault]:
+def _input_faults(topics: Mapping[str, TopicInfo | None], needs: TopicNeeds) -> list[Fault]:
     faults = [
         Fault(
             "the topic does not exist",
             where=name,
-            suggestion="Create it, or correct the name.",
+            suggestion="Create it, or correct the name. If it was read before and all of it was,"
+            " name it under `retired` of the source.",
         )
         for name in needs.inputs
-        if broker.topic(name, deadline) is None
+        if topics[name] is None
     ]
     if needs.output in needs.inputs:
         faults.append(Fault("a pipeline cannot write to a topic that it reads", where=needs.output))
@@ -176,6 +207,29 @@ def _group_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list
     return []
 
 
+def _output_faults(output: TopicInfo | None, needs: TopicNeeds) -> list[Fault]:
+    recorded = needs.recorded
+    if recorded is not None and recorded.topic != needs.output:
+        return [
+            Fault(
+                f"this pipeline writes to {recorded.topic}",
+                where=needs.output,
+                suggestion=f"Keep its topic, or {NEW_GENERATION}.",
+            )
+        ]
+    if output is not None:
+        return [*_identity_faults(output, needs), *_partition_faults(output, needs)]
+    if recorded is not None:
+        return [
+            Fault(
+                "the output topic is gone, although the ledger says it was written",
+                where=needs.output,
+                suggestion=f"Restore it, or {NEW_GENERATION}.",
+            )
+        ]
+    return []
+
+
 def _identity_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
     if needs.recorded is None or needs.recorded.topic_id in {"", output.topic_id}:
         return []
@@ -184,23 +238,33 @@ def _identity_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
             "the output topic was deleted and created again: what was committed is gone",
             where=output.name,
             expected=f"topic id {needs.recorded.topic_id}, as recorded in the ledger",
-            suggestion="Write it anew by a new generation on a new checkpoint.",
+            suggestion=f"To write it again, {NEW_GENERATION}.",
         )
     ]
 
 
 def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
-    recorded, wanted = needs.recorded and needs.recorded.partitions, needs.partitions
-    if recorded is not None and output.partitions != recorded:
+    recorded = needs.recorded.partitions if needs.recorded else None
+    wanted = needs.partitions
+    if recorded is not None and output.partitions < recorded:
         return [
             Fault(
                 f"the output topic has {output.partitions} partitions",
                 where=output.name,
                 expected=f"{recorded}, as recorded in the ledger; keys would move otherwise",
-                suggestion="Restore the topic, or start a new generation.",
+                suggestion=f"Restore the topic, or {NEW_GENERATION}.",
             )
         ]
-    if wanted is not None and output.partitions != wanted:
+    if recorded is not None and wanted not in {None, recorded}:
+        return [
+            Fault(
+                f"sink.kafka.partitions is {wanted}",
+                where=output.name,
+                expected=f"{recorded}, as recorded in the ledger; keys would move otherwise",
+                suggestion=f"Correct the file, or {NEW_GENERATION}.",
+            )
+        ]
+    if recorded is None and wanted not in {None, output.partitions}:
         return [
             Fault(
                 f"the output topic has {output.partitions} partitions",
@@ -210,34 +274,3 @@ def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
             )
         ]
     return []
-
-
-def _durability_warnings(output: TopicInfo, alive: int) -> list[Fault]:
-    warnings = []
-    if "compact" in output.config.get("cleanup.policy", ""):
-        warnings.append(
-            Fault(
-                "the output topic is compacted: consumers will see gaps in the sequences",
-                where=output.name,
-                suggestion="Let them report gaps only, or use cleanup.policy=delete.",
-            )
-        )
-    if alive < MIN_DURABLE_REPLICATION:
-        return warnings
-    if output.replication < MIN_DURABLE_REPLICATION:
-        warnings.append(
-            Fault("one replica: a lost disk loses acknowledged output", where=output.name)
-        )
-    elif int(output.config.get("min.insync.replicas", "1")) < MIN_DURABLE_REPLICATION:
-        warnings.append(
-            Fault(
-                "min.insync.replicas is 1: acknowledged output can be lost with one broker",
-                where=output.name,
-                expected="2 or more",
-            )
-        )
-    if output.config.get("unclean.leader.election.enable") == "true":
-        warnings.append(
-            Fault("unclean leader election may lose committed output", where=output.name)
-        )
-    return warnings

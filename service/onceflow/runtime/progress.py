@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from onceflow.clock import Clock, Deadline
@@ -89,14 +88,6 @@ def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple
                 _, end = ranges.get(partition, (0, 0))
                 lag[topic, partition] += max(0, last_stable_offset - end)
     return lag
-
-
-def event_time_text(event_watermark_ms: int) -> str:
-    """An event watermark for people; Spark's 0 means that there is none yet."""
-    if event_watermark_ms == 0:
-        return "-"
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=event_watermark_ms)
-    return at.isoformat(timespec="seconds")
 
 
 def figures(progress: Any) -> dict[str, object]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +25,8 @@ WATCH_INTERVAL_S = 0.2
 """How often a running query is looked at: quick enough for a drain and for a display."""
 MAX_NAMED = 3
 """Damaged files that a refusal names."""
+CUT_OFF_TIMEOUT_S = 30.0
+"""For Spark to cancel a batch that takes too long."""
 START_TIMEOUT_S = 60.0
 """For Spark to hand out the query object before its first batch may end."""
 
@@ -111,7 +115,8 @@ class RunningQuery:
         query: Spark's.
         runner: its sink.
         checkpoint: tells when Spark has logged a batch as done.
-        clock: measures the drain.
+        clock: measures the drain, and how long a batch is computed.
+        max_batch_s: how long it may be.
     """
 
     def __init__(
@@ -120,12 +125,16 @@ class RunningQuery:
         runner: BatchRunner,
         checkpoint: Checkpoint,
         clock: Clock,
+        max_batch_s: float,
     ) -> None:
         self._query = query
         self._runner = runner
         self._checkpoint = checkpoint
         self._clock = clock
         self._seen_batch = -1
+        self._max_batch_s = max_batch_s
+        self._computing: int | None = None
+        self._computed_until = Deadline.after(clock, max_batch_s)
 
     def watch(
         self,
@@ -157,12 +166,45 @@ class RunningQuery:
             on_tick(progress)
             if is_over:
                 return
+            self._check_duration()
             try:
                 for look in watches:
                     look()
             except OnceflowError:
                 self._query.stop()
                 raise
+
+    def _check_duration(self) -> None:
+        """Cut off a batch that is computed for too long.
+
+        Raises:
+            ConfigError: it was.
+        """
+        computing = self._runner.computing
+        if computing is None or computing != self._computing:
+            self._computing = computing
+            self._computed_until = Deadline.after(self._clock, self._max_batch_s)
+        elif self._computed_until.is_over:
+            # Its result is not to be written any more, should there be one.
+            self._runner.gate.close(0)
+            self._stop_within(CUT_OFF_TIMEOUT_S)
+            raise ConfigError(
+                "a batch takes too long",
+                subject=f"batch {computing}",
+                expected=f"at most {self._max_batch_s:g} s (spark.max_batch_s)",
+                then="it was cancelled and nothing of it was written; lower"
+                " max_records_per_batch, change the query, or raise the limit",
+            )
+
+    def _stop_within(self, timeout_s: float) -> None:
+        """Stop, but do not wait for a thread of Spark that nothing can interrupt."""
+        thread = threading.Thread(target=self._stop_quietly, name="cut-off", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+
+    def _stop_quietly(self) -> None:
+        with suppress(Py4JError, PySparkException):
+            self._query.stop()
 
     def drain(self, timeout_s: float) -> bool:
         """Let the running batch commit everywhere, begin no other, stop.

@@ -1,22 +1,26 @@
-"""Reconstructs a lost `head` from headers at the tail of the output, and the checkpoint.
+"""Makes a `head` without a ledger, from headers at the tail of the output.
 
-The checkpoint tells what the last committed batch read; the output tells where the sequences stand
-and, by the plan tag, that both speak of the same batch.
+A rebuilt one also needs the checkpoint: it tells what the last committed batch read; the output
+tells where the sequences stand and, by the plan tag, that both speak of the same batch. A new
+generation needs the output alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
-from onceflow.errors import CorruptionError
-from onceflow.protocol.digest import RunningDigest
+from onceflow.errors import LineageError
+from onceflow.protocol.compare import CheckpointFacts
+from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey
-from onceflow.protocol.ledger import HeadEntry, Range, RecordCounts
+from onceflow.protocol.ledger import NO_PLAN, NOTHING_COMMITTED, BatchPlan, HeadEntry, RecordCounts
+from onceflow.protocol.order import SORTED
+from onceflow.protocol.tails import BatchOrder, OutputTails, last_batch, numbered_on, unlike
 from onceflow.runtime.checkpoint import Checkpoint
-from onceflow.runtime.output_tail import Tail, read_tails
+from onceflow.runtime.output_tail import read_batch, read_tails
 
 
 def rebuild_head(
@@ -35,52 +39,77 @@ def rebuild_head(
     """
     tails = read_tails(blank, broker, deadline)
     facts = checkpoint.facts()
-    newest = max((tail.header.batch_id for tail in tails.values()), default=facts.done)
-    # A batch without output leaves no trace in the topic, but Spark logged it after its commit.
-    batch_id = max(newest, facts.done)
-    if batch_id > facts.planned:
-        raise CorruptionError(
-            "the checkpoint is older than the output; the ledger cannot be rebuilt",
-            expected=f"offsets/{batch_id} in the checkpoint",
-            found=f"planned batch {facts.planned}",
-            then="start a new generation on another checkpoint",
-        )
-    plan = checkpoint.plan(batch_id)
-    parts = {p: tail for p, tail in tails.items() if tail.header.batch_id == batch_id}
-    for partition, tail in parts.items():
-        if tail.header.plan_tag != plan.tag():
-            raise CorruptionError(
-                "the checkpoint planned this batch with other input than the output was made of",
-                subject=f"batch {batch_id}, partition {partition}",
-                expected=f"plan tag {tail.header.plan_tag}",
-                found=f"plan tag {plan.tag()}",
-                then="start a new generation on another checkpoint",
-            )
-    written = sum(len(tail.rows) for tail in parts.values())
-    return replace(
-        blank,
-        generation=max((t.header.generation for t in tails.values()), default=blank.generation),
+    batch = last_batch(tails, facts, blank.generation)
+    generation, batch_id = batch
+    plan = NO_PLAN if batch_id == NOTHING_COMMITTED else checkpoint.plan(batch_id)
+    _check_tags(tails, batch, plan)
+    if tails.newest not in {None, batch}:
+        _check_older(tails, facts, checkpoint)
+    head = replace(
+        numbered_on(blank, tails, batch),
+        generation=generation,
         batch=BatchKey(blank.batch.query_id, batch_id),
         plan=plan,
-        sink=replace(blank.sink, sequence=_sequences(tails, batch_id)),
-        records=RecordCounts(written=written),
-        digest=_digest(parts),
+        order=SORTED,
     )
+    rows: Sequence[Row] = ()
+    if tails.of_batch(batch):
+        # Its records tell their lineage themselves, whatever the next ones will be written in.
+        found = replace(head, lineage=next(iter(tails.of_batch(batch).values())).header.lineage)
+        # As `SORTED` says: the output does not tell what the batch was ordered by.
+        rows = sorted(read_batch(found, broker, deadline), key=_by_content)
+    return replace(head, records=RecordCounts(written=len(rows)), digest=digest_of(rows))
 
 
-def _sequences(tails: Mapping[int, Tail], batch_id: int) -> Mapping[int, Range]:
-    return {
-        partition: (
-            tail.first_sequence if tail.header.batch_id == batch_id else tail.header.sequence + 1,
-            tail.header.sequence,
+def begin_from_output(blank: HeadEntry, broker: Broker, deadline: Deadline) -> HeadEntry:
+    """Make the registration of the generation after the newest that the output tells of.
+
+    Args:
+        blank: a registration of this pipeline.
+        broker: to read the output with.
+        deadline: for reading the tails.
+
+    Raises:
+        LineageError: the output holds no record of the pipeline any more.
+    """
+    tails = read_tails(blank, broker, deadline)
+    if tails.newest is None:
+        raise LineageError(
+            "the output holds no record of this pipeline any more",
+            subject=blank.sink.topic,
+            then="nothing was written; start again without `--new-generation`",
         )
-        for partition, tail in tails.items()
-    }
+    return replace(numbered_on(blank, tails, None), generation=tails.newest[0] + 1)
 
 
-def _digest(parts: Mapping[int, Tail]) -> str:
-    digest = RunningDigest()
-    for partition in sorted(parts):
-        for key, value in parts[partition].rows:
-            digest.add((partition, key, value))
-    return digest.hexdigest()
+def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpoint) -> None:
+    """The checkpoint must know the newest batch of the output, or it is of another generation."""
+    newest = tails.newest
+    if newest is None:
+        return
+    generation, batch_id = newest
+    if checkpoint.has_plan(batch_id):
+        _check_tags(tails, newest, checkpoint.plan(batch_id))
+    elif generation > 1:
+        raise unlike(
+            "nobody can tell whether this checkpoint is that of the newest generation",
+            f"generation {generation}",
+            f"offsets/{batch_id}, the newest batch of the output",
+            f"offsets from later batches only, up to {facts.planned}",
+        )
+
+
+def _check_tags(tails: OutputTails, batch: BatchOrder, plan: BatchPlan) -> None:
+    for partition, tail in tails.of_batch(batch).items():
+        if tail.header.plan_tag != plan.tag():
+            raise unlike(
+                "the checkpoint planned this batch with other input than the output was made of",
+                f"batch {batch[1]}, partition {partition}",
+                f"plan tag {tail.header.plan_tag}",
+                f"plan tag {plan.tag()}",
+            )
+
+
+def _by_content(row: Row) -> tuple[int, bool, bytes, bool, bytes]:
+    partition, key, value = row
+    return partition, key is not None, key or b"", value is not None, value or b""

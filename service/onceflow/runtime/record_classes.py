@@ -1,12 +1,14 @@
-"""Writes the archive of `spark_home.py`: `python -m onceflow.runtime.record_classes`.
+"""Writes an archive of `spark_home.py`: `python -m onceflow.runtime.record_classes`.
 
-Takes half a minute. It needs no broker: Spark runs a small query over numbers.
+For the Java that is in use. Takes half a minute. It needs no broker: Spark runs a small query over
+numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import join
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,19 +19,18 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from onceflow.errors import require
+from onceflow.java.choice import Java
+from onceflow.java.classes import record_with, recording_options, remove_old
 from onceflow.runtime.session import SessionSettings, open_session
-from onceflow.runtime.spark_home import (
-    class_archive,
-    make_spark_home,
-    recording_options,
-    spark_home,
-)
+from onceflow.runtime.spark_home import class_archive, make_spark_home, spark_home
 
 _DUMP_TIMEOUT_S = 180.0
 """Writing the archive takes 15 s on two idle cores."""
 _QUERY_TIMEOUT_S = 120
 _BATCHES = 3
 _ROWS = 100
+_KEPT = 2
+"""One archive for each Java that may be in turn; they have 150 MB each."""
 
 
 class Numbers(DataSource):
@@ -87,9 +88,8 @@ def record(archive: Path) -> None:
     """
     with TemporaryDirectory(dir=archive.parent) as folder:
         unfinished = Path(folder) / archive.name
-        spark = open_session(
-            "class-archive", SessionSettings("local[1]"), folder, recording_options(unfinished)
-        )
+        options = join(recording_options(unfinished))
+        spark = open_session("class-archive", SessionSettings("local[1]"), folder, options)
         _run_query(spark, f"{folder}/checkpoint")
         _end_jvm(spark)
         unfinished.replace(archive)
@@ -122,6 +122,13 @@ def _end_jvm(spark: SparkSession) -> None:
     gateway.proc.wait(_DUMP_TIMEOUT_S)
 
 
-if __name__ == "__main__":
+def main(java: Java) -> None:
+    """Make the Spark home, and its archive for one Java."""
     make_spark_home(spark_home())
-    record(class_archive())
+    archive = class_archive(java)
+    record(archive)
+    remove_old(archive, _KEPT)
+
+
+if __name__ == "__main__":
+    record_with(main)

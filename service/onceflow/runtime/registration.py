@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from onceflow.errors import InvariantError
 from onceflow.protocol.compare import Decision
 from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.identity import BatchKey, Layout
+from onceflow.protocol.identity import BatchKey, Layout, lineage_of
 from onceflow.protocol.ledger import (
+    NO_PLAN,
     NOTHING_COMMITTED,
-    BatchPlan,
     HeadEntry,
     RecordCounts,
     SinkState,
 )
+from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import HeadProposal
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.takeover import Takeover
 
 FIRST_GENERATION = 1
-_NO_PLAN = BatchPlan({}, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Registration:
         reason: of an operator who asked for a remedy.
         is_change_accepted: whether that is to go on with another query than before.
         delivery: mode from now on.
+        order: of the records of batches from now on; None to leave it as `head` says.
     """
 
     pipeline: str
@@ -55,19 +56,25 @@ class Registration:
     topic_id: str = ""
     is_change_accepted: bool = False
     delivery: Delivery = Delivery.EXACTLY_ONCE
+    order: Order | None = None
 
 
 @dataclass(frozen=True)
 class Repairs:
-    """The two ways of writing what a crash or a person destroyed.
+    """The ways of writing what a crash or a person destroyed.
 
     Args:
+        confirm: raises FencedError unless `owner` is still ours. A checkpoint has no fence: whoever
+            was frozen since it read `head` would change the one of its successor.
         write_plan: makes the checkpoint's plan follow a `head`.
         rebuild_head: makes a `head` from output and checkpoint, given a blank one.
+        begin_from_output: makes that of a new generation from the output alone, given a blank one.
     """
 
+    confirm: Callable[[], None]
     write_plan: Callable[[HeadEntry], None]
     rebuild_head: Callable[[HeadEntry], HeadEntry]
+    begin_from_output: Callable[[HeadEntry], HeadEntry]
 
 
 def settle(
@@ -81,22 +88,31 @@ def settle(
     Raises:
         FencedError, OutcomeUnknownError: as `Committer.commit`.
         CorruptionError: a rebuild found that output and checkpoint do not fit.
+        LineageError: a new generation found nothing in the output to number on from.
     """
     decision, head = takeover.comparison.decision, takeover.head
     generation = head.generation if head else FIRST_GENERATION
     if decision is Decision.REGISTER:
         return _write(_entry(takeover, wanted, generation), head, committer)
+    if decision is Decision.NEW_GENERATION and head is None:
+        begun = repairs.begin_from_output(_entry(takeover, wanted, generation))
+        return _write(begun, head, committer)
     if decision is Decision.REBUILD:
         rebuilt = repairs.rebuild_head(_entry(takeover, wanted, generation))
         return _write(rebuilt, head, committer)
     if head is None:
-        raise InvariantError("only a registration begins without a head")
+        raise InvariantError("no other decision begins without a head")
     if decision is Decision.NEW_GENERATION:
         return _write(_entry(takeover, wanted, generation + 1), head, committer)
     if decision is Decision.REPAIR_PLAN:
+        repairs.confirm()
         repairs.write_plan(head)
     if wanted.is_change_accepted:
         return _write(_under_another_plan(takeover, wanted, head), head, committer)
+    if wanted.order is not None and wanted.order != head.next_order:
+        owner = takeover.owner
+        entry = head.ordering(wanted.order, owner.token, owner.run_id)
+        return _write(entry, head, committer)
     return head
 
 
@@ -112,6 +128,7 @@ def _under_another_plan(takeover: Takeover, wanted: Registration, head: HeadEntr
         plan_parts=wanted.plan.parts,
         note=wanted.reason,
         delivery=wanted.delivery,
+        next_order=wanted.order or head.next_order,
     )
 
 
@@ -126,7 +143,7 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         batch=BatchKey(wanted.query_id, NOTHING_COMMITTED),
         token=takeover.owner.token,
         run_id=takeover.owner.run_id,
-        plan=_NO_PLAN,
+        plan=NO_PLAN,
         sink=sink.advanced({}),
         records=RecordCounts(),
         digest="",
@@ -135,6 +152,8 @@ def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEnt
         note=wanted.reason,
         delivery=wanted.delivery,
         at_risk=at_risk,
+        lineage=takeover.head.lineage if takeover.head else lineage_of(takeover.owner.run_id),
+        next_order=wanted.order or (takeover.head.next_order if takeover.head else SORTED),
     )
 
 

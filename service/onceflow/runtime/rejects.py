@@ -39,6 +39,7 @@ class RejectSettings:
         parts: of the pipeline.
         columns: source -> columns that the query reads.
         partitions: of each topic of letters.
+        letter_bytes: limit of each topic of letters.
         max_result_bytes: rejected records of one batch that the driver will hold.
         max_record_bytes: the output topic's limit, looked up when a record was refused.
     """
@@ -46,6 +47,7 @@ class RejectSettings:
     parts: Parts
     columns: Mapping[str, StructType]
     partitions: Mapping[str, int]
+    letter_bytes: Mapping[str, int]
     max_result_bytes: int
     max_record_bytes: Callable[[], int]
 
@@ -124,13 +126,17 @@ class RejectDesk:
         refused = table.filter(pc.invert(has_key)).column(VALUE_COLUMN).to_pylist()
         return table.filter(has_key), [(NOWHERE, None, value) for value in sorted(refused)]
 
-    def too_large(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def too_large(self, rows: Sequence[Row], refusal: RecordError) -> Sequence[Row]:
         """Which rows the output topic may have refused for their size; none if that is no matter.
+
+        Or if something else was refused, such as the timestamp: rows that compress well may be
+        larger than the limit and fit.
 
         A broker measures what arrives, compressed, and names one record only. So all rows that are
         larger than its limit before they are compressed are meant.
         """
-        if self._pipeline.on_reject_by_sink == "fail":
+        is_size = any(code in refusal.found for code in _SIZE_CODES)
+        if self._pipeline.on_reject_by_sink == "fail" or not is_size:
             return ()
         limit_bytes = self._settings.max_record_bytes() - RECORD_OVERHEAD_BYTES
         return [row for row in rows if size_bytes(row) > limit_bytes]
@@ -181,6 +187,7 @@ class RejectDesk:
         self, letters: Sequence[DeadLetter], topic: str, clock_ms: int
     ) -> Sequence[OutputRecord]:
         partitions = self._settings.partitions[topic]
+        limit_bytes = self._settings.letter_bytes[topic] - RECORD_OVERHEAD_BYTES
         return [
             OutputRecord(
                 letter.partition_of(partitions),
@@ -189,7 +196,7 @@ class RejectDesk:
                 timestamp_ms=clock_ms,
                 more_headers=letter.to_headers(),
             )
-            for letter in in_order(letters)
+            for letter in (each.within(limit_bytes) for each in in_order(letters))
         ]
 
     def _read_again(self, source: str, execution: Execution, batch_id: int) -> list[DeadLetter]:
@@ -226,6 +233,7 @@ class RejectDesk:
             )
 
 
+_SIZE_CODES = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE")
 _COLUMNS = (*(name for name in META_COLUMNS if name != "_timestamp"), REASON_COLUMN)
 _SINK_TEXTS: Mapping[Reason, str] = {
     Reason.NULL_KEY: "the key column is null",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onceflow.contracts.sink import OutputRecord
 from onceflow.errors import RecordError
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.ledger import SinkState
+from onceflow.protocol.order import Order, Ties
 from onceflow.protocol.record import Flag, HeaderPacker
 
 KEY_COLUMN = "__key"
 VALUE_COLUMN = "__value"
 PARTITION_COLUMN = "__partition"
+ORDER_COLUMN = "__order."
+"""Before the name of a column that an order looks at."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class SortedBatch:
     """The rows of a batch in the one order in which every replay numbers them.
 
     Args:
-        rows: sorted by (partition, key, value), null before anything.
+        rows: by output partition, and within each in the order of the batch.
         counts: partition -> number of rows; only partitions that have some.
         digest: of the rows.
     """
@@ -48,16 +52,18 @@ def sort_batch(
     table: pa.Table,
     partitions: int,
     partition_of: Callable[[Sequence[bytes | None]], list[int]],
+    order: Order,
 ) -> SortedBatch:
     """Assign partitions, sort and digest.
 
-    Row order after a shuffle is not reproducible, so position means nothing before the sort.
-
     Args:
-        table: columns KEY and VALUE (binary), and PARTITION (int) if the query chooses it.
+        table: columns KEY and VALUE (binary), PARTITION (int) if the query chooses it, and those
+            that `order` looks at. Its rows stand in any order if ties are broken by content, and
+            in that of their input if by arrival.
         partitions: how many the output topic has.
         partition_of: partitions of a column of keys; without any key, of the column of values,
             which spreads them evenly and the same way on every replay.
+        order: of the rows of each output partition.
 
     Raises:
         RecordError: the query chose a partition that does not exist.
@@ -69,7 +75,13 @@ def sort_batch(
         _check_partitions(chosen, partitions)
     else:
         chosen = partition_of(keys if any(k is not None for k in keys) else values)
-    rows = sorted(zip(chosen, keys, values, strict=True), key=_order)
+    ranks = [pa.array(chosen, pa.int32()), *_ranks(table, order)]
+    names = [str(number) for number in range(len(ranks))]
+    # A stable sort: what is equal stays in the order in which it came.
+    places = pc.sort_indices(
+        pa.table(ranks, names=names), sort_keys=[(name, "ascending") for name in names]
+    )
+    rows = [(chosen[place], keys[place], values[place]) for place in places.to_pylist()]
     return SortedBatch(rows, Counter(chosen), digest_of(rows))
 
 
@@ -95,9 +107,19 @@ def size_bytes(row: Row) -> int:
     return len(key or b"") + len(value or b"")
 
 
-def _order(row: Row) -> tuple[int, bool, bytes, bool, bytes]:
-    partition, key, value = row
-    return partition, key is not None, key or b"", value is not None, value or b""
+def _ranks(table: pa.Table, order: Order) -> Iterator[pa.Array]:
+    """For each thing to order by, a number for each row; lower numbers come first."""
+    for term in order.by:
+        ranks = _rank(table.column(ORDER_COLUMN + term.column))
+        yield pc.negate(ranks) if term.is_descending else ranks
+    if order.ties is Ties.CONTENT:
+        yield from (_rank(table.column(name)) for name in (KEY_COLUMN, VALUE_COLUMN))
+
+
+def _rank(column: pa.ChunkedArray) -> pa.Array:
+    """Null before anything, NaN after every number, -0.0 as 0.0, text and binary by their bytes."""
+    ranks = pc.rank(column, tiebreaker="dense").cast(pa.int64())
+    return pc.if_else(pc.is_valid(column.combine_chunks()), ranks, 0)
 
 
 def _check_partitions(chosen: Sequence[int | None], partitions: int) -> None:

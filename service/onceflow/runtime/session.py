@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +20,17 @@ from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.java.choice import use_java
+from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
+from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.runtime.local_files import use_quick_local_files
-from onceflow.runtime.spark_home import sharing_options, use_spark_home
+from onceflow.runtime.spark_home import (
+    DAEMON,
+    java_of_executors,
+    sharing_options,
+    use_spark_home,
+)
 
 TIME_ZONE = "UTC"
 """Of every query: results must not depend on where the driver runs."""
@@ -28,12 +38,17 @@ TIME_ZONE = "UTC"
 _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
-_FIXED: Mapping[str, str] = {
-    # Replays must compute the same rows.
+_RESULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": TIME_ZONE,
+}
+"""Replays must compute the same rows."""
+
+_FIXED: Mapping[str, str] = {
+    **_RESULTS,
     "spark.speculation": "false",
     # State: changelogs instead of snapshots per batch; files of a zombie never replace ours.
     f"{_STATE}.providerClass": f"{_EXECUTION}.state.RocksDBStateStoreProvider",
@@ -41,6 +56,8 @@ _FIXED: Mapping[str, str] = {
     f"{_STATE}.checkpointFormatVersion": "2",
     # The driver's Python is the workers' Python; a unix socket saves 35 ms of delayed ACK.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Says nothing when Spark ends a worker that has nothing to do.
+    "spark.python.daemon.module": DAEMON,
     "spark.ui.enabled": "false",
     # Kept for it even so: a thousand of each, which takes minutes of small batches to collect.
     "spark.ui.retainedJobs": "1",
@@ -94,6 +111,23 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+_MAY_BE_SET = (
+    "spark.sql.adaptive.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcastTimeout",
+    "spark.sql.codegen.",
+    "spark.sql.debug.",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.maxPlanStringLength",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+    *PINNED,
+)
+"""Beginnings of settings of Spark SQL that decide how a query is computed, and not what it is."""
+
 _LOCAL_CHECKPOINT: Mapping[str, str] = {
     # The default manager forks two processes for each file: 190 -> 116 ms per batch.
     f"{_STREAMING}.checkpointFileManagerClass": (
@@ -113,6 +147,9 @@ class SessionSettings:
         driver_memory: heap of the driver, e.g. `2g`; bounds the JVM in local mode.
         shuffle_partitions: of stateful operators; pinned at the first start. 0: as many as cores.
         max_result_bytes: rows of one batch that the driver will hold.
+        max_made: characters, elements or rows that a function may make of one value.
+        max_rows: rows that one task may make at one step of a query.
+        max_batch_s: seconds that one batch may be computed.
         conf: further settings of Spark.
     """
 
@@ -120,6 +157,9 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int = 0
     max_result_bytes: int = 256 * 1024 * 1024
+    max_made: int = DEFAULT_MAX_MADE
+    max_rows: int = 100_000_000
+    max_batch_s: int = 900
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -139,22 +179,27 @@ class SessionSettings:
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
-    """Refuse settings that break exactly once.
+    """Refuse settings that break exactly once, or let queries reach more than their sources.
 
     Raises:
         ConfigError: lists each of them with the reason.
     """
-    faults = tuple(
-        Fault(
-            f"{value} breaks exactly once: {reason}",
-            where=name,
-            suggestion="Remove it.",
-        )
-        for name, (value, reason) in _REFUSED.items()
-        if conf.get(name, "").lower() == value
-    )
+    faults = []
+    for name, value in conf.items():
+        breaking, reason = _REFUSED.get(name, ("", ""))
+        if breaking and value.lower() == breaking:
+            what = f"{value} breaks exactly once: {reason}"
+        elif value != PINNED.get(name, value):
+            what = "this setting keeps queries to their sources, and stays as it is"
+        elif value != _RESULTS.get(name, value):
+            what = "results depend on this setting, so it stays as it is"
+        elif name.startswith("spark.sql.") and not name.startswith(_MAY_BE_SET):
+            what = "whether results depend on this setting has not been judged"
+        else:
+            continue
+        faults.append(Fault(what, where=name, suggestion="Remove it."))
     if faults:
-        raise ConfigError("Spark settings refused", faults=faults)
+        raise ConfigError("Spark settings refused", faults=tuple(faults))
 
 
 def open_session(
@@ -169,14 +214,18 @@ def open_session(
         java_options: further options of the driver's JVM; None to use the archive of classes.
 
     Raises:
-        ConfigError: a setting breaks exactly once, or Spark cannot be started.
+        ConfigError: a setting breaks exactly once, there is no Java, or Spark cannot be started.
     """
     check_conf(settings.conf)
     is_local = settings.master.startswith("local")
+    java = use_java()
     use_spark_home(is_local=is_local)
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
-    ours = sharing_options() if java_options is None else java_options
-    for key, value in _conf(settings, checkpoint, ours).items():
+    ours = sharing_options(java) if java_options is None else java_options
+    conf = _conf(settings, checkpoint, ours)
+    if is_local and not settings.is_local:
+        conf = {"spark.executorEnv.JAVA_HOME": str(java_of_executors(java)), **conf}
+    for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -184,7 +233,7 @@ def open_session(
         raise ConfigError(
             "Spark did not start",
             subject=settings.master,
-            expected="Java 17 or 21 and a reachable master",
+            expected=f"Java at {java.home} and a reachable master",
             found=str(error).splitlines()[0],
             then="`onceflow doctor` checks this machine",
         ) from error
@@ -282,6 +331,8 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         "spark.driver.maxResultSize": str(settings.max_result_bytes),
         "spark.sql.shuffle.partitions": str(settings.resolved_shuffle_partitions()),
         **settings.conf,
+        **PINNED,
+        CONF: str(settings.max_made),
     }
     # The last of two equal options counts: a user's come last.
     conf[_JAVA_OPTIONS] = " ".join(
@@ -292,14 +343,19 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             _least_heap(conf["spark.driver.memory"]),
             java_options,
             settings.conf.get(_JAVA_OPTIONS, ""),
+            JAVA_OPTIONS,
         ]
     )
+    of_executors = settings.conf.get(_EXECUTORS_JAVA_OPTIONS, "")
+    conf[_EXECUTORS_JAVA_OPTIONS] = f"{of_executors} {JAVA_OPTIONS}".strip()
     if settings.master.startswith("local"):
-        # Nothing outside this process has to reach a local driver.
-        conf |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        conf |= LOOPBACK
+        if settings.is_local:
+            # A task that runs out of memory would end the JVM, and with it all pipelines.
+            conf["spark.executor.killOnFatalError.depth"] = "0"
+        else:
+            # Its executors are processes of their own, for which Spark draws none.
+            conf.setdefault("spark.authenticate.secret", secrets.token_hex(32))
     if not _is_remote(checkpoint):
         conf = {**_LOCAL_CHECKPOINT, **conf}
     return conf

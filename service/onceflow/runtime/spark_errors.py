@@ -17,9 +17,11 @@ from pyspark.errors import PySparkException
 
 from onceflow import errors
 from onceflow.errors import (
+    NEW_GENERATION,
     ConfigError,
     CorruptionError,
     OnceflowError,
+    RecordError,
     RetriableError,
 )
 
@@ -33,6 +35,7 @@ _OVER_BUDGET = (
     "TaskResultLost (result lost from block manager)",
 )
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
+_NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError")
 _DISK_FULL = "No space left on device"
 CANNOT_LOAD = "Spark cannot load its checkpoint"
 _CHECKPOINT_DAMAGED = (
@@ -49,6 +52,8 @@ _CHECKPOINT_FILE = re.compile(
 """Spark's layout. What fails on a file of this shape, whatever it is, concerns the checkpoint."""
 _CHANGELOG = re.compile(r"/(?P<version>\d+)_[^/]+\.changelog$")
 """Batch N makes version N + 1, and its entry of the commit log says under which id."""
+_DATA_FAULT = re.compile(r"SQLSTATE: 22\w{3}|java\.lang\.ArithmeticException")
+"""Class 22 of SQL's states is about values: overflow, a division by zero, what cannot be cast."""
 _CAUSE = re.compile(r"Caused by: (?P<cause>[^\n]+)")
 
 
@@ -112,10 +117,30 @@ def from_text(text: str) -> OnceflowError | None:
         )
     if _DISK_FULL in text:
         return disk_is_full()
+    if any(mark in text for mark in _NO_MEMORY):
+        return no_memory()
     paths = [match["path"] for match in _CHECKPOINT_FILE.finditer(text)]
+    if _DATA_FAULT.search(text):
+        return RecordError(
+            "the query cannot compute a value",
+            found=innermost(text),
+            then="stopping; nothing of this batch was written; take such values out with WHERE, or"
+            " use a function that gives null instead (try_cast, try_divide, try_to_timestamp), and"
+            " start with --accept-change --reason",
+        )
     if paths or any(mark in text for mark in _CHECKPOINT_DAMAGED):
         return cannot_load(paths[-1] if paths else "", innermost(text))
     return None
+
+
+def no_memory() -> RetriableError:
+    """Perhaps another pipeline has taken it."""
+    return RetriableError(
+        "Spark has run out of memory",
+        expected="queries whose values fit into the heap (spark.driver_memory)",
+        found="java.lang.OutOfMemoryError",
+        then="nothing of this batch was written; make smaller values or batches, or raise it",
+    )
 
 
 def disk_is_full() -> RetriableError:
@@ -140,8 +165,7 @@ def cannot_load(path: str, found: str) -> CorruptionError:
         subject=f"{path} (named by commits/{int(log['version']) - 1})" if log else path,
         expected="what Spark wrote, and a checksum beside it that agrees",
         found=found,
-        then="halting; restore the file from a backup with its checksum, or start a new generation"
-        " on another checkpoint",
+        then=f"halting; restore the file from a backup with its checksum, or {NEW_GENERATION}",
     )
 
 
@@ -155,9 +179,11 @@ def over_budget(max_result_bytes: int, found: str) -> ConfigError:
     """The output of one batch does not fit into the driver."""
     return ConfigError(
         "the output of one batch is larger than the driver's memory budget",
-        expected=f"at most {max_result_bytes} bytes (max_result_bytes)",
+        expected=f"at most {max_result_bytes} bytes (spark.max_result_bytes)",
         found=found,
-        then="nothing of this batch was written; lower max_records_per_batch or raise the budget",
+        then="nothing of this batch was written. Its input is fixed already: start again with a"
+        " larger spark.max_result_bytes (and spark.driver_memory) to get past it, then lower"
+        " max_records_per_batch for the batches after it",
     )
 
 

@@ -1,36 +1,49 @@
-"""A Spark home beside PySpark's own, from which a service starts in a third of the time.
+"""A Spark home of our own, from which a service starts in a third of the time.
 
-It holds links to PySpark's `bin` and `jars`, and differs in three things:
+It holds a link to PySpark's `jars`, and differs from PySpark's own in these things:
 
+- Its `bin/spark-submit` is `launch.py`: one JVM instead of two, on a Java of any size.
 - It has no `python/lib/pyspark.zip`. Spark puts that first on its workers' path, and Python
   compiles whatever it imports from a zip anew: 1 s instead of 0.2 s for each of the five processes
   that a start needs. Without it they import the installed PySpark, the one that the driver runs.
-- It may hold an archive of Spark's classes (class-data sharing, JEP 350), written by
-  `record_classes.py`: loading and checking fourteen thousand classes is most of what a start does.
-  The JVM ignores an archive that does not fit its own version or jars.
+- It may hold an archive of Spark's classes for each Java, written by `record_classes.py`: loading
+  and checking fourteen thousand classes is most of what a start does.
 - It has a Python for workers that forgets a jar which Spark puts on their path as well. Python
-  reads the directory of such a file first: 60 ms, for each of those processes.
+  reads the directory of such a file first: 60 ms, for each of those processes. And it starts our
+  daemon for PySpark's; see `worker_daemon.py`.
 
-Nothing needs it: where it cannot be made, such as on a read-only disk, starts are slower. A
-`SPARK_HOME` that is set is left alone. It lies in the Python environment and goes with it.
+It lies in the Python environment and goes with it. Where that cannot be written, such as on a
+read-only disk, it is a temporary folder, without archives. A `SPARK_HOME` that is set is left
+alone: Spark then starts in its own way, which needs a whole JDK.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
+import shutil
 import sys
 from contextlib import suppress
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, mkdtemp
 
-import pyspark
+from onceflow.errors import ConfigError
+from onceflow.java import classes
+from onceflow.java.choice import Java
+from onceflow.runtime import launch
 
 VARIABLE = "SPARK_HOME"
 WORKER_PYTHON = "python-of-workers"
 WORKER_VARIABLE = "PYSPARK_PYTHON"
-_LINKS = ("bin", "jars")
+DAEMON = "onceflow.runtime.worker_daemon"
+"""Forks Python workers in place of `pyspark.daemon`."""
+_SUBMIT = """\
+#!/bin/sh
+exec {python} -I -S {program} "$@"
+"""
 _WORKER_PYTHON = """\
 #!/bin/sh
 IFS=:
@@ -39,10 +52,19 @@ kept=
 for entry in $PYTHONPATH; do
   case $entry in *.jar) ;; *) kept=$kept${{kept:+:}}$entry ;; esac
 done
+[ "$2" != pyspark.daemon ] || {{ shift 2; set -- -m {daemon} "$@"; }}
 PYTHONPATH=$kept exec {python} "$@"
 """
-_SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""HotSpot warns of each class that it cannot archive, and of an archive that does not fit."""
+"""Spark asks for PySpark's daemon by name where it plans, whatever the settings say."""
+_EXECUTOR_JAVA = """\
+#!/bin/sh
+for option do
+  shift
+  [ "$option" = {not_needed} ] || set -- "$@" "$option"
+done
+exec {java} "$@"
+"""
+"""Executors are started by Spark's own command line; see `launch.py`."""
 
 
 def spark_home() -> Path:
@@ -55,51 +77,89 @@ def use_spark_home(*, is_local: bool) -> None:
 
     Args:
         is_local: whether workers run on this machine, and find what is in it, too.
+
+    Raises:
+        ConfigError: there is no PySpark.
     """
-    # A JVM of a quarter of a second, which only says how to start the other one.
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     python = Path(sys.executable)
     if VARIABLE not in os.environ:
-        home = spark_home()
-        with suppress(OSError):
-            make_spark_home(home)
-            os.environ[VARIABLE] = str(home)
-            python = home / WORKER_PYTHON if is_local else python
+        home = _made_home()
+        os.environ[VARIABLE] = str(home)
+        python = home / WORKER_PYTHON if is_local else python
     os.environ.setdefault(WORKER_VARIABLE, str(python))
 
 
 def make_spark_home(home: Path) -> None:
-    """Make the links and the Python for workers; they may be there.
+    """Make all that is in it but the archives; it may be there.
 
     Raises:
+        ConfigError: there is no PySpark.
         OSError: the place cannot be written.
     """
-    installed = Path(pyspark.__file__).parent
-    home.mkdir(parents=True, exist_ok=True)
-    for name in _LINKS:
-        with suppress(FileExistsError):
-            (home / name).symlink_to(installed / name)
-    script = home / WORKER_PYTHON
-    text = _WORKER_PYTHON.format(python=shlex.quote(sys.executable))
-    if not script.exists() or script.read_text() != text:
-        # In one step: another process may be starting it.
-        with NamedTemporaryFile("w", dir=home, delete=False) as unfinished:
-            unfinished.write(text)
-        Path(unfinished.name).chmod(0o755)
-        Path(unfinished.name).replace(script)
+    jars, programs = home / "jars", home / "bin"
+    if programs.is_symlink():
+        # Of a revision that used Spark's own programs.
+        programs.unlink(missing_ok=True)
+    programs.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        jars.symlink_to(_installed_spark() / "jars")
+    python, program = shlex.quote(sys.executable), shlex.quote(launch.__file__)
+    _write_program(programs / "spark-submit", _SUBMIT.format(python=python, program=program))
+    worker = _WORKER_PYTHON.format(python=python, daemon=DAEMON)
+    _write_program(home / WORKER_PYTHON, worker)
 
 
-def class_archive() -> Path:
-    """The archive of classes. May not exist."""
-    return spark_home() / "classes.jsa"
+def java_of_executors(java: Java) -> Path:
+    """A Java home for the executors that Spark starts on this machine.
+
+    To be called after `use_spark_home`. In a Spark home of the user, it is the Java itself.
+    """
+    spark = Path(os.environ[VARIABLE])
+    if not (spark / WORKER_PYTHON).is_file():
+        return java.home
+    home = spark / classes.archive_name("java", java).removesuffix(".jsa")
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    program = shlex.quote(str(java.executable))
+    _write_program(
+        home / "bin" / "java",
+        _EXECUTOR_JAVA.format(not_needed=launch.NOT_NEEDED, java=program),
+    )
+    return home
 
 
-def sharing_options() -> str:
-    """Options with which a JVM uses the archive; none if there is no archive."""
-    archive = class_archive()
-    return f"-XX:SharedArchiveFile={archive} {_SILENT}" if archive.is_file() else ""
+def class_archive(java: Java) -> Path:
+    """The archive of Spark's classes for one Java. May not exist."""
+    return spark_home() / classes.archive_name("classes", java)
 
 
-def recording_options(archive: Path) -> str:
-    """Options with which a JVM writes an archive when it ends."""
-    return f"-XX:ArchiveClassesAtExit={archive} {_SILENT}"
+def sharing_options(java: Java) -> str:
+    """Options with which Spark's JVM uses the archive; none if there is no archive."""
+    return shlex.join(classes.sharing_options(class_archive(java)))
+
+
+def _made_home() -> Path:
+    home = spark_home()
+    try:
+        make_spark_home(home)
+    except OSError:
+        home = Path(mkdtemp(prefix="onceflow-spark-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        make_spark_home(home)
+    return home
+
+
+def _installed_spark() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("PySpark is missing", then="Run `pip install 'onceflow[service]'`")
+    return Path(spec.origin).parent
+
+
+def _write_program(file: Path, text: str) -> None:
+    if file.is_file() and file.read_text() == text:
+        return
+    # In one step: another process may be starting it.
+    with NamedTemporaryFile("w", dir=file.parent, delete=False) as unfinished:
+        unfinished.write(text)
+    Path(unfinished.name).chmod(0o755)
+    Path(unfinished.name).replace(file)

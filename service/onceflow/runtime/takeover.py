@@ -37,6 +37,7 @@ from onceflow.protocol.takeover import (
     OwnerRead,
     Phase,
     TakeoverState,
+    is_mine,
     start,
     step,
 )
@@ -100,6 +101,17 @@ def take_over(plan: TakeoverPlan) -> Takeover:
         LineageError, CorruptionError: checkpoint and ledger do not fit; only `owner` was written.
     """
     return _Attempt(plan).run()
+
+
+def confirm_owner(pipeline: str, ledger: Ledger, owner: OwnerEntry, deadline: Deadline) -> None:
+    """Return if the pipeline is still owned by this claim.
+
+    Raises:
+        FencedError: somebody else has claimed it.
+        DeadlineError: no answer in time.
+    """
+    if not is_mine(ledger.read_owner(deadline), owner.run_id):
+        raise FencedError.by_newer_instance(pipeline, owner.run_id)
 
 
 @dataclass

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceflow.contracts.connector import Connection, Connector
+from onceflow.contracts.connector import Connection, Connector, TopicInfo
 from onceflow.contracts.sink import Appender, Incarnation
+from onceflow.runtime.topic_settings import max_bytes
 
 DEFAULT_BATCH_BYTES = 1_000_000
 """librdkafka's own."""
+RECORD_LIMIT_PROPERTY = "message.max.bytes"
 TIMEOUT_PROPERTY = "transaction.timeout.ms"
+
+
+def record_limit_bytes(topic: TopicInfo | None, connection: Connection) -> int:
+    """Largest record that can be written to a topic: by its limit, or a lower one of the client."""
+    limit_bytes = max_bytes(topic)
+    return min(limit_bytes, int(connection.properties.get(RECORD_LIMIT_PROPERTY, limit_bytes)))
 
 
 @dataclass
@@ -18,7 +26,7 @@ class Writers:
 
     Args:
         connector: makes it.
-        connection: of the user; a time-out chosen there stays.
+        connection: of the user.
         transaction_timeout_s: what one batch may take.
         max_batch_bytes: of a request; the topic's limit is on requests of the client, which does
             not split them.
@@ -31,9 +39,8 @@ class Writers:
 
     @property
     def timeout_ms(self) -> int:
-        """Kafka's limit for an open transaction: the user's, or what one batch may take."""
-        chosen = self.connection.properties.get(TIMEOUT_PROPERTY)
-        return int(chosen or self.transaction_timeout_s * 1000)
+        """Kafka's limit for an open transaction: what one batch may take."""
+        return int(self.transaction_timeout_s * 1000)
 
     def incarnation(self, transactional_id: str) -> Incarnation:
         """A fresh one."""

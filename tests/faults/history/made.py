@@ -191,9 +191,11 @@ def rewrite_head(history: History, batch_id: int, change: Callable[[Fields], obj
     rewrite(history, changed)
 
 
-def header_bytes(*, batch_id: int, sequence: int, pipeline: str = PIPELINE) -> bytes:
+def header_bytes(
+    *, batch_id: int, sequence: int, pipeline: str = PIPELINE, lineage: int = 0
+) -> bytes:
     """A header of version 1 and generation 1."""
-    return HEADER.pack(1, 0, 0, zlib.crc32(pipeline.encode()), 1, 7, batch_id, sequence)
+    return HEADER.pack(1, 0, lineage, zlib.crc32(pipeline.encode()), 1, 7, batch_id, sequence)
 
 
 def _json(fields: Fields) -> bytes:

@@ -26,7 +26,7 @@ class Header(NamedTuple):
 
     version: int
     flags: int
-    reserved: int
+    lineage: int
     pipeline_tag: int
     generation: int
     plan_tag: int

@@ -91,16 +91,16 @@ def duplicate(history: History, expected: Expected) -> list[Anomaly]:
 
 
 def nonmonotonic_sequence(history: History) -> list[Anomaly]:
-    """Sequences of a partition that do not rise with the offset: repeated or out of order."""
+    """Sequences of a partition that do not rise with the offset, or are of another lineage."""
     return [
         Anomaly(
             "nonmonotonic_sequence",
-            f"{_at(later)} batch {after.batch_id}: expected a sequence above {before.sequence},"
-            f" found {after.sequence}",
+            f"{_at(later)} batch {after.batch_id}: expected a sequence above {before.sequence}"
+            f" of lineage {before.lineage}, found {after.sequence} of {after.lineage}",
         )
         for partition in history.outputs()
         for (_, before), (later, after) in pairwise(own_records(history, partition))
-        if after.sequence <= before.sequence
+        if after.sequence <= before.sequence or after.lineage != before.lineage
     ]
 
 

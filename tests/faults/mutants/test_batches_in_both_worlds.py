@@ -20,6 +20,7 @@ from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import SinkState
+from onceflow.protocol.order import ARRIVAL, SORTED, Order
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, DrainRequestedError
 from onceflow.runtime.checkpoint import SourceArithmetic
@@ -63,7 +64,7 @@ class _NoRejects:
     def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
         return table, ()
 
-    def too_large(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def too_large(self, *_: object) -> Sequence[Row]:
         return ()
 
     def of_output(self, *_: object) -> list[DeadLetter]:
@@ -97,6 +98,8 @@ class Batches:
     check_output: Callable[[SinkState], None] = lambda _: None
     faults: Faults = field(default_factory=Faults)
     outcomes: list[BatchOutcome] = field(default_factory=list)
+    order: Order = SORTED
+    keeps_order: bool = True
 
     def __post_init__(self) -> None:
         driver = self.stage.driver(wrap=self.faults.wrap)
@@ -110,6 +113,7 @@ class Batches:
             run_id=owner.run_id,
             plan=PlanIdentity({"query": "plan"}),
             waivers=(),
+            order=self.order,
             delivery=Delivery.EXACTLY_ONCE,
             output=OutputFormat("json", "k", None, lambda names: names),
             max_result_bytes=1_000_000,
@@ -135,7 +139,8 @@ class Batches:
 
     def _execution(self) -> Execution:
         positions = {"s": ({"at": self._start}, {"at": self._start + 10})}
-        return Execution(0, CLOCK_MS, positions, counts={"s": (10, 0)}, late=0)
+        counts = {"s": (10, 0)}
+        return Execution(0, CLOCK_MS, positions, counts, late=0, keeps_order=self.keeps_order)
 
     def _ranges(self, start: Position | None, end: Position) -> TopicRanges:
         assert start is not None
@@ -154,6 +159,30 @@ def test_a_batch_that_spark_replays_is_skipped_and_leaves_no_hole(stage: Stage) 
         batches.run(batch_id)
     assert [outcome.is_skipped for outcome in batches.outcomes] == [False, True, False]
     stage.check(batches=2)
+
+
+def test_a_batch_is_ordered_and_replayed_as_the_head_before_it_says(stage: Stage) -> None:
+    """So a batch that was begun before an upgrade ends as it began, whoever ends it."""
+    batches = Batches(stage, order=ARRIVAL)
+    heads = []
+    for batch_id in (0, 0, 1, 1, 2):
+        batches.run(batch_id)
+        heads.append(batches.runner.head)
+    batches.keeps_order = False
+    for batch_id in (2, 3, 3):
+        batches.run(batch_id)
+        heads.append(batches.runner.head)
+
+    assert [outcome.is_skipped for outcome in batches.outcomes] == [
+        *(False, True, False, True, False),
+        *(True, False, True),
+    ]
+    used = [head.order for head in heads]
+    assert used == [SORTED, SORTED, ARRIVAL, ARRIVAL, ARRIVAL, ARRIVAL, SORTED, SORTED]
+    assert {head.next_order for head in heads} == {ARRIVAL}
+    digests = {head.batch.batch_id: head.digest for head in heads}
+    assert digests[0] == digests[3] != digests[1] == digests[2]
+    stage.check(batches=4)
 
 
 def test_records_carry_the_clock_of_their_batch(stage: Stage) -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -83,6 +82,22 @@ def collect(results: Iterable[Result]) -> Findings:
     return findings
 
 
+def added(findings: Findings, results: Iterable[Result]) -> Findings:
+    """With the results of another sweep; they replace those of the same tests and parts."""
+    new = collect(results)
+    again = {_identity(part) for part in new.parts}
+    return Findings(
+        new.versions,
+        sorted({*findings.codes, *new.codes}),
+        {**findings.tests, **new.tests},
+        [*(part for part in findings.parts if _identity(part) not in again), *new.parts],
+    )
+
+
+def _identity(part: Mapping[str, Any]) -> tuple[str, str, int]:
+    return part["what"], part["name"], part["seed"]
+
+
 def versions() -> dict[str, str]:
     """Of everything that takes part."""
     machine = describe_machine()
@@ -96,11 +111,6 @@ def versions() -> dict[str, str]:
         "machine": f"{machine['cores']} cores, {machine['memory']}, {machine['system'].split()[0]},"
         " shared with other work",
     }
-
-
-def write(results: Iterable[Result], file: Path) -> None:
-    """Replace the findings that the page is made of."""
-    file.write_text(collect(results).to_json(), encoding="utf-8")
 
 
 def _add(played: Played, result: Result) -> None:

@@ -1,6 +1,7 @@
 """`python -m tests.faults.sweep.page`: writes `docs/faults.md` from `docs/faults.json`.
 
-With `--from FOLDER`, the results of a sweep become `docs/faults.json` first.
+With `--from FOLDER`, the results of a sweep become `docs/faults.json` first; with `--add FOLDER`,
+they replace those of the same tests in it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import Annotated
 import typer
 
 from tests.faults.matrix import NOT_HERE, ROWS, Absent, Row
-from tests.faults.sweep import collect
-from tests.faults.sweep.collect import Findings, Played
+from tests.faults.sweep.collect import Findings, Played, added, collect
 from tests.faults.sweep.page_figures import NOT_RUN, mutant_lines, recovery_lines, storm_lines
 from tests.faults.sweep.results import FILE, What, read
 
@@ -109,19 +109,29 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in told) or "-"
 
 
+def kept() -> Findings:
+    """What the page is made of; empty before the first sweep."""
+    if not DATA.exists():
+        return Findings()
+    return Findings.from_json(DATA.read_text(encoding="utf-8"))
+
+
 def current() -> str:
     """The page as it should be."""
-    return render(Findings.from_json(DATA.read_text(encoding="utf-8")))
+    return render(kept())
 
 
 def main(
     folder: Annotated[Path | None, typer.Option("--from", help="Of a sweep; its results.")] = None,
+    more: Annotated[
+        list[Path] | None, typer.Option("--add", help="Of a sweep of some rows; its results.")
+    ] = None,
 ) -> None:
-    """Write the page anew."""
-    if folder is not None:
-        collect.write(read(folder / FILE), DATA)
-    elif not DATA.exists():
-        DATA.write_text(Findings().to_json(), encoding="utf-8")
+    """Write the page again."""
+    findings = collect(read(folder / FILE)) if folder is not None else kept()
+    if more:
+        findings = added(findings, [result for each in more for result in read(each / FILE)])
+    DATA.write_text(findings.to_json(), encoding="utf-8")
     PAGE.write_text(current(), encoding="utf-8")
     typer.echo(f"wrote {PAGE}")
 

@@ -41,12 +41,14 @@ class Truth(NamedTuple):
         newest_reader: highest token of a run that has read `head`.
         appends: what was written outside transactions, each different one once.
         writers: at most once, who committed each batch.
+        kept: records of the output that readers have, of batches before the first.
     """
 
     plans: tuple[Plan, ...] = ()
     newest_reader: int = 0
     appends: frozenset[Append] = frozenset()
     writers: tuple[int, ...] = ()
+    kept: int = 0
 
     def appended(self, append: Append) -> Truth:
         """The same with one more record."""
@@ -65,6 +67,10 @@ class Truth(NamedTuple):
         """Where the input of a committed batch ended."""
         return self.plans[batch].end if batch >= 0 else 0
 
+    def sequence(self, batch: int) -> tuple[int, int]:
+        """First and last sequence of a batch, which has one record."""
+        return self.kept + batch + 1, self.kept + batch + 1
+
 
 def on_commit(
     write: Write, truth: Truth, delivery: Delivery = Delivery.EXACTLY_ONCE
@@ -82,13 +88,23 @@ def on_commit(
     if batch == NOTHING_COMMITTED:
         lost = f"RESET: {who} registers over batch {truth.committed}"
         return (lost if truth.plans else None), truth
-    assert write.rows_from is not None
+    if write.rows_from is None:
+        return _wrong_rebuild(write, truth), truth
     plan = Plan(write.rows_from[1], write.head.clock)
     violation = _wrong_batch(write, truth) or _wrong_for(delivery, write, truth)
     decided = truth._replace(plans=(*truth.plans, plan))
     if delivery is Delivery.AT_MOST_ONCE:
         decided = decided._replace(writers=(*truth.writers, write.run))
     return violation, decided
+
+
+def _wrong_rebuild(write: Write, truth: Truth) -> str | None:
+    """A `head` without a batch of its own tells what is committed already."""
+    head, batch = write.head, write.head.batch
+    told = (batch, head.input, head.entry.sink.sequence.get(0))
+    start = truth.end(batch - 1)
+    true = (truth.committed, (start, truth.end(batch)), truth.sequence(batch))
+    return None if told == true else f"FALSE LEDGER: R{write.run} rebuilds {told}, not {true}"
 
 
 def _wrong_for(delivery: Delivery, write: Write, truth: Truth) -> str | None:
@@ -120,9 +136,8 @@ def on_append(
     """
     batch, after = append.head.batch, truth.appended(append)
     who = f"R{append.run}"
-    if dict(append.head.entry.sink.sequence) != {0: (batch + 1, batch + 1)}:
-        numbers = dict(append.head.entry.sink.sequence)
-        return f"SEQUENCE: the record of batch {batch} is numbered {numbers}", after
+    if violation := _wrong_sequence(append.head, truth):
+        return violation, after
     if truth.committed < batch - 1:
         return f"DISORDER: {who} writes batch {batch} before batch {batch - 1} is decided", after
     others = [a for a in truth.appends if a.head.batch == batch]
@@ -159,9 +174,16 @@ def _wrong_batch(write: Write, truth: Truth) -> str | None:
             f"INPUT {what}: batch {batch} by {who} covers [{start},{end}), but the batch before it"
             f" ended at {truth.end(batch - 1)}"
         )
-    if dict(write.head.entry.sink.sequence) != {0: (batch + 1, batch + 1)}:
-        return f"SEQUENCE: batch {batch} is numbered {dict(write.head.entry.sink.sequence)}"
-    return None
+    return _wrong_sequence(write.head, truth)
+
+
+def _wrong_sequence(head: Head, truth: Truth) -> str | None:
+    found = head.entry.sink.sequence.get(0, (0, 0))
+    if found == truth.sequence(head.batch):
+        return None
+    if found[0] <= truth.kept:
+        return f"REPEATED NUMBER: readers would discard batch {head.batch}, numbered {found}"
+    return f"SEQUENCE: batch {head.batch} is numbered {found}"
 
 
 def on_spark_commit(run: int, batch: int, end: int, truth: Truth) -> str | None:
@@ -185,6 +207,7 @@ def on_halt(run: int, owner: OwnerEntry | None, checkpoint: Checkpoint, truth: T
         (planned.end, planned.clock) != (committed.end, committed.clock)
         for planned, committed in zip(checkpoint.plans, truth.plans, strict=False)
     )
-    if is_ahead or is_overwritten:
+    # A zombie may have logged its last batch since, so that the log is whole again.
+    if is_ahead or is_overwritten or checkpoint.has_lost:
         return None
     return f"FALSE HALT: R{run} reports corruption, but checkpoint and ledger agree"

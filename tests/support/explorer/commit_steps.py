@@ -89,11 +89,15 @@ class CommitSteps(LaneSteps):
         """Every outcome of an append; what is refused may have been written all the same."""
         at = run.position
         assert at.head is not None
+        may_differ = (
+            self.scope.log_writes is not LogWrites.EXCLUSIVE
+            or self.scope.loses_commits  # its plan is made again
+        )
         violation, appended = on_append(
             Append(run.number, at.head),
             truth,
             self.scope.delivery,
-            may_differ=self.scope.log_writes is not LogWrites.EXCLUSIVE,
+            may_differ=may_differ,
         )
         text = f"appends the record of batch {at.head.batch}"
         yield text, self.product.commit(at, Event.DONE), appended, violation

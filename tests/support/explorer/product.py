@@ -7,12 +7,12 @@ the entries inside hold dictionaries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
-from onceflow.protocol import commit, compare, lane, takeover
+from onceflow.protocol import commit, compare, lane, tails, takeover
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, LaneId, Layout
 from onceflow.protocol.ledger import (
@@ -24,10 +24,23 @@ from onceflow.protocol.ledger import (
     SourceRanges,
 )
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
+from onceflow.protocol.record import Flag, RecordHeader
 
 QUERY = "query"
 SLOT = 0
 _SOURCE, _TOPIC, _PARTITION = "clicks", "input", 0
+
+
+class Comparing(Protocol):
+    """`compare.compare`, without a remedy."""
+
+    def __call__(
+        self,
+        checkpoint: compare.CheckpointFacts,
+        head: HeadEntry | None,
+        *,
+        written: Mapping[int, RecordHeader] = compare.NOT_WRITTEN,
+    ) -> compare.Comparison: ...
 
 
 class Reads(Enum):
@@ -55,9 +68,10 @@ class Rules:
     commit_start: Callable[[commit.Proposal, HeadEntry | None], commit.Step] = commit.start
     commit_step: Callable[[commit.CommitState, Any], commit.Step] = commit.step
     batch_proposal: Callable[[HeadEntry], commit.Proposal] = BatchProposal
-    compare: Callable[[compare.CheckpointFacts, HeadEntry | None], compare.Comparison] = (
-        compare.compare
+    last_batch: Callable[[tails.OutputTails, compare.CheckpointFacts, int], tails.BatchOrder] = (
+        tails.last_batch
     )
+    compare: Comparing = compare.compare
     owner_reads: Reads = Reads.TO_HIGH_WATERMARK
     head_reads: Reads = Reads.TO_HIGH_WATERMARK
 
@@ -110,6 +124,12 @@ def input_of(sources: SourceRanges) -> tuple[int, int] | None:
 def batch_plan(start: int, end: int, clock: int) -> BatchPlan:
     """What Spark pins for a batch."""
     return BatchPlan(ranges(start, end), 0, clock)
+
+
+def tail(partition_end: int, generation: int, batch_id: int) -> tails.Tail:
+    """The end of a partition whose last batch had one record."""
+    header = RecordHeader(Flag(0), 0, generation, 0, batch_id, partition_end, lineage=1)
+    return tails.Tail(header, partition_end)
 
 
 def range_text(bounds: tuple[int, int] | None) -> str:
@@ -186,13 +206,17 @@ class Product:
         phase, actions = step(phase, event)
         return phase, lane.LaneAction.DISCARD in actions
 
-    def registration(self, run: int, token: FencingToken, lanes: int) -> Head:
-        """A head without a batch."""
-        sink = SinkState("output", 1, Layout(SLOT + 1, lanes))
+    def registration(
+        self, run: int, token: FencingToken, lanes: int, before: Head | None = None
+    ) -> Head:
+        """A head without a batch, which goes on where the one before stood."""
+        known = before.entry if before else None
+        sequence = known.sink.sequence if known else {}
+        sink = SinkState("output", 1, Layout(SLOT + 1, lanes), sequence).advanced({})
         return self.head(
             HeadEntry(
                 pipeline="pipeline",
-                generation=1,
+                generation=known.generation if known else 1,
                 batch=BatchKey(QUERY, NOTHING_COMMITTED),
                 token=token,
                 run_id=f"R{run}",
@@ -201,6 +225,34 @@ class Product:
                 records=RecordCounts(),
                 digest="",
                 plan_hash="",
+            )
+        )
+
+    def begun_from(self, output: tails.OutputTails, blank: Head) -> Head:
+        """That of a new generation that numbers on from the output."""
+        assert output.newest is not None
+        entry = tails.numbered_on(blank.entry, output, None)
+        return self.head(replace(entry, generation=output.newest[0] + 1))
+
+    def rebuilt_from(
+        self, output: tails.OutputTails, blank: Head, facts: compare.CheckpointFacts
+    ) -> Head:
+        """A lost one, made again.
+
+        Raises:
+            CorruptionError: output and checkpoint do not fit.
+        """
+        batch = self.rules.last_batch(output, facts, blank.entry.generation)
+        generation, batch_id = batch
+        assert facts.plans is not None
+        return self.head(
+            replace(
+                tails.numbered_on(blank.entry, output, batch),
+                generation=generation,
+                batch=BatchKey(QUERY, batch_id),
+                plan=facts.plans[batch_id],
+                digest=f"rows of {range_text(input_of(facts.plans[batch_id].sources))}",
+                records=RecordCounts(written=1),
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onceflow.protocol.ledger import BatchPlan
+from onceflow.protocol.takeover import is_mine
 from tests.support.explorer.checks import Truth, on_spark_commit
 from tests.support.explorer.product import batch_plan
 from tests.support.explorer.run import Executor, Outcome, Outcomes, Scene, Stage
@@ -17,8 +18,12 @@ class QuerySteps(Executor):
         run, head = scene.run, scene.run.head
         assert head is not None
         assert head.input is not None
+        if not is_mine(scene.owner.entry, str(run)):
+            label = f"{run} reads owner before its repair: it is fenced"
+            yield Outcome(label, (*scene._replace(run=run.ended()), checkpoint))
+            return
         start, end = head.input
-        repaired = checkpoint.planned_as(head.batch, Plan(end, head.clock, start))
+        repaired = checkpoint.repaired(head.batch, Plan(end, head.clock, start))
         label = f"{run} repairs offsets/{head.batch} from head"
         scene = scene._replace(run=run._replace(stage=Stage.STARTING))
         yield Outcome(label, (*scene, repaired))

@@ -5,17 +5,19 @@ The product has no switches: each removal wraps one of its functions here, on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from onceflow.protocol import commit, compare, lane, takeover
+from onceflow.errors import CorruptionError
+from onceflow.protocol import commit, compare, lane, tails, takeover
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.proposal import BatchProposal
+from onceflow.protocol.record import RecordHeader
 from tests.support.explorer.product import SLOT, Reads, Rules
-from tests.support.explorer.scope import Fault, PlanReads, Scope
+from tests.support.explorer.scope import Beginning, Fault, PlanReads, Scope
 from tests.support.explorer.spark import LogWrites
 
 CommitStep: TypeAlias = Callable[[commit.CommitState, Any], commit.Step]
@@ -216,31 +218,74 @@ class _FinishedByAnybody(BatchProposal):
 # ---- comparison
 
 
+Written: TypeAlias = Mapping[int, RecordHeader]
+
+
 def _rangeless_comparison(
-    checkpoint: compare.CheckpointFacts, head: HeadEntry | None
+    checkpoint: compare.CheckpointFacts,
+    head: HeadEntry | None,
+    *,
+    written: Written = compare.NOT_WRITTEN,
 ) -> compare.Comparison:
-    return compare.compare(replace(checkpoint, plans=None), head)
+    return compare.compare(replace(checkpoint, plans=None), head, written=written)
 
 
 def _clockless_comparison(
-    checkpoint: compare.CheckpointFacts, head: HeadEntry | None
+    checkpoint: compare.CheckpointFacts,
+    head: HeadEntry | None,
+    *,
+    written: Written = compare.NOT_WRITTEN,
 ) -> compare.Comparison:
     if head is not None:
         clock = head.plan.batch_timestamp_ms
         plans = (checkpoint.plans or {}).items()
         told = {number: replace(plan, batch_timestamp_ms=clock) for number, plan in plans}
         checkpoint = replace(checkpoint, plans=told)
-    return compare.compare(checkpoint, head)
+    return compare.compare(checkpoint, head, written=written)
 
 
-def adopting_comparison(
-    checkpoint: compare.CheckpointFacts, head: HeadEntry | None
+def remedied_comparison(
+    checkpoint: compare.CheckpointFacts,
+    head: HeadEntry | None,
+    *,
+    written: Written = compare.NOT_WRITTEN,
 ) -> compare.Comparison:
-    """No removal: an operator who answers every offer of `adopt` with yes."""
-    comparison = compare.compare(checkpoint, head)
-    if compare.Remedy.ADOPT in comparison.remedies:
-        return compare.compare(checkpoint, head, compare.Remedy.ADOPT)
+    """No removal: an operator who takes the first remedy of those that are offered."""
+    comparison = compare.compare(checkpoint, head, written=written)
+    for remedy in comparison.remedies[:1]:
+        return compare.compare(checkpoint, head, remedy, written)
     return comparison
+
+
+def _outputless_comparison(
+    checkpoint: compare.CheckpointFacts,
+    head: HeadEntry | None,
+    *,
+    written: Written = compare.NOT_WRITTEN,
+) -> compare.Comparison:
+    return remedied_comparison(checkpoint, head)
+
+
+def commitless_comparison(
+    checkpoint: compare.CheckpointFacts,
+    head: HeadEntry | None,
+    *,
+    written: Written = compare.NOT_WRITTEN,
+) -> compare.Comparison:
+    """A removal: without the repair of a commit log that lost an entry."""
+    if checkpoint.planned > checkpoint.done + 1:
+        error = CorruptionError("the checkpoint contradicts itself")
+        return compare.Comparison(compare.Decision.HALT, error)
+    return compare.compare(checkpoint, head, written=written)
+
+
+def _batch_of_any_generation(
+    output: tails.OutputTails, checkpoint: compare.CheckpointFacts, generation: int
+) -> tails.BatchOrder:
+    """The largest batch_id, of whatever generation."""
+    largest = max(output.tails.values(), key=lambda tail: tail.header.batch_id)
+    output = replace(output, tails={0: largest})
+    return tails.last_batch(output, checkpoint, generation)
 
 
 REMOVALS = (
@@ -364,6 +409,18 @@ REMOVALS = (
         "FALSE LEDGER",
         Rules(),
         replace(SHARED_LOG, plan_reads=PlanReads.FROM_CHECKPOINT),
+    ),
+    Removal(
+        "a start without ledger and checkpoint looks at the output",
+        "REPEATED NUMBER",
+        Rules(compare=_outputless_comparison),
+        replace(_quick(), begins=Beginning.OUTPUT_ALONE),
+    ),
+    Removal(
+        "a rebuilt head is that of the newest generation in the output",
+        "FALSE HALT",
+        Rules(compare=remedied_comparison, last_batch=_batch_of_any_generation),
+        replace(_quick(batches=2), begins=Beginning.TWO_GENERATIONS),
     ),
 )
 """Every rule that, taken away, leads to a violation in some world."""

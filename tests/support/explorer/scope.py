@@ -33,6 +33,10 @@ class Fault(Enum):
 ALL_FAULTS = frozenset(Fault)
 
 
+KEPT = 5
+"""Records in the output of batches before the first, where a ledger was lost."""
+
+
 class PlanReads(Enum):
     """Where the runtime takes the source ranges of the batch from that it proposes."""
 
@@ -49,6 +53,11 @@ class Beginning(Enum):
     """A checkpoint without batches and an empty ledger: the first run has to register."""
     AFTER_ONE_BATCH = auto()
     """Batch 0 is done everywhere, and its driver is gone."""
+    OUTPUT_ALONE = auto()
+    """Ledger and checkpoint are lost; the output holds what was written under them."""
+    TWO_GENERATIONS = auto()
+    """The ledger is lost; the checkpoint is that of the second generation, of which batch 0 is
+    done. One partition of the output holds it, another a later batch of the first generation."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,8 @@ class Scope:
         plan_variants: how many different ends a newly planned batch may have.
         begins: what exists before the first run.
         delivery: mode of every run.
+        loses_commits: whether the disk of the checkpoint loses the newest entry of the commit log,
+            once, and keeps the plan behind it.
     """
 
     runs: int = 2
@@ -73,6 +84,7 @@ class Scope:
     faults: frozenset[Fault] = ALL_FAULTS
     begins: Beginning = Beginning.AFTER_ONE_BATCH
     delivery: Delivery = Delivery.EXACTLY_ONCE
+    loses_commits: bool = False
 
     def lanes_of(self, run: int) -> int:
         """Lanes of one run; whoever comes later has as many as run 0."""
@@ -83,7 +95,7 @@ class Scope:
     @property
     def last_batch(self) -> int:
         """Id of the last batch to be written."""
-        return self.batches - (self.begins is Beginning.NOTHING)
+        return self.batches - (self.begins in {Beginning.NOTHING, Beginning.OUTPUT_ALONE})
 
     @property
     def all_lanes(self) -> int:

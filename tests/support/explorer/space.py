@@ -14,8 +14,8 @@ from tests.support.explorer.kafka import Handle, HeadLog, Lane, Owner, Transacti
 from tests.support.explorer.kafka_steps import KafkaSteps
 from tests.support.explorer.product import Product, batch_plan
 from tests.support.explorer.query_steps import QuerySteps
-from tests.support.explorer.run import Outcomes, Run, Scene, Stage
-from tests.support.explorer.scope import Beginning, Scope
+from tests.support.explorer.run import Outcome, Outcomes, Run, Scene, Stage
+from tests.support.explorer.scope import KEPT, Beginning, Scope
 from tests.support.explorer.spark import Checkpoint, Plan
 from tests.support.explorer.steps import ONES, WIDTH, Mapping, Note, Step, Values
 from tests.support.explorer.takeover_steps import TakeoverSteps
@@ -72,6 +72,11 @@ class Space:
             if delivery is not Delivery.EXACTLY_ONCE:
                 truth = truth.appended(Append(gone, head))
             parts = [Owner(), HeadLog(head), truth, Checkpoint((done,), 0)]
+        elif self.scope.begins is Beginning.OUTPUT_ALONE:
+            parts[TRUTH] = Truth(kept=KEPT)
+        elif self.scope.begins is Beginning.TWO_GENERATIONS:
+            done = Plan(1, -1)
+            parts[TRUTH:] = [Truth((done,), kept=KEPT), Checkpoint((done,), 0)]
         parts += [Lane(TransactionalId(), tuple(Handle() for _ in self.runs)) for _ in self.lanes]
         numbers = [kind.number(part) for kind, part in zip(self.kinds, parts, strict=False)]
         return sum(n << WIDTH * place for place, n in enumerate([*numbers, *self._fresh]))
@@ -180,7 +185,9 @@ class Space:
     def _list_kafka_steps(self) -> list[Step]:
         kafka = KafkaSteps(self.scope)
         lanes = [(_at(kafka.coordinate_lane, n), LANES + n) for n in self.lanes]
+        disk = [self._step(_lose_commit, CHECKPOINT)] if self.scope.loses_commits else []
         return [
+            *disk,
             self._step(kafka.coordinate_owner, OWNER),
             *(self._step(function, place, HEADS, TRUTH) for function, place in lanes),
         ]
@@ -259,6 +266,13 @@ class Space:
             Mapping(self.kinds[HEADS], HEADS, heads),
             *(Mapping(self.kinds[place], place, run) for place in runs),
         ]
+
+
+def _lose_commit(checkpoint: Checkpoint) -> Outcomes:
+    """The disk of the checkpoint, while the plan of the next batch is there."""
+    if not checkpoint.has_lost and checkpoint.planned == checkpoint.done + 1 > 0:
+        label = f"disk: commits/{checkpoint.done} is lost"
+        yield Outcome(label, (checkpoint.commit_lost(),))
 
 
 def _at(function: Callable[..., Outcomes], *numbers: int) -> Callable[..., Outcomes]:

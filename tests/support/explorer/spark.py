@@ -40,10 +40,12 @@ class Checkpoint(NamedTuple):
     Args:
         plans: `offsets/N` for N from 0.
         done: newest N of `commits/N`.
+        has_lost: whether an entry of the commit log was lost.
     """
 
     plans: tuple[Plan, ...] = ()
     done: int = NOTHING_COMMITTED
+    has_lost: bool = False
 
     @property
     def planned(self) -> int:
@@ -60,6 +62,16 @@ class Checkpoint(NamedTuple):
     def planned_as(self, batch: int, plan: Plan) -> Checkpoint:
         """`offsets/<batch>` is written, or overwritten."""
         return self._replace(plans=(*self.plans[:batch], plan, *self.plans[batch + 1 :]))
+
+    def repaired(self, batch: int, plan: Plan) -> Checkpoint:
+        """`offsets/<batch>` is written; it ends the log unless its batch is done."""
+        if self.done >= batch:
+            return self.planned_as(batch, plan)
+        return self._replace(plans=(*self.plans[:batch], plan))
+
+    def commit_lost(self) -> Checkpoint:
+        """The newest entry of the commit log is gone."""
+        return self._replace(done=self.done - 1, has_lost=True)
 
     def logged(self, batch: int) -> Checkpoint:
         """`commits/<batch>` is written, or overwritten."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from onceflow.protocol.compare import Decision
+from functools import cached_property
+
+from onceflow.errors import CorruptionError
+from onceflow.protocol.compare import CheckpointFacts, Decision
 from onceflow.protocol.identity import LaneId
 from onceflow.protocol.lane import LanePhase
-from onceflow.protocol.takeover import Event, LaneFenced, OwnerRead, Phase
+from onceflow.protocol.tails import OutputTails
+from onceflow.protocol.takeover import Event, LaneFenced, OwnerRead, Phase, is_mine
 from tests.support.explorer.checks import Truth
 from tests.support.explorer.kafka import FOREGROUND, Handle, Lane
+from tests.support.explorer.product import tail
 from tests.support.explorer.run import Executor, Outcome, Outcomes, Run, Scene, Stage
-from tests.support.explorer.scope import Fault
+from tests.support.explorer.scope import KEPT, Beginning, Fault
 from tests.support.explorer.spark import Checkpoint
 
 
@@ -106,23 +111,47 @@ class TakeoverSteps(Executor):
     def compare(self, scene: Scene, checkpoint: Checkpoint) -> Outcomes:
         run = scene.run
         head = run.head.entry if run.head else None
-        decision = self.product.rules.compare(checkpoint.facts(), head).decision
+        facts = checkpoint.facts()
+        is_unknown = head is None and facts.is_blank
+        found = {p: end.header for p, end in self.output.tails.items()} if is_unknown else {}
+        decision = self.product.rules.compare(facts, head, written=found).decision
         event = Event.HALT if decision is Decision.HALT else Event.GO_ON
         at = self.product.take_over(run.position, event)
         scene = self.go(at, scene)
         if at.phase is Phase.OWNED:
-            scene = self._settle(decision, scene)
+            scene = self._settle(decision, scene, facts)
         label = (
             f"{run} compares: planned {checkpoint.planned}, done {checkpoint.done}, head at"
             f" {run.head}: {decision.name}"
         )
         yield Outcome(label, (*scene, checkpoint))
 
-    def _settle(self, decision: Decision, scene: Scene) -> Scene:
+    @cached_property
+    def output(self) -> OutputTails:
+        """What whoever finds no `head` finds in the output: what was there before the first run."""
+        return OutputTails(
+            {
+                Beginning.OUTPUT_ALONE: {0: tail(KEPT, generation=1, batch_id=7)},
+                Beginning.TWO_GENERATIONS: {
+                    0: tail(KEPT + 1, generation=2, batch_id=0),
+                    1: tail(3, generation=1, batch_id=7),
+                },
+            }.get(self.scope.begins, {})
+        )
+
+    def _settle(self, decision: Decision, scene: Scene, facts: CheckpointFacts) -> Scene:
         run = scene.run
-        if decision is Decision.REGISTER:
+        if decision in {Decision.REGISTER, Decision.NEW_GENERATION, Decision.REBUILD}:
             lanes = self.scope.lanes_of(run.number)
-            entry = self.product.registration(run.number, run.token, lanes)
+            entry = self.product.registration(run.number, run.token, lanes, run.head)
+            if decision is Decision.NEW_GENERATION:
+                entry = self.product.begun_from(self.output, entry)
+            if decision is Decision.REBUILD:
+                try:
+                    entry = self.product.rebuilt_from(self.output, entry, facts)
+                except CorruptionError:
+                    is_owner = is_mine(scene.owner.entry, str(run))
+                    return scene._replace(run=run.ended(Stage.HALTED if is_owner else Stage.ENDED))
             at = self.product.propose_head(entry, run.head)
             return self.go(at, scene._replace(run=run._replace(stage=Stage.REGISTERING)))
         is_repair = decision is Decision.REPAIR_PLAN

@@ -101,6 +101,13 @@
 {{- $folder := include "onceflow.checkpointFolder" . -}}
 {{- $root := include "onceflow.checkpointRoot" . | trimSuffix "/" -}}
 {{- $seen := dict -}}
+{{- $ephemeral := .Values.persistence.ephemeral -}}
+{{- if ne (empty $ephemeral.reason) (empty $ephemeral.until) -}}
+{{- fail "persistence.ephemeral: half a waiver; expected reason and until, or neither" -}}
+{{- end -}}
+{{- if and $ephemeral.reason (or .Values.persistence.enabled (ne .Values.mode "local")) -}}
+{{- fail "persistence.ephemeral: a waiver that nothing needs; expected persistence.enabled false and mode local, or no waiver" -}}
+{{- end -}}
 {{- range $name, $checkpoint := merge (dict "checkpointRoot" $root) (include "onceflow.checkpoints" . | fromJson) -}}
 {{- $isUrl := contains "://" $checkpoint -}}
 {{- if has ".." (splitList "/" $checkpoint) -}}
@@ -112,8 +119,8 @@
 {{- if not (hasPrefix (printf "%s/" $root) (printf "%s/" $checkpoint)) -}}
 {{- fail (printf "checkpoint: %s is not below %s; set checkpointRoot to the beginning of all checkpoints, such as s3a://bucket/folder" $checkpoint $root) -}}
 {{- end -}}
-{{- if and (not $isUrl) (not $.Values.persistence.enabled) -}}
-{{- fail "persistence.enabled: false, so the checkpoint would be lost with the pod; enable it, or let the pipeline file name a URL such as s3a://bucket/folder" -}}
+{{- if and (not $isUrl) (not $.Values.persistence.enabled) (not $ephemeral.reason) -}}
+{{- fail "persistence.enabled: false, so the checkpoint would be lost with the pod; enable it, let the pipeline file name a URL such as s3a://bucket/folder, or waive it with persistence.ephemeral" -}}
 {{- end -}}
 {{- if hasKey $seen $checkpoint -}}
 {{- fail (printf "checkpoint: %s is that of %s and of %s; expected one for each pipeline" $checkpoint (get $seen $checkpoint) $name) -}}

@@ -70,7 +70,7 @@
 {{- if include "onceflow.hasExecutors" . }}
 - {name: spark, mountPath: /etc/onceflow/spark, readOnly: true}
 {{- end }}
-{{- if .Values.persistence.enabled }}
+{{- if or .Values.persistence.enabled .Values.persistence.ephemeral.reason }}
 - {name: checkpoints, mountPath: {{ include "onceflow.checkpointFolder" . }}}
 {{- end }}
 {{- end -}}
@@ -83,6 +83,9 @@
 {{- end }}
 {{- if and .Values.persistence.enabled .Values.persistence.existingClaim }}
 - {name: checkpoints, persistentVolumeClaim: {claimName: {{ .Values.persistence.existingClaim }}}}
+{{- end }}
+{{- if .Values.persistence.ephemeral.reason }}
+- {name: checkpoints, emptyDir: {sizeLimit: {{ .Values.persistence.size }}}}
 {{- end }}
 {{- end -}}
 

@@ -74,6 +74,11 @@ spark:
   conf:
     {{- toYaml (merge (deepCopy .Values.spark.conf) (include "onceflow.sparkConf" . | fromYaml)) | nindent 4 }}
 transforms: {{ .Values.transforms }}
+{{- with .Values.persistence.ephemeral }}
+{{- if .reason }}
+ephemeral_checkpoints: {reason: {{ .reason | quote }}, until: {{ .until | quote }}}
+{{- end }}
+{{- end }}
 checkpoint_root: {{ include "onceflow.checkpointRoot" . | quote }}
 monitoring: {address: 0.0.0.0, port: {{ .Values.monitoring.port }}}
 {{- with .Values.control }}

@@ -77,6 +77,13 @@ def produce(bootstrap_servers: str, topic: str, values: Iterable[bytes]) -> int:
     return count
 
 
+_THROWN_AWAY = {
+    "ONCEFLOW_EPHEMERAL_CHECKPOINTS__REASON": "a demonstration, thrown away at its end",
+    "ONCEFLOW_EPHEMERAL_CHECKPOINTS__UNTIL": "9999-12-31",
+}
+"""Temporary files may lie in memory, or in the layer of a container."""
+
+
 def run_service(
     pipeline_file: Path, bootstrap_servers: str, crash: tuple[CrashPoint, int] | None, proof: Path
 ) -> RunResult:
@@ -89,6 +96,7 @@ def run_service(
         proof: file that the crash point writes, so that a fault that did not fire is noticed.
     """
     environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
+    environment |= _THROWN_AWAY
     if crash is not None:
         environment[ENVIRONMENT_VARIABLE] = f"{crash[0]}:kill:{crash[1]}"
         environment[PROOF_VARIABLE] = str(proof)

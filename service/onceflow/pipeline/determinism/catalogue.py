@@ -164,11 +164,8 @@ SQL: Mapping[str, Rule] = {
     "input_file_block_length": Rule.ND_LAYOUT,
     "input_file_block_start": Rule.ND_LAYOUT,
     "input_file_name": Rule.ND_LAYOUT,
-    "java_method": Rule.ND_EFFECT,
     "monotonically_increasing_id": Rule.ND_LAYOUT,
-    "reflect": Rule.ND_EFFECT,
     "spark_partition_id": Rule.ND_LAYOUT,
-    "try_reflect": Rule.ND_EFFECT,
 }
 """Functions that Catalyst calls nondeterministic and that are not random, which the others are."""
 

@@ -44,6 +44,8 @@ _MOMENTS = frozenset(
         "CovPopulation",
         "CovSample",
         "Kurtosis",
+        "RegrAvgX",
+        "RegrAvgY",
         "RegrIntercept",
         "RegrR2",
         "RegrSXX",
@@ -74,8 +76,9 @@ _BLIND = frozenset(
 """What they return does not depend on the order of an array."""
 _TRANSPARENT = frozenset({"AggregateExpression", "Alias", "ArrayDistinct", "KnownNotNull"})
 """They hand an array on to whoever looks at it."""
+_DRAWS = frozenset({"AesEncrypt"})
+"""They draw a random number, although Catalyst does not say so."""
 _LIMITS = frozenset({"GlobalLimit", "Offset", "Tail"})
-_PROGRAMS = frozenset({"ScriptTransformation"})
 _BY_CHUNKS = frozenset({"MapInPandas", "MapInArrow", "MapPartitions", "MapPartitionsInR"})
 _BY_GROUPS = ("FlatMapGroups", "FlatMapCoGroups", "TransformWithState", "MapGroups", "CoGroup")
 _DEDUPLICATES = frozenset({"Deduplicate", "DeduplicateWithinWatermark"})
@@ -146,7 +149,8 @@ class _Judge:
         kind, children = expression.kind, expression.children
         if kind == "AttributeReference" and expression.id is not None and not is_blind:
             self.exposed.add(expression.id)
-        if not expression.is_deterministic and all(c.is_deterministic for c in children):
+        varies = not expression.is_deterministic and all(c.is_deterministic for c in children)
+        if varies or kind in _DRAWS:
             yield _varying(expression)
         yield from _of_aggregate(expression, is_blind=is_blind)
         below = kind in _BLIND or (is_blind and kind in _TRANSPARENT)
@@ -169,13 +173,6 @@ def _of_operator(step: Step) -> Iterator[PlanFinding]:
             "sample",
             "it takes other rows each time",
             "Filter by a hash of the key: `abs(hash(user)) % 100 < 5`.",
-        )
-    elif node.kind in _PROGRAMS:
-        yield PlanFinding(
-            Rule.ND_EFFECT,
-            "TRANSFORM",
-            "it runs a program, which may do and answer anything",
-            "Compute it in SQL.",
         )
     elif node.kind in _BY_CHUNKS:
         yield PlanFinding(
@@ -225,8 +222,6 @@ def _varying(expression: PlanExpression) -> PlanFinding:
     rule = SQL.get(name, Rule.ND_RANDOM)
     if rule is Rule.ND_LAYOUT:
         fix = "Use _topic, _partition and _offset, which are the same at every replay."
-    elif rule is Rule.ND_EFFECT:
-        fix = "Compute it in SQL."
     else:
         fix = "Derive the value from the row, e.g. a hash of its columns."
     return PlanFinding(rule, name, "gives another result when a batch is replayed", fix)

@@ -167,7 +167,9 @@ def _workers(running: Running) -> list[psutil.Process]:
     """Python workers of Spark: what its daemon has forked."""
     try:
         family = psutil.Process(running.service.process.pid).children(recursive=True)
-        daemons = [each.pid for each in family if "pyspark.daemon" in each.cmdline()]
+        daemons = [
+            each.pid for each in family if "onceflow.runtime.worker_daemon" in each.cmdline()
+        ]
         return [each for each in family if each.ppid() in daemons]
     except psutil.NoSuchProcess:
         return []

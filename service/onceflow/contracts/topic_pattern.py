@@ -1,0 +1,68 @@
+"""Which topics a regular expression means. Every expression is matched in linear time."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
+
+from onceflow.errors import ConfigError
+from onceflow.protocol.identity import is_internal_topic
+
+MAX_PATTERN = 1_000
+"""Characters of an expression; names have 249 at most."""
+
+
+class TopicPattern:
+    """A regular expression that matches whole names of topics, but for internal ones.
+
+    Pydantic's own engine matches it: Rust's, which never backtracks, and knows neither
+    look-around nor backreferences.
+
+    Args:
+        text: the expression.
+
+    Raises:
+        ConfigError: it is too long, or not an expression that this engine understands.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_PATTERN:
+            raise ConfigError(
+                "a topic pattern is too long",
+                expected=f"at most {MAX_PATTERN} characters",
+                found=f"{len(text)}",
+            )
+        # By itself first: `a)|(?:b` is one only between our parentheses.
+        _compiled(text)
+        self._whole = _compiled(rf"\A(?:{text})\z")
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic of this name is meant."""
+        if is_internal_topic(topic):
+            return False
+        try:
+            self._whole.validate_python(topic)
+        except ValidationError:
+            return False
+        return True
+
+
+@lru_cache(maxsize=64)
+def topic_pattern(text: str) -> TopicPattern:
+    """The same as `TopicPattern(text)`, made once."""
+    return TopicPattern(text)
+
+
+def _compiled(expression: str) -> TypeAdapter[str]:
+    try:
+        return TypeAdapter(Annotated[str, StringConstraints(pattern=expression)])
+    except SchemaError as error:
+        *_, why = str(error).strip().splitlines()
+        raise ConfigError(
+            "not a regular expression for topic names",
+            expected="one without look-around and backreferences",
+            found=why.removeprefix("error: ").strip(),
+        ) from None

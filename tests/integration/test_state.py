@@ -1,0 +1,107 @@
+"""What a pipeline keeps from batch to batch, read back with Spark's own reader of state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from onceflow.crashpoints import CrashPoint
+from onceflow.runtime.session import open_session
+from tests.support.brokers import RunningBroker
+from tests.support.here import QUICK, run_here, run_until_it_fails
+from tests.support.history import read_ledger
+from tests.support.views_job import FIRST, MINUTE, ViewsJob
+
+BATCH = 300
+RECORDS = 5 * BATCH
+SECONDS = 300
+COMPARED = 2
+"""The newest batches."""
+DEATHS = ((CrashPoint.AFTER_COMMIT, 3), (CrashPoint.BEFORE_COMMIT, 2))
+"""Where, and at which batch of a start."""
+
+Cell = tuple[str, datetime]
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """To be opened when no pipeline runs: each ends the session of this process."""
+    session = open_session("state", QUICK, checkpoint="")
+    # The JVM still has the stores of the runs before, whose coordinator has ended with them. A
+    # session has one of its own once somebody asks for its streams.
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+    assert session.streams.active == []
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def new_job(broker: RunningBroker, folder: Path) -> ViewsJob:
+    folder.mkdir()
+    made = ViewsJob(broker.bootstrap_servers, folder)
+    made.create_input()
+    return made
+
+
+def kept(spark: SparkSession, job: ViewsJob, batch_id: int) -> Mapping[Cell, tuple[int, int]]:
+    """Views and milliseconds of each page and window, as they are after a batch."""
+    reader = spark.read.format("statestore").option("batchId", batch_id)
+    rows = reader.load(str(job.checkpoint)).selectExpr(
+        "key.page", "unix_seconds(key.window.start) AS start", "value.*"
+    )
+    found = {
+        (row[0], datetime.fromtimestamp(row[1], UTC)): (row[2], row[3]) for row in rows.collect()
+    }
+    assert len(found) == rows.count()
+    return found
+
+
+def counted(job: ViewsJob, from_ms: int) -> Mapping[Cell, tuple[int, int]]:
+    """The same by the oracle, of windows that end after a watermark."""
+    cells: dict[Cell, tuple[int, int]] = {}
+    for view in job.produced:
+        start = FIRST + (view.at - FIRST) // MINUTE * MINUTE
+        if (start + MINUTE).timestamp() * 1000 > from_ms:
+            views, total_ms = cells.get((view.page, start), (0, 0))
+            cells[view.page, start] = views + 1, total_ms + view.ms
+    return cells
+
+
+def plans(heads: list[dict[str, Any]]) -> list[Any]:
+    return [(h["batch_id"], h["event_watermark_ms"], list(h["sources"].values())) for h in heads]
+
+
+def test_state_is_kept_per_key_and_is_the_same_whatever_crashed(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Two pipelines of one input: one runs through, one dies at two of its batches."""
+    steady, dying = (new_job(broker, tmp_path / name) for name in ("steady", "dying"))
+    steady.produce(Random(1), RECORDS, SECONDS)
+    file = dying.write_file(BATCH)
+    file.write_text(file.read_text().replace(dying.input_topic, steady.input_topic))
+    for point, batch in DEATHS:
+        run_until_it_fails(file, dying.bootstrap_servers, point, batch)
+    run_here(file, dying.bootstrap_servers)
+    run_here(steady.write_file(BATCH), steady.bootstrap_servers)
+
+    heads = read_ledger(steady.bootstrap_servers, steady.name)
+    assert plans(read_ledger(dying.bootstrap_servers, dying.name)) == plans(heads)
+    last = heads[-1]["batch_id"]
+    with spark_session() as spark:
+        for batch_id in range(last - COMPARED + 1, last + 1):
+            assert kept(spark, dying, batch_id) == kept(spark, steady, batch_id) != {}
+        state = kept(spark, dying, last)
+    # Rows by page and open window, however many records they count.
+    assert state == counted(steady, heads[-1]["event_watermark_ms"])
+    for job in (steady, dying):
+        store = job.checkpoint / "state" / "0" / "0"
+        changes = {file.name.partition(".")[0] for file in store.glob("*.changelog")}
+        assert len(changes) > len([*store.glob("*.zip")])

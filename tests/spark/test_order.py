@@ -1,0 +1,189 @@
+"""Which plans keep rows in the order of their input partition: as analysed, and as Spark runs them.
+
+The stream is Spark's own, so that nothing here depends on our source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onceflow.errors import ConfigError
+from onceflow.pipeline.analysis import analyse
+from onceflow.pipeline.ordering import order_text
+from onceflow.runtime.executed import ExecutionReader
+from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
+
+PARTITIONS = 3
+CONSTANTS = "VALUES (0, 'even'), (1, 'odd'), (0, 'zero') AS names(code, name)"
+NO_BROADCAST = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+Query = Callable[[SparkSession], DataFrame]
+SQL: dict[str, str] = {
+    "filter": "SELECT value AS v FROM steps WHERE value % 4 != 0",
+    "explode": "SELECT value AS v, e FROM steps LATERAL VIEW explode(array(2, 1)) t AS e",
+    "left join": f"SELECT value AS v, name FROM steps LEFT JOIN {CONSTANTS} ON value % 3 = code",
+    "join": f"SELECT value AS v, name FROM {CONSTANTS} JOIN steps ON value % 2 = code",
+    "in": f"SELECT value AS v FROM steps WHERE value % 3 IN (SELECT code FROM {CONSTANTS})",
+    "not in": f"SELECT value AS v FROM steps WHERE value % 3 NOT IN (SELECT code FROM {CONSTANTS})",
+    "cross join": "SELECT value AS v, two FROM steps CROSS JOIN (VALUES (1), (2) AS t(two))",
+    "union": "SELECT value AS v FROM steps UNION ALL SELECT value + 1000 AS v FROM more",
+}
+
+
+@F.udf("bigint")
+def plain(value: int) -> int:
+    return value
+
+
+@F.udf("bigint", useArrow=True)
+def by_arrow(value: int) -> int:
+    return value
+
+
+@contextmanager
+def settings(spark: SparkSession, conf: dict[str, str]) -> Iterator[None]:
+    before = {name: str(spark.conf.get(name)) for name in conf}
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def steps(spark: SparkSession) -> DataFrame:
+    options = {"rowsPerBatch": "60", "numPartitions": str(PARTITIONS)}
+    return spark.readStream.format("rate-micro-batch").options(**options).load()
+
+
+def run(spark: SparkSession, query: Query, folder: Path) -> tuple[bool, list[int]]:
+    """Whether Spark's plan is taken to keep the order, and column `v` of the first batch."""
+    steps(spark).createOrReplaceTempView("steps")
+    steps(spark).createOrReplaceTempView("more")
+    reader, found = ExecutionReader(spark, [])._reader, list[tuple[bool, list[int]]]()
+
+    def look(batch: DataFrame, _: int) -> None:
+        rows = batch.toArrow()
+        plan = started[0]._jsq.streamingQuery().lastExecution().executedPlan()
+        found.append((reader.keepsOrder(plan), rows.column("v").to_pylist()))
+
+    started = list[Any]()
+    writer = query(spark).writeStream.foreachBatch(look).trigger(availableNow=True)
+    started.append(writer.option("checkpointLocation", str(folder)).start())
+    started[0].awaitTermination(60)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(pytest.param(lambda spark, t=t: spark.sql(t), id=name) for name, t in SQL.items()),
+        pytest.param(lambda spark: steps(spark).select(plain("value").alias("v")), id="udf"),
+        pytest.param(lambda spark: steps(spark).select(by_arrow("value").alias("v")), id="arrow"),
+    ],
+)
+def test_rows_stay_in_the_order_of_their_partition(
+    spark: SparkSession, query: Query, tmp_path: Path
+) -> None:
+    keeps_order, values = run(spark, query, tmp_path)
+    assert keeps_order
+    assert len({*values}) > PARTITIONS
+    for partition in range(PARTITIONS):
+        own = [v for v in values if v < 1000 and v % PARTITIONS == partition]
+        assert own == sorted(own)
+    assert values != sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "conf"),
+    [
+        ("SELECT /*+ REPARTITION(2) */ value AS v FROM steps", {}),
+        ("SELECT value AS v FROM steps DISTRIBUTE BY value", {}),
+        (SQL["left join"], NO_BROADCAST),
+        (f"SELECT /*+ MERGE(names) */ value AS v FROM steps JOIN {CONSTANTS} ON value = code", {}),
+        (f"SELECT /*+ BROADCAST(s) */ value AS v FROM steps s JOIN {CONSTANTS} ON value=code", {}),
+        ("SELECT value AS v, two FROM steps CROSS JOIN (VALUES (1), (2) AS t(two))", NO_BROADCAST),
+    ],
+    ids=["repartition", "distribute", "no broadcast", "merge", "stream is broadcast", "cartesian"],
+)
+def test_an_exchange_that_spark_makes_is_noticed(
+    spark: SparkSession, text: str, conf: dict[str, str], tmp_path: Path
+) -> None:
+    with settings(spark, conf):
+        keeps_order, _ = run(spark, lambda spark: spark.sql(text), tmp_path)
+    assert not keeps_order
+
+
+NAMES = "VALUES ('a', 1) AS names(user, n)"
+
+
+PER_MINUTE = "FROM clicks GROUP BY page, window(at, '1 minute')"
+MERGED = f"(SELECT /*+ MERGE(names) */ * FROM {NAMES}) n"
+
+
+@pytest.mark.parametrize(
+    ("query", "order"),
+    [
+        ("SELECT user, explode(split(page, '/')) AS part FROM clicks WHERE ms > 5", "arrival"),
+        (f"SELECT c.user, n FROM clicks c LEFT JOIN {NAMES} ON c.user = names.user", "arrival"),
+        (f"SELECT c.user, n FROM {NAMES} JOIN clicks c ON c.user = names.user", "arrival"),
+        ("SELECT /*+ REPARTITION(2) */ user FROM clicks", "content"),
+        ("SELECT user, at FROM clicks DISTRIBUTE BY user", "at, content"),
+        (f"SELECT c.user FROM clicks c JOIN {MERGED} ON c.user = n.user", "content"),
+        (f"SELECT page, count(*) AS n, window(at, '1 minute') AS w {PER_MINUTE}", "w.end, content"),
+        (f"SELECT page, window.start AS at, count(*) AS n {PER_MINUTE}", "at, content"),
+    ],
+)
+def test_the_order_is_known_before_the_start(
+    spark: SparkSession, tmp_path: Path, query: str, order: str
+) -> None:
+    file = write_pipeline(tmp_path, pipeline_text(query))
+    assert str(analyse(spark, file, NOW_MS).order) == order
+
+
+def ordered_by(*terms: str) -> str:
+    lines = "".join(f"\n  - {term}" for term in terms)
+    sink = "kafka: {topic: views, partitions: 1}\norder_by:" + lines
+    query = (
+        "SELECT page, window(at, '1 minute') AS w, map('a', 1) AS m, count(*) AS `how many`"
+        " FROM clicks GROUP BY page, window(at, '1 minute')"
+    )
+    return pipeline_text(query, sources=CLICKS, sink=sink)
+
+
+def test_an_order_of_its_own_comes_before_the_usual_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = write_pipeline(tmp_path, ordered_by("'`how many` desc'", "w.start"))
+    order = analyse(spark, file, NOW_MS).order
+    assert str(order) == "`how many` desc, w.start, w.end, content"
+    assert order_text(order) == (
+        "records in order: by `how many` desc, w.start, w.end; equal ones by key and value"
+    )
+
+
+@pytest.mark.parametrize(
+    ("term", "what"),
+    [
+        ("pages desc", "the result has no column `pages`. Did you mean `page`?"),
+        ("w.ends", "the result has no column `w.ends`. Did you mean `w.end`?"),
+        ("w", "which has no order. Name one of its fields, such as `w.start`."),
+        ("m", "the column `m` is MAP<STRING,INT>, which has no order; expected a column of text"),
+    ],
+)
+def test_what_cannot_be_ordered_by_is_refused_with_its_line(
+    spark: SparkSession, tmp_path: Path, term: str, what: str
+) -> None:
+    file = write_pipeline(tmp_path, ordered_by("page", term))
+    with pytest.raises(ConfigError) as refused:
+        analyse(spark, file, NOW_MS)
+    (fault,) = refused.value.faults
+    assert what in str(fault)
+    lines = file.path.read_text().splitlines()
+    assert fault.line == lines.index(f"    - {term}") + 1
+    assert fault.where == "sink.order_by.1"

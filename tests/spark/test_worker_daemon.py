@@ -1,0 +1,64 @@
+"""A Python worker whose connection Spark closes ends without a word."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from onceflow.runtime.spark_home import DAEMON, WORKER_PYTHON, make_spark_home
+
+TIMEOUT_S = 60
+
+
+def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
+    """Let a daemon fork a worker, as Spark does, and leave that; what they say of it."""
+    variables = {
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    with subprocess.Popen(
+        [*daemon, "pyspark.worker"],
+        env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        (length,) = struct.unpack("!i", process.stdout.read(4))
+        address = process.stdout.read(length)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(address)
+            told = connection.recv(4, socket.MSG_WAITALL)
+            worker = os.pidfd_open(struct.unpack("!i", told)[0])
+        # It shares the daemon's stderr, and has to end by itself: the daemon would end it.
+        assert select.select([worker], [], [], TIMEOUT_S)[0]
+        os.close(worker)
+        process.stdin.close()
+        return process.stderr.read().decode()
+
+
+def test_a_worker_that_is_no_longer_needed_ends_without_a_word(tmp_path: Path) -> None:
+    assert end_an_idle_worker([sys.executable, "-m", DAEMON], tmp_path) == ""
+
+
+def test_so_does_one_whose_daemon_spark_asked_for_by_its_own_name(tmp_path: Path) -> None:
+    make_spark_home(tmp_path)
+    python = str(tmp_path / WORKER_PYTHON)
+
+    assert end_an_idle_worker([python, "-m", "pyspark.daemon"], tmp_path) == ""
+
+
+def test_the_checks_above_would_notice(tmp_path: Path) -> None:
+    daemon = [sys.executable, "-m", "pyspark.daemon"]
+
+    assert "BrokenPipeError" in end_an_idle_worker(daemon, tmp_path)

@@ -1,0 +1,92 @@
+"""Ends a driver that runs in the test's own process, so that nothing of it is left behind.
+
+From its crash point on, nothing that it still does reaches Kafka, which it talks to through a proxy
+that is cut, or its checkpoint, which is put back as it was at that instant. A process that is
+killed for real (`service.run_to_crash`) shows the same at ten times the cost: its Spark is cold.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from onceflow.crashpoints import CrashPoint
+from onceflow.devkit.chaos import ChaosProxy
+from onceflow.errors import OnceflowError, RetriableError
+from onceflow.runtime import batch, committer, lanes, query, takeover
+from tests.support.here import run_here
+from tests.support.views_job import ViewsJob
+
+MODULES = (batch, committer, lanes, query, takeover)
+"""All that have crash points of a driver."""
+BUDGET_S = 8.0
+"""Of a take-over and of a transaction: many times what they take. Who dies in the middle of one
+waits so long for answers."""
+
+
+class DeadError(RetriableError):
+    """Raised at every crash point that a dead driver still comes to."""
+
+
+class _Driver:
+    """Lives until its crash point.
+
+    Args:
+        point: where it dies.
+        arrivals: at which arrival there.
+        proxy: what it reaches Kafka through.
+        checkpoint: its folder; need not exist yet.
+        kept: where the checkpoint is kept as it was.
+    """
+
+    def __init__(
+        self, point: CrashPoint, arrivals: int, proxy: ChaosProxy, checkpoint: Path, kept: Path
+    ) -> None:
+        self.is_dead = False
+        self._point = point
+        self._arrivals_left = arrivals
+        self._proxy = proxy
+        self._checkpoint = checkpoint
+        self._kept = kept
+        self._lock = threading.Lock()
+
+    def reach(self, point: CrashPoint) -> None:
+        with self._lock:
+            if not self.is_dead and point is self._point:
+                self._arrivals_left -= 1
+                if self._arrivals_left == 0:
+                    self._die()
+        if self.is_dead:
+            raise DeadError("died on purpose")
+
+    def _die(self) -> None:
+        self._proxy.cut()
+        if self._checkpoint.exists():
+            shutil.copytree(self._checkpoint, self._kept)
+        self.is_dead = True
+
+
+def die_here(file: Path, job: ViewsJob, point: CrashPoint, arrivals: int) -> None:
+    """Run a job until it dies at a crash point; fails if it does not come there so often."""
+    checkpoint = job.checkpoint
+    kept = checkpoint.with_name(f"{checkpoint.name}-kept")
+    with ChaosProxy(job.bootstrap_servers) as proxy, ExitStack() as patches:
+        driver = _Driver(point, arrivals, proxy, checkpoint, kept)
+        for module in MODULES:
+            patches.enter_context(patch.object(module, "reach", driver.reach))
+        with pytest.raises(OnceflowError):
+            run_here(
+                file,
+                proxy.bootstrap_servers,
+                takeover_timeout_s=BUDGET_S,
+                transaction_timeout_s=BUDGET_S,
+            )
+    assert driver.is_dead, f"{point.value} was not reached {arrivals} times"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    if kept.exists():
+        kept.rename(checkpoint)

