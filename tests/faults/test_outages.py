@@ -6,7 +6,6 @@ stands still for ten minutes and the brokers are gone for one.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ SLOWNESS = 3
 """A feeder on a busy machine may fall behind its rate so far."""
 RECOVERY_S = 240
 IMPATIENT = {
-    "ONCEFLOW_CLIENT": json.dumps({"transaction.timeout.ms": "15000"}),
+    "ONCEFLOW_TRANSACTION_TIMEOUT": "15 s",
     "ONCEFLOW_MONITORING__PORT": "0",
 }
 """The minute without brokers is longer than a transaction may last."""
