@@ -54,7 +54,7 @@ def test_windows_come_in_the_order_of_their_time_and_another_order_begins_with_a
     job: OrdersJob, random: Random
 ) -> None:
     """Outside a transaction, a batch that was begun has its sequences: it must end as it began."""
-    job.produce(random, 300)
+    job.produce(random, 600)
     sink, extra = "  emit: updates\n", "delivery: at_least_once\n"
     file = job.write_file(PER_MINUTE, sink, extra)
     run_until_it_fails(file, job.bootstrap_servers, CrashPoint.BEFORE_COMMIT, 3)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +31,15 @@ SQL: dict[str, str] = {
     "left join": f"SELECT value AS v, name FROM steps LEFT JOIN {CONSTANTS} ON value % 3 = code",
     "join": f"SELECT value AS v, name FROM {CONSTANTS} JOIN steps ON value % 2 = code",
     "in": f"SELECT value AS v FROM steps WHERE value % 3 IN (SELECT code FROM {CONSTANTS})",
-    "not in": f"SELECT value AS v FROM steps WHERE value % 3 NOT IN (SELECT code FROM {CONSTANTS})",
+    "not in": f"SELECT value AS v FROM steps WHERE value % 4 NOT IN (SELECT code FROM {CONSTANTS})",
     "cross join": "SELECT value AS v, two FROM steps CROSS JOIN (VALUES (1), (2) AS t(two))",
     "union": "SELECT value AS v FROM steps UNION ALL SELECT value + 1000 AS v FROM more",
 }
 
 
-@F.udf("bigint", useArrow=False)
-def plain(value: int) -> int:
-    return value
-
-
-@F.udf("bigint", useArrow=True)
-def by_arrow(value: int) -> int:
-    return value
+def by_python(spark: SparkSession, *, by_arrow: bool) -> DataFrame:
+    unchanged = F.udf(lambda value: value, "bigint", useArrow=by_arrow)
+    return steps(spark).select(unchanged("value").alias("v"))
 
 
 @contextmanager
@@ -83,8 +79,8 @@ def run(spark: SparkSession, query: Query, folder: Path) -> tuple[bool, list[int
     "query",
     [
         *(pytest.param(lambda spark, t=t: spark.sql(t), id=name) for name, t in SQL.items()),
-        pytest.param(lambda spark: steps(spark).select(plain("value").alias("v")), id="udf"),
-        pytest.param(lambda spark: steps(spark).select(by_arrow("value").alias("v")), id="arrow"),
+        pytest.param(partial(by_python, by_arrow=False), id="udf"),
+        pytest.param(partial(by_python, by_arrow=True), id="arrow udf"),
     ],
 )
 def test_rows_stay_in_the_order_of_their_partition(

@@ -18,7 +18,7 @@ from tests.support.service import Service, started
 
 MAY_ALWAYS_END_WITH = frozenset({3, 5})
 """Brokers that did not answer in time, and an outcome that nobody could tell: start again."""
-ENVIRONMENT = {"ONCEFLOW_TRANSACTION_TIMEOUT": f"{int(TRANSACTION_TIMEOUT_S)} s"}
+ENVIRONMENT = {"ONCEFLOW_TRANSACTION_TIMEOUT": f"{TRANSACTION_TIMEOUT_S:g} s"}
 MAX_QUICK_ENDS = 10
 """Ends of its own, in a row, without a batch: then it will not come back by itself."""
 
