@@ -151,7 +151,7 @@ def test_what_is_sent_again_arrives_once_whatever_interrupts_it(
 
 
 def test_what_is_no_dead_letter_is_refused(job: ViewsJob, cli: Callable[..., Result]) -> None:
-    assert "there is no topic of dead letters yet" in str(cli("list").exception)
+    assert "there is no dead-letter topic yet" in str(cli("list").exception)
     create_topic(job.bootstrap_servers, f"{job.name}-dead")
     producer = ordered_producer(job.bootstrap_servers)
     producer.produce(f"{job.name}-dead", b"foreign")
@@ -159,4 +159,4 @@ def test_what_is_no_dead_letter_is_refused(job: ViewsJob, cli: Callable[..., Res
     assert isinstance(cli("list").exception, CorruptionError)
     assert isinstance(cli("replay").exception, CorruptionError)
     job.write_file()
-    assert "has no topic of dead letters" in str(cli("list").exception)
+    assert "has no dead-letter topic" in str(cli("list").exception)

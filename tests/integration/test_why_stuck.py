@@ -317,7 +317,7 @@ def test_the_command_line_says_the_same(stage: Stage, monkeypatch: pytest.Monkey
     assert json.loads(stuck.stdout)["causes"][0]["cause"] == "sink refuses"
     as_text = CliRunner().invoke(build_app(), ["why-stuck", stage.name, "-o", "text"])
     assert "sink refuses: " in as_text.stdout
-    assert "cure: " in as_text.stdout
+    assert "fix: " in as_text.stdout
 
 
 def test_a_name_that_nobody_has_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_what_cannot_be_looked_at_is_told_and_not_a_crash(site: Site, callers: C
             assert answer.json()["kind"] == "DeadlineError"
         answer = client.get("/v1/pipelines/views/dead-letters")
         assert answer.status_code == 409
-        assert "no topic of dead letters" in answer.json()["detail"]
+        assert "no dead-letter topic" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("name", ["other", "..", "views%2f..", "%00", "views'"])

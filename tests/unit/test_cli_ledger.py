@@ -7,8 +7,22 @@ from dataclasses import replace
 import pytest
 
 from onceflow.cli.ledger import _print_table
+from onceflow.ops.texts import time_text
 from onceflow.protocol.delivery import Delivery
 from tests.support.entries import head
+
+
+def test_the_table_fits_80_columns_and_breaks_no_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    entry = head(0, 0, 10)
+    at_ms = 1_795_523_254_000
+    _print_table([replace(entry, plan=replace(entry.plan, batch_timestamp_ms=at_ms))])
+    heading, row = capsys.readouterr().out.splitlines()
+    assert "digest" in heading
+    assert time_text(at_ms) in row
+    assert "…" not in heading + row
 
 
 def test_a_mode_and_what_it_puts_at_risk_are_shown_where_there_is_one(

@@ -113,13 +113,13 @@ def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:
         assert part in done.stdout
 
 
-def test_the_picture_says_why_not_more_and_what_would_mend_it(cli: CliRunner) -> None:
+def test_the_picture_says_why_not_more_and_how_to_fix_it(cli: CliRunner) -> None:
     text = GOOD.replace("name: views", "name: views\ndelivery: at_least_once")
     Path("least.yaml").write_text(text)
     done = cli.invoke(build_app(), ["explain", "least.yaml", "--file-only", "-o", "text"])
 
     told = " ".join(done.stdout.split())
-    assert "With delivery at_least_once" in told
+    assert "(delivery: at_least_once)" in told
     assert "this reader does not" in told
     assert "Read with Onceflow's consumer" in told
 

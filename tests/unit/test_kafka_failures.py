@@ -21,6 +21,7 @@ from onceflow_connectors.kafka.failures import (
     failure,
     is_passing,
     kafka_error,
+    without_client_details,
 )
 
 
@@ -148,3 +149,22 @@ def test_a_failure_names_what_it_failed_on() -> None:
     assert str(raised) == (
         "cannot create a topic: clicks; found TOPIC_AUTHORIZATION_FAILED: no access"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "_TRANSPORT: a:1/7: Connect to ipv6#[::1]:1 failed: No route (after 0ms in state CONNECT)",
+            "No route",
+        ),
+        (
+            "_RESOLVE: b:2/7: Failed to resolve 'b:2': Not known (after 3ms in state CONNECT)",
+            "Failed to resolve 'b:2': Not known",
+        ),
+        ("_AUTHENTICATION: SASL failed", "_AUTHENTICATION: SASL failed"),
+        ("_TIMED_OUT: no answer in time", "_TIMED_OUT: no answer in time"),
+    ],
+)
+def test_a_person_is_told_only_why_a_connection_failed(said: str, reason: str) -> None:
+    assert without_client_details(said) == reason

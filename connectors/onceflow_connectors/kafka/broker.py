@@ -36,6 +36,7 @@ from onceflow_connectors.kafka.failures import (
     Operation,
     failure,
     kafka_error,
+    without_client_details,
 )
 from onceflow_connectors.kafka.properties import producer_config
 from onceflow_connectors.kafka.reading import CommittedReader, first_timestamps
@@ -230,7 +231,7 @@ class KafkaBroker:
                 "no Kafka broker answers",
                 subject=address,
                 expected=error.expected,
-                found=error.found,
+                found=without_client_details(error.found),
                 then="start a broker there, or correct the address",
             ) from error
 

@@ -7,6 +7,7 @@ kind of operation, and that is the class we raise. Flags that librdkafka sets on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum, auto
 
@@ -139,6 +140,18 @@ def describe(error: KafkaError) -> str:
     reason = REASONS[nature_of(error)].get(error.name(), "")
     text = f"{error.name()}: {error.str()}"
     return f"{text} ({reason})" if reason else text
+
+
+def without_client_details(text: str) -> str:
+    """Return why a connection failed, without the address and the client's states."""
+    return _CONNECTION_TEXT.sub(r"\g<reason>", text)
+
+
+_CONNECTION_TEXT = re.compile(
+    r"^_(?:TRANSPORT|RESOLVE): (?:\S+: )?(?:Connect to \S+ failed: )?(?P<reason>.+?)"
+    r"(?: \(after \d+ms in state \w+\))?$"
+)
+"""What librdkafka says of a connection: the address again, and states of its own."""
 
 
 def failure(

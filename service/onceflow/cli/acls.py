@@ -34,20 +34,20 @@ def acls(
         list[str],
         typer.Option(
             "--for",
-            help="What is to be allowed: `run`, `create`, `verify`, `resend`, or `consume:GROUP`;"
-            " may be said again.",
+            help="What to allow: `run`, `create`, `verify`, `resend` or `consume:GROUP`."
+            " Can be repeated.",
         ),
     ] = ["run", "create"],  # noqa: B006  typer does not change it
     grant: Annotated[
-        str | None, typer.Option(help="Grant it to this principal, such as `User:jane`.")
+        str | None, typer.Option(help="Grant the rights to this principal, such as `User:jane`.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """List the rights that a pipeline needs at the brokers, or grant them.
+    """List the broker rights that a pipeline needs, or grant them.
 
-    Grants nothing unless `--grant` is given, and takes nothing away.
+    Only `--grant` changes anything, and it takes no rights away.
     """
     from onceflow.cli.run import CONNECTOR
     from onceflow.clock import Deadline, SystemClock
@@ -56,7 +56,7 @@ def acls(
     from onceflow.pipeline.loader import load_pipeline
 
     if grant is not None and not re.fullmatch(r"User:\S+", grant):
-        raise ConfigError("not a principal", expected="User:NAME", found=grant)
+        raise ConfigError("not a principal", subject=grant, expected="User:NAME")
     connector = find_connector(CONNECTOR)
     topics = topics_of(load_pipeline(file))
     wanted = [_task(text) for text in tasks]
@@ -82,9 +82,9 @@ def _task(text: str) -> tuple[Task, str]:
     is_known = name in {*Task} and bool(group) == (name == Task.CONSUME)
     if not is_known:
         raise ConfigError(
-            "not something to be allowed",
+            "cannot allow this",
+            subject=text,
             expected="run, create, verify, resend or consume:GROUP",
-            found=text,
         )
     return Task(name), group
 
@@ -110,7 +110,7 @@ def _print(rights: list[Right]) -> None:
 
     from onceflow.cli.terminal import Terminal
 
-    table = Table("for", "resource", "name", "operation", "why", box=None)
+    table = Table("for", "resource", "name", "operation", "why", box=None, padding=(0, 1, 0, 0))
     for right in rights:
         name = f"{right.name}*" if right.is_prefix else right.name
         table.add_row(right.task, right.resource, name, right.operation, right.why)

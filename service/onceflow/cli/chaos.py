@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onceflow.devkit.chaos import ChaosProxy
     from onceflow.settings import Settings
 
-RulesPath = Annotated[Path, typer.Argument(metavar="RULES.yaml", help="What is to go wrong.")]
+RulesPath = Annotated[Path, typer.Argument(metavar="RULES.yaml", help="The faults to inject.")]
 
 
 def chaos(
@@ -24,7 +24,7 @@ def chaos(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Run a proxy before the brokers that breaks what RULES.yaml says.
+    """Run a proxy in front of the brokers that injects the faults in RULES.yaml.
 
     Prints its address for clients, and runs until Ctrl-C. Then prints how often each rule acted.
     """
@@ -47,7 +47,7 @@ def _check_plaintext(settings: Settings) -> None:
 
     if settings.tls is not None or settings.sasl is not None:
         raise ConfigError(
-            "the proxy must read what passes",
+            "the proxy cannot read encrypted or authenticated traffic",
             expected="brokers without TLS and SASL",
             found="settings with " + ("`tls`" if settings.tls is not None else "`sasl`"),
         )

@@ -24,32 +24,36 @@ def register(app: typer.Typer) -> None:
 
 
 def consume(  # noqa: PLR0913  options of a command line
-    topic: Annotated[str, typer.Argument(help="What to read.")],
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
     *,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Begin with the oldest record, not the next.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="Start with the oldest record, not the next new one."
+        ),
     ] = False,
     maximum: Annotated[
-        int | None, typer.Option("--max", min=1, help="End after so many records.")
+        int | None, typer.Option("--max", min=1, help="Stop after this many records.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="End after so many seconds without a record.")
+        float | None, typer.Option(min=0, help="Stop after this many seconds without a new record.")
     ] = None,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Read everything there is, discard repeats, and compare with the ledger.",
+            help="Read the whole topic, discard repeats, and compare with the ledger.",
         ),
     ] = False,
     pipeline: Annotated[
-        str | None, typer.Option(help="Whose ledger --verify looks at. Default: the topic's name.")
+        str | None,
+        typer.Option(help="Pipeline whose ledger --verify reads. Default: the topic's name."),
     ] = None,
     output: OutputOption = None,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Print the committed records of a topic. With --verify, exits with 7 if any is missing."""
+    """Print the committed records of a topic. With --verify, exits with 7 if one is missing."""
     from onceflow.cli.tail import TopicTail
     from onceflow.cli.verification import Verification
     from onceflow.clock import SystemClock
@@ -75,18 +79,20 @@ def consume(  # noqa: PLR0913  options of a command line
         verification.check()
 
 
+_ALWAYS = ("repeats_discarded", "gaps")
 _SEEN = {
     "repeats_discarded": "repeats discarded",
     "gaps": "gaps",
     "divergences": "divergences",
-    "foreign": "records of others",
-    "new_lineages": "new beginnings",
+    "foreign": "records of other writers",
+    "new_lineages": "restarts without a ledger",
 }
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
     """What was verified, in a line for people."""
-    seen = ", ".join(f"{summary[name]:,} {word}" for name, word in _SEEN.items())
+    told = {name: word for name, word in _SEEN.items() if summary[name] or name in _ALWAYS}
+    seen = ", ".join(f"{summary[name]:,} {word}" for name, word in told.items())
     topic, records, ledger = (summary[name] for name in ("topic", "records", "ledger"))
     return f"{topic}: {records:,} records, {seen}; ledger: {ledger}"
 

@@ -9,7 +9,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(no_args_is_help=True, help="What the control API needs: tokens.")
+    group = typer.Typer(no_args_is_help=True, help="Make tokens for the control API.")
     # With a callback, a group of one command keeps that command's name.
     group.callback()(_group)
     group.command("token")(token)
@@ -17,22 +17,23 @@ def register(app: typer.Typer) -> None:
 
 
 def _group() -> None:
-    """What the control API needs: tokens."""
+    """Make tokens for the control API."""
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="Whose it is; for the audit log.")],
-    role: Annotated[str, typer.Option(help="`read`, or `write` to give orders.")] = "read",
+    name: Annotated[str, typer.Argument(help="Name of its user, for the audit log.")],
+    role: Annotated[str, typer.Option(help="`read`, or `write` to start and stop too.")] = "read",
 ) -> None:
-    """Make a bearer token: itself on standard error, the line for `control.tokens_file` on output.
+    """Make a bearer token.
 
-    The token is shown once and kept nowhere; the line holds only its hash.
+    Prints the line for `control.tokens_file` to standard output and the token to standard error.
+    The token is shown once and stored nowhere; the line holds only its hash.
     """
     from onceflow.control.tokens import Role, line_of, new_token
     from onceflow.errors import ConfigError
 
     if role not in {*Role}:
-        raise ConfigError("not a role", expected="read or write", found=role)
+        raise ConfigError("unknown role", subject=role, expected="read or write")
     made = new_token()
     typer.echo(line_of(made, Role(role), name))
     typer.echo(f"token: {made}", err=True)

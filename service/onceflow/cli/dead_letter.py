@@ -28,7 +28,7 @@ PipelineArgument = Annotated[Path, typer.Argument(help="The pipeline file: it na
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(no_args_is_help=True, help="What was rejected: list, show, replay.")
+    group = typer.Typer(no_args_is_help=True, help="List, show and replay rejected records.")
     group.command("list")(list_letters)
     group.command("show")(show)
     group.command("replay")(replay)
@@ -37,13 +37,17 @@ def register(app: typer.Typer) -> None:
 
 def list_letters(
     file: PipelineArgument,
-    reason: Annotated[str | None, typer.Option(help="Only letters with this code.")] = None,
-    maximum: Annotated[int, typer.Option("--max", min=1, help="How many, from the oldest.")] = 100,
+    reason: Annotated[
+        str | None, typer.Option(help="Only records rejected for this reason.")
+    ] = None,
+    maximum: Annotated[
+        int, typer.Option("--max", min=1, help="Show at most this many, the oldest first.")
+    ] = 100,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """List rejected records, oldest first in each partition of their topic."""
+    """List rejected records, the oldest of each partition first."""
     from onceflow.ops.dead_letters import fields_of, read_letters
 
     with _opened(file, bootstrap_servers, config) as resender:
@@ -59,13 +63,13 @@ def list_letters(
 
 def show(
     file: PipelineArgument,
-    partition: Annotated[int, typer.Argument(help="Of the topic of dead letters.")],
-    offset: Annotated[int, typer.Argument(help="In that partition.")],
+    partition: Annotated[int, typer.Argument(help="Partition of the dead-letter topic.")],
+    offset: Annotated[int, typer.Argument(help="Offset in that partition.")],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Show one rejected record as it came: key, payload, headers, and what is wrong with it."""
+    """Show one rejected record and why it was rejected."""
     from onceflow.errors import ConfigError
     from onceflow.ops.dead_letters import fields_of
     from onceflow.ops.texts import on_one_line
@@ -101,17 +105,17 @@ def replay(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Send all rejected records that were not sent before to where they came from, each once.
+    """Send rejected records to their topics again, each once.
 
-    It may be interrupted and called again at any point. Rows of the result are left where they
-    are: they come from no topic. So are letters that had no room for their record.
+    It can be interrupted and repeated at any point. Rejected rows of the result stay: they came
+    from no topic. So do letters that had no room for their record.
     """
     with _opened(file, bootstrap_servers, config) as resender:
         done = resender.resend(_deadline())
     if chosen(output) is OutputFormat.JSON:
         print_json({"sent": done.sent, "kept": done.kept})
         return
-    typer.echo(f"{done.sent} records sent again, {done.kept} letters left")
+    typer.echo(f"{done.sent:,} records sent again, {done.kept:,} letters kept")
 
 
 @contextmanager
@@ -125,7 +129,7 @@ def _opened(file: Path, bootstrap_servers: str | None, config: Path | None) -> I
     pipeline = load_pipeline(file).pipeline
     if pipeline.dead_letter is None:
         raise ConfigError(
-            "the pipeline has no topic of dead letters",
+            "the pipeline has no dead-letter topic",
             subject=str(file),
             expected="`dead_letter: {topic: ...}`",
         )

@@ -18,9 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def demo() -> None:
-    """Run a pipeline on a real broker, kill it in mid-batch, and prove that nothing was lost.
+    """Run a pipeline, kill it in the middle of a batch, and prove that nothing was lost.
 
-    Starts a Kafka of its own, needs no Docker, leaves nothing behind. Exits with 7 if any number
+    Starts its own Kafka, needs no Docker, leaves nothing behind. Exits with 7 if any number
     is wrong.
     """
     from onceflow.devkit.demo.show import run_demo

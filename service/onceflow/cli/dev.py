@@ -21,9 +21,11 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=3, help="1, or 3 to survive a loss.")] = 1,
+    brokers: Annotated[
+        int, typer.Option(min=1, max=3, help="1, or 3 to survive the loss of one.")
+    ] = 1,
 ) -> None:
-    """Start it; it stays until `onceflow dev down`. Prints its address."""
+    """Start it. Prints its address. It runs until `onceflow dev down`."""
     from onceflow.clock import SystemClock
     from onceflow.devkit.dev_broker import start_detached
 
@@ -47,7 +49,7 @@ def down(
 
 
 def status(output: OutputOption = None) -> None:
-    """Tell whether it runs, and where."""
+    """Show whether it runs, and its address."""
     from onceflow.devkit.dev_broker import running
 
     found = running()
@@ -56,4 +58,5 @@ def status(output: OutputOption = None) -> None:
     elif found is None:
         typer.echo("not running")
     else:
-        typer.echo(f"{found.brokers} broker(s) at {found.bootstrap_servers}")
+        what = "1 broker" if found.brokers == 1 else f"{found.brokers} brokers"
+        typer.echo(f"running: {what} at {found.bootstrap_servers}")

@@ -62,7 +62,7 @@ def doctor(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Check Python, Java, packages, jars and brokers. Exit code 2 if something must be mended."""
+    """Check Python, Java, packages, jars and brokers. Exits with 2 if something must be fixed."""
     from onceflow.cli.terminal import say
 
     checks = [*_machine(), *_brokers(bootstrap_servers, config)]
@@ -86,7 +86,7 @@ def archive_check(archive: Path) -> Check:
     name = "archive of Spark's classes"
     if archive.is_file():
         return Check(name, Level.OK, "recorded for this Java")
-    cure = "`python -m onceflow.runtime.record_classes` makes starts quicker"
+    cure = "`python -m onceflow.runtime.record_classes` records one, so that Spark starts faster"
     return Check(name, Level.NOTE, f"none for this Java; {cure}")
 
 
@@ -139,9 +139,10 @@ def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Che
     connection = settings_of(bootstrap_servers, config).connection()
     broker = find_connector(CONNECTOR).broker(connection)
     try:
-        name = f"brokers at {connection.bootstrap_servers}"
+        address = connection.bootstrap_servers
         reached = _tried(
-            name, lambda: Check(name, Level.OK, f"{broker.brokers(_deadline())} alive")
+            "brokers",
+            lambda: Check("brokers", Level.OK, f"{broker.brokers(_deadline())} alive at {address}"),
         )
         yield reached
         if reached.level is Level.OK:
@@ -159,11 +160,18 @@ def _broker_settings(broker: Broker) -> Iterator[Check]:
     yield Check(
         "transactions",
         Level.FAULT if faults else Level.OK,
-        "; ".join(map(str, faults)) or "the broker can hold their log",
+        "; ".join(map(str, faults)) or "the brokers can store their log",
     )
     unclean = settings.get("unclean.leader.election.enable", "false")
     is_safe = unclean == "false"
-    yield Check("unclean leader election", Level.OK if is_safe else Level.FAULT, unclean)
+    yield Check(
+        "unclean leader election",
+        Level.OK if is_safe else Level.FAULT,
+        "off"
+        if is_safe
+        else f"{unclean}; set unclean.leader.election.enable=false: it can lose"
+        " acknowledged records",
+    )
 
 
 def _tried(name: str, look: Callable[[], Check]) -> Check:

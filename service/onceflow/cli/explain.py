@@ -56,9 +56,10 @@ def show(
         return
     from onceflow.cli.terminal import Terminal
 
-    console = Terminal(width=WIDTH)
+    console = Terminal(width=WIDTH, highlight=False)
     for part in _picture(explanation):
-        console.print(part)
+        # A long path stays whole, so that it can be copied.
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def _analysed(file: PipelineFile, config: Path | None, state: State) -> Explanation:
@@ -87,9 +88,9 @@ def _picture(explanation: Explanation) -> Iterator[RenderableType]:
     yield _box(explanation.query)
     yield from _arrow(explanation.writing)
     yield _box(explanation.sink)
-    title = f"With delivery {explanation.delivery}, who reads the output gets"
-    readers = Table(title=title, title_justify="left", box=None)
-    for heading in ("reading", "gets", "why not more, and what would mend it"):
+    yield f"\nWhat a reader of the output gets (delivery: {explanation.delivery})"
+    readers = Table(box=None)
+    for heading in ("reading", "gets", "why not more, and how to fix it"):
         readers.add_column(heading)
     for reader in explanation.readers:
         guarantee = reader.guarantee

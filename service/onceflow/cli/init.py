@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="Of the pipeline, and of the new folder.")],
+    name: Annotated[str, typer.Argument(help="Name of the pipeline and of the folder to create.")],
 ) -> None:
     """Write a commented pipeline, sample data and a test into a new folder."""
     from onceflow.protocol.identity import check_pipeline_name
@@ -31,9 +31,9 @@ def init(
         folder.mkdir()
     except OSError as error:
         raise ConfigError(
-            "cannot make the folder",
+            "cannot create the folder",
             subject=str(folder),
-            expected="a name that is not taken, in a folder that may be written",
+            expected="a new name, in a folder that you can write to",
             found=error.strerror or type(error).__name__,
             then="nothing was written",
         ) from error

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 VERIFY_TIMEOUT_S = 3_600.0
 """For reading a whole output topic."""
+SHOWN_DIGEST = 8
+"""Characters of a digest in the table, which fits 80 columns."""
 WRONG = 7
 """Exit code when output and ledger disagree, as for corruption."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(no_args_is_help=True, help="The history of commits: show, verify, rebuild.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Show, verify and rebuild the history of commits."
+    )
     group.command("show")(show)
     group.command("verify")(verify)
     group.command("rebuild")(rebuild)
@@ -34,7 +38,9 @@ def show(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    last: Annotated[int, typer.Option(help="How many batches, from the newest.", min=1)] = 20,
+    last: Annotated[
+        int, typer.Option(help="Show the newest batches, at most this many.", min=1)
+    ] = 20,
     output: OutputOption = None,
 ) -> None:
     """Show the newest commits, oldest first."""
@@ -56,11 +62,13 @@ def verify(
     config: ConfigFile = None,
     batch: Annotated[
         int | None,
-        typer.Option(help="Instead, compute this batch again and compare; needs the file.", min=0),
+        typer.Option(
+            help="Compute only this batch again and compare it. Needs the pipeline file.", min=0
+        ),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Compare the whole output topic with the ledger. Exit code 7 if they disagree."""
+    """Compare the whole output topic with the ledger. Exits with 7 if they disagree."""
     from onceflow.clock import Deadline, SystemClock
     from onceflow.ops.verification import verify as compare
 
@@ -85,7 +93,7 @@ def verify(
             }
         )
     else:
-        typer.echo(f"{found.records} records and {found.batches} batches compared")
+        typer.echo(f"{found.records:,} records and {found.batches:,} batches compared")
         for count, what in (
             (found.repeats, "records are there more than once, as at_least_once allows"),
             (found.flagged, "records are of a driver that was taken over, under another plan"),
@@ -140,27 +148,30 @@ def rebuild(
 
 
 def _print_table(history: Sequence[HeadEntry]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from onceflow.cli.terminal import Terminal
     from onceflow.ops.texts import time_text
     from onceflow.protocol.delivery import Delivery
+    from onceflow.protocol.ledger import NOTHING_COMMITTED
 
-    headings = ["batch", "gen", "token", "batch clock", "read", "late", "written", "digest", "note"]
+    headings = ["batch", "gen", "token", "batch clock", "read", "late", "written", "digest"]
     # Of interest to whoever chose another mode than the usual one.
     is_usual = all(e.delivery is Delivery.EXACTLY_ONCE and not e.at_risk for e in history)
-    table = Table(*headings, *(() if is_usual else ("delivery", "at risk")))
+    columns = (Column(heading, no_wrap=True) for heading in headings)
+    more = () if is_usual else ("delivery", "at risk")
+    table = Table(*columns, "note", *more, box=None, padding=(0, 1, 0, 0))
     for entry in history:
         counts = entry.records
         table.add_row(
-            str(entry.batch.batch_id),
+            "-" if entry.batch.batch_id == NOTHING_COMMITTED else str(entry.batch.batch_id),
             str(entry.generation),
             str(entry.token),
             time_text(entry.plan.batch_timestamp_ms),
             f"{counts.read:,}",
             f"{counts.late:,}",
             f"{counts.written:,}",
-            entry.digest[:12],
+            entry.digest[:SHOWN_DIGEST],
             entry.note,
             *(() if is_usual else (entry.delivery.value, _at_risk_text(entry))),
         )

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 BootstrapServers = Annotated[
     str | None,
-    typer.Option("--bootstrap-servers", help="Brokers to begin with: host:port, comma separated."),
+    typer.Option("--bootstrap-servers", help="Kafka brokers: host:port, separated by commas."),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="Settings of the process. Default: onceflow.yaml, if it exists."),
+    typer.Option("--config", help="Settings file. Default: onceflow.yaml, if it exists."),
 ]
 FileOnly = Annotated[
-    bool, typer.Option("--file-only", help="Check the file alone: quick, and needs no Spark.")
+    bool,
+    typer.Option("--file-only", help="Check the file without Spark: quick, but not the query."),
 ]
 
 

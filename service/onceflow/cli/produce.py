@@ -27,17 +27,17 @@ def register(app: typer.Typer) -> None:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where to write.")],
+    topic: Annotated[str, typer.Argument(help="Topic to write to.")],
     file: Annotated[
         Path | None, typer.Argument(help="One record per line. Default: standard input.")
     ] = None,
     *,
-    key: Annotated[
-        str | None, typer.Option(help="Field of each JSON line that becomes the record's key.")
-    ] = None,
+    key: Annotated[str | None, typer.Option(help="JSON field to use as the record's key.")] = None,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, help="Create the topic with so many partitions if it is absent."),
+        typer.Option(
+            min=1, help="If the topic does not exist, create it with this many partitions."
+        ),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
@@ -63,7 +63,7 @@ def produce(
             )
         while chunk := list(islice(records, CHUNK_LINES)):
             written += broker.publish(topic, chunk, Deadline.after(clock, CHUNK_TIMEOUT_S))
-    typer.echo(f"{written} records written to {topic}")
+    typer.echo(f"{written:,} records written to {topic}")
 
 
 def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -88,7 +88,7 @@ def keyed(number: int, line: bytes, key: str | None) -> tuple[bytes | None, byte
             "a line has no key",
             subject=f"line {number}",
             expected=f"a JSON object with `{key}`",
-            then="stopping; the lines before may have been written",
+            then="stopped; lines before this one may have been written",
         ) from error
     return (found if isinstance(found, str) else json.dumps(found)).encode(), line
 

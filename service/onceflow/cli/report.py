@@ -22,6 +22,7 @@ from onceflow.cli.terminal import Terminal
 from onceflow.clock import Clock
 from onceflow.ops.retention import duration_text
 from onceflow.ops.texts import time_text
+from onceflow.protocol.ledger import NOTHING_COMMITTED
 from onceflow.runtime.progress import Report
 
 REFRESH_PER_SECOND = 4
@@ -69,7 +70,8 @@ class LivePanel:
     def lines(self) -> Iterator[tuple[str, str]]:
         """The figures, each with its name."""
         facts = self.facts
-        yield "batch", _number(facts.get("batch_id"))
+        batch_id = facts.get("batch_id", NOTHING_COMMITTED)
+        yield "batch", "-" if batch_id == NOTHING_COMMITTED else _number(batch_id)
         yield "records/s", _number(facts.get("records_per_second"))
         yield "lag", f"{_number(facts.get('lag'))} records"
         yield "event watermark", time_text(facts.get("event_watermark_ms", 0))

@@ -40,39 +40,39 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     config: ConfigFile = None,
     until: Annotated[
         Until | None,
-        typer.Option(help="End when everything that is there now is processed."),
+        typer.Option(help="Stop when everything that is there now has been processed."),
     ] = None,
     new_generation: Annotated[
         bool,
         typer.Option(
             "--new-generation",
-            help="Go on writing to the same output under a new checkpoint; needs --reason.",
+            help="Start over with a new checkpoint and the same output. Needs --reason.",
         ),
     ] = False,
     adopt: Annotated[
         bool,
         typer.Option(
-            "--adopt", help="Make the checkpoint's plan follow the ledger; needs --reason."
+            "--adopt",
+            help="Rewrite the checkpoint's last planned batch from the ledger. Needs --reason.",
         ),
     ] = False,
     accept_change: Annotated[
         bool,
         typer.Option(
             "--accept-change",
-            help="Go on although the query is another one than before; needs --reason.",
+            help="Continue although the query has changed. Needs --reason.",
         ),
     ] = False,
-    reason: Annotated[
-        str, typer.Option(help="Why; recorded in the ledger with what it led to.")
-    ] = "",
+    reason: Annotated[str, typer.Option(help="Why you do this. Recorded in the ledger.")] = "",
     standby: Annotated[
         bool,
         typer.Option(
-            "--standby", help="Wait, warmed up, and take over when the other instance is gone."
+            "--standby",
+            help="Wait with Spark started, and take over when the other instance is gone.",
         ),
     ] = False,
 ) -> None:
-    """Run a pipeline. SIGTERM and Ctrl-C let the running batch commit, then end it."""
+    """Run a pipeline. SIGTERM and Ctrl-C let the running batch commit first."""
     from onceflow.app import RunOptions
     from onceflow.cli.report import open_report
     from onceflow.clock import SystemClock
@@ -157,7 +157,7 @@ def _check_remedies(asked_for: Sequence[bool], reason: str) -> None:
         raise ConfigError(
             "a remedy needs a reason",
             expected="--reason TEXT",
-            then="it is recorded in the ledger for whoever looks at it later",
+            then="it is recorded in the ledger for later readers",
         )
 
 

@@ -25,7 +25,7 @@ def status(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Show owner, position, lag, watermark, retention, last commit and account of all records."""
+    """Show where a pipeline stands: owner, positions, lag, watermark, last commit."""
     from onceflow.ops.summary import summary_of
     from onceflow.ops.texts import time_text
 
@@ -55,7 +55,7 @@ def _print_text(facts: dict[str, Any]) -> None:
     console.print(f"  last commit: batch {facts['batch_id']} at {facts['batch_timestamp']}")
     console.print(f"  event watermark: {facts['event_watermark']}")
     console.print(f"  owner: {owner['host']}, token {owner['token']}, since {owner['started_at']}")
-    for name, counts in (("last batch", facts["records"]), ("in all", facts["totals"])):
+    for name, counts in (("last batch", facts["records"]), ("in total", facts["totals"])):
         console.print(f"  {name}: {_account_text(counts)}")
     for waiver in facts["waivers"]:
         console.print(Text(f"  waived: {waiver}", style="yellow"))

@@ -66,7 +66,11 @@ def file_of(text: str) -> Path:
     from onceflow.errors import ConfigError
 
     if not text.endswith(FILE_SUFFIXES):
-        raise ConfigError("this needs the file of the pipeline", subject=text, expected="a .yaml")
+        raise ConfigError(
+            "this needs the pipeline file, not its name",
+            subject=text,
+            expected="a path that ends in .yaml or .yml",
+        )
     return Path(text)
 
 

@@ -33,7 +33,7 @@ def why_stuck(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Name what holds a pipeline up, gravest first. Exit code 1 if something does, else 0."""
+    """Name what holds a pipeline up, the most serious first. Exits with 1 if anything does."""
     from onceflow.ops.diagnosis import diagnose
 
     with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
@@ -55,6 +55,7 @@ def why_stuck(
 
 
 def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
+    from rich.padding import Padding
     from rich.text import Text
 
     from onceflow.cli.terminal import Terminal
@@ -66,7 +67,7 @@ def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
     for finding in findings:
         console.print(Text.assemble((f"{finding.cause}: ", "bold red"), finding.what))
         for line in finding.evidence:
-            console.print(Text(f"  - {line}"))
-        console.print(Text.assemble(("  cure: ", "green"), finding.cure))
+            console.print(Padding(Text(f"- {line}"), (0, 0, 0, 2)))
+        console.print(Padding(Text.assemble(("fix: ", "green"), finding.cure), (0, 0, 0, 2)))
     for what, why in facts.blind.items():
         console.print(Text(f"  not seen: {what}: {why}", style="yellow"))

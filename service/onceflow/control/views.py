@@ -136,13 +136,13 @@ class Views:
             most: how many.
 
         Raises:
-            ConfigError: the pipeline has no topic of dead letters.
+            ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
         pipeline = self.file(name).pipeline
         if pipeline.dead_letter is None:
             expected = "`dead_letter: {topic: ...}` in its file"
-            raise ConfigError("the pipeline has no topic of dead letters", expected=expected)
+            raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
         broker = self._service.around.connector.broker(self._service.around.connection)
         try:
             letters = read_letters(broker, pipeline.dead_letter.topic, {}, self._deadline())

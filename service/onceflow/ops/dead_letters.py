@@ -49,7 +49,7 @@ def read_letters(
     bounds = broker.offsets(topic, deadline)
     if not bounds:
         raise ConfigError(
-            "there is no topic of dead letters yet",
+            "there is no dead-letter topic yet",
             subject=topic,
             expected="a pipeline that was started with it",
         )

@@ -109,7 +109,7 @@ def _sink_refuses(facts: Facts) -> Iterator[Finding]:
             Cause.SINK_REFUSES,
             what,
             (f"{ending.error} {_ago(facts.at_ms - ending.at_ms)}: {ending.message}",),
-            "mend what the message names (size limits, rights, replicas), then start it again",
+            "fix what the message names (size limits, rights, replicas), then start it again",
         )
     if output is None:
         return
@@ -137,7 +137,8 @@ def _stopped(facts: Facts) -> Iterator[Finding]:
     if ending:
         how = f"with exit code {ending.exit_code}: {ending.message}" if ending.error else "well"
         told = f"the run on {ending.host} ended {_ago(facts.at_ms - ending.at_ms)} {how}"
-        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, waiting), _START)
+        cure = f"fix what the message names, then {_START}" if ending.error else _START
+        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, waiting), cure)
     elif bulletin and not _is_fresh(facts):
         told = (
             f"the last word of the run on {bulletin.host} came {_ago(facts.at_ms - bulletin.at_ms)}"
@@ -145,7 +146,7 @@ def _stopped(facts: Facts) -> Iterator[Finding]:
         yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, waiting), _START)
 
 
-_START = "start it: it decides what was open and goes on, or says why not"
+_START = "start it again: it goes on where it stopped, or says why it cannot"
 
 
 def _retention(facts: Facts) -> Iterator[Finding]:

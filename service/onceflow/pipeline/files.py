@@ -61,6 +61,6 @@ def _unreadable(path: Path, found: str, expected: str = "") -> ConfigError:
     return ConfigError(
         "cannot read the file",
         subject=str(path),
-        expected=expected or "a file that exists and may be read",
+        expected=expected or "a file that can be read",
         found=found,
     )
