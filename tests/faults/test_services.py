@@ -85,10 +85,11 @@ def test_pipelines_that_fail_for_good_leave_the_others_running(
             job.produce(Random(3), records=200, seconds=20)
             service.wait_for_batches(before[job.name] + 1, job.name)
         drained(service)
-    for file in (faulty, hostile, *twins):
-        (refused,) = service.of_kind("failed", file.stem)
+    refused_twins = [f"twin@{file.stem}" for file in twins]
+    for name in (faulty.stem, hostile.stem, *refused_twins):
+        (refused,) = service.of_kind("failed", name)
         assert refused["exit_code"] == REFUSED
-        assert ("the same name" in refused["text"]) == (file in twins)
+        assert ("the same name" in refused["text"]) == (name in refused_twins)
     assert "only the sources clicks" in str(service.of_kind("failed", hostile.stem))
     assert KEY not in f"{service.events}{service.errors}"
     assert not service.of_kind("waiting", victim.name)

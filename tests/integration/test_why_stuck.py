@@ -27,7 +27,6 @@ from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.protocol.ledger import SourceRanges
 from tests.support.brokers import RunningBroker
 from tests.support.clock import ManualClock
-from tests.support.contract_sink import MAX_RECORD_BYTES
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
 from tests.support.topics import (
@@ -250,7 +249,7 @@ def test_a_sink_that_takes_no_record_of_that_size(stage: Stage) -> None:
     stage.produce(stage.inputs[0], age_ms=0)
     stage.tells(driver)
     with pytest.raises(RecordError) as caught:
-        driver.commit(1, [Random(1).randbytes(2 * MAX_RECORD_BYTES)], stage.reads(RECORDS))
+        driver.commit(1, [Random(1).randbytes(2_000_000)], stage.reads(RECORDS))
     stage.ends(driver, caught.value)
     findings = stage.causes()
     assert [finding.cause for finding in findings] == [Cause.SINK_REFUSES, Cause.STOPPED]
