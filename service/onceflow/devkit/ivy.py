@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.progress import Progress
 
+from onceflow.devkit.trust import trust_options
 from onceflow.errors import ConfigError
 from onceflow.java.choice import find_java
 
@@ -35,12 +36,12 @@ def resolve_with_ivy(*, definition: Path, settings: Path, folder: Path, count: i
     Raises:
         ConfigError: no Java, no PySpark, or not everything could be fetched.
     """
-    command: list[str | Path] = [find_java().executable, "-jar", _ivy_jar()]
-    command += ["-settings", settings, "-ivy", definition]
-    command += ["-retrieve", str(folder / _FILE_PATTERN)]
+    java = find_java()
     # A cache of Ivy's own would be a second copy, and one that nobody verifies.
     with TemporaryDirectory(prefix="onceflow-ivy-") as cache:
-        command += ["-cache", cache]
+        command: list[str | Path] = [java.executable, *trust_options(java, Path(cache))]
+        command += ["-jar", _ivy_jar(), "-settings", settings, "-ivy", definition]
+        command += ["-retrieve", str(folder / _FILE_PATTERN), "-cache", cache]
         _run(command, subject=definition.stem, count=count)
 
 
