@@ -26,6 +26,7 @@ from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
+from onceflow.settings import Settings
 from tests.support.control_site import HERE, SECRET, Callers, Site, answered
 from tests.support.eventually import eventually
 

@@ -119,7 +119,6 @@ NAMES = "VALUES ('a', 1) AS names(user, n)"
 
 
 PER_MINUTE = "FROM clicks GROUP BY page, window(at, '1 minute')"
-MERGED = f"(SELECT /*+ MERGE(names) */ * FROM {NAMES}) n"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +127,7 @@ MERGED = f"(SELECT /*+ MERGE(names) */ * FROM {NAMES}) n"
         ("SELECT user, explode(split(page, '/')) AS part FROM clicks WHERE ms > 5", "arrival"),
         (f"SELECT c.user, n FROM clicks c LEFT JOIN {NAMES} ON c.user = names.user", "arrival"),
         (f"SELECT c.user, n FROM {NAMES} JOIN clicks c ON c.user = names.user", "arrival"),
-        ("SELECT /*+ REPARTITION(2) */ user FROM clicks", "content"),
         ("SELECT user, at FROM clicks DISTRIBUTE BY user", "at, content"),
-        (f"SELECT c.user FROM clicks c JOIN {MERGED} ON c.user = n.user", "content"),
         (f"SELECT page, count(*) AS n, window(at, '1 minute') AS w {PER_MINUTE}", "w.end, content"),
         (f"SELECT page, window.start AS at, count(*) AS n {PER_MINUTE}", "at, content"),
     ],

@@ -155,7 +155,7 @@ def test_a_failure_names_what_it_failed_on() -> None:
     ("said", "reason"),
     [
         (
-            "_TRANSPORT: a:1/7: Connect to ipv6#[::1]:1 failed: No route (after 0ms in state CONNECT)",
+            "_TRANSPORT: a:1/7: Connect to ipv6#[::1]:1 failed: No route (after 0ms in state INIT)",
             "No route",
         ),
         (
