@@ -323,4 +323,4 @@ def test_a_name_that_nobody_has_is_refused(stage: Stage, monkeypatch: pytest.Mon
     monkeypatch.setenv("ONCEFLOW_BOOTSTRAP_SERVERS", stage.address)
     for command in ("status", "why-stuck"):
         result = CliRunner().invoke(build_app(), [command, "nobody-has-it"])
-        assert "no such pipeline: nobody-has-it" in str(result.exception)
+        assert "was never started at these brokers: nobody-has-it" in str(result.exception)

@@ -155,8 +155,8 @@ def test_a_failure_names_what_it_failed_on() -> None:
     ("said", "reason"),
     [
         (
-            "_TRANSPORT: a:1/7: Connect to ipv6#[::1]:1 failed: No route (after 0ms in state INIT)",
-            "No route",
+            "_TRANSPORT: a:1/7: Connect to ipv6#[::1]:1 failed: No way (after 0ms in state UP)",
+            "No way",
         ),
         (
             "_RESOLVE: b:2/7: Failed to resolve 'b:2': Not known (after 3ms in state CONNECT)",

@@ -24,9 +24,10 @@ def chaos(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Run a proxy in front of the brokers that injects the faults in RULES.yaml.
+    """Run a proxy that injects the faults in RULES.yaml.
 
-    Prints its address for clients, and runs until Ctrl-C. Then prints how often each rule acted.
+    It stands between clients and the brokers. Prints its address for clients, and runs until
+    Ctrl-C. Then prints how often each rule acted.
     """
     from onceflow.devkit.chaos import ChaosProxy
     from onceflow.devkit.chaos.rules import load_rules

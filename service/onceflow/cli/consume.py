@@ -12,6 +12,7 @@ import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, chosen
+from onceflow.errors import ConfigError
 from onceflow.ops.texts import on_one_line, text_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def consume(  # noqa: PLR0913  options of a command line
     from onceflow.clock import SystemClock
     from onceflow.contracts.connector import find_connector
 
+    if verify and (maximum is not None or timeout is not None):
+        raise ConfigError("--verify reads the whole topic", expected="neither --max nor --timeout")
     connection = settings_of(bootstrap_servers, config).connection()
     connector = find_connector("kafka")
     with closing(connector.broker(connection)) as broker:

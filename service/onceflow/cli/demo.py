@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo() -> None:
-    """Run a pipeline, kill it in the middle of a batch, and prove that nothing was lost.
+    """Kill a running pipeline and prove that nothing was lost.
 
     Starts its own Kafka, needs no Docker, leaves nothing behind. Exits with 7 if any number
     is wrong.

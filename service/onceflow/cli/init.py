@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def init(
     name: Annotated[str, typer.Argument(help="Name of the pipeline and of the folder to create.")],
 ) -> None:
-    """Write a commented pipeline, sample data and a test into a new folder."""
+    """Create a folder with a first pipeline, its data and a test."""
     from onceflow.protocol.identity import check_pipeline_name
 
     folder = Path(check_pipeline_name(name))

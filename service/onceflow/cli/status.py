@@ -25,7 +25,7 @@ def status(
     config: ConfigFile = None,
     output: OutputOption = None,
 ) -> None:
-    """Show where a pipeline stands: owner, positions, lag, watermark, last commit."""
+    """Show a pipeline's owner, positions, lag and last commit."""
     from onceflow.ops.summary import summary_of
     from onceflow.ops.texts import time_text
 

@@ -117,9 +117,8 @@ def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
     history = [*ledger.history(DRIVER_SLOT, deadline)] if ledger.exists(deadline) else []
     if not history:
         raise ConfigError(
-            "no such pipeline",
+            "this pipeline was never started at these brokers",
             subject=name,
-            expected="the name of a pipeline that was started at these brokers",
             then="check the name and the address",
         )
     return history

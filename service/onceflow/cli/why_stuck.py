@@ -67,7 +67,9 @@ def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
     for finding in findings:
         console.print(Text.assemble((f"{finding.cause}: ", "bold red"), finding.what))
         for line in finding.evidence:
-            console.print(Padding(Text(f"- {line}"), (0, 0, 0, 2)))
-        console.print(Padding(Text.assemble(("fix: ", "green"), finding.cure), (0, 0, 0, 2)))
+            console.print(Padding(Text(f"- {line}"), (0, 0, 0, 2), expand=False))
+        console.print(
+            Padding(Text.assemble(("fix: ", "green"), finding.cure), (0, 0, 0, 2), expand=False)
+        )
     for what, why in facts.blind.items():
         console.print(Text(f"  not seen: {what}: {why}", style="yellow"))

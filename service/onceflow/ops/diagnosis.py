@@ -109,7 +109,7 @@ def _sink_refuses(facts: Facts) -> Iterator[Finding]:
             Cause.SINK_REFUSES,
             what,
             (f"{ending.error} {_ago(facts.at_ms - ending.at_ms)}: {ending.message}",),
-            "fix what the message names (size limits, rights, replicas), then start it again",
+            "correct what the message names (size limits, rights, replicas), then start it again",
         )
     if output is None:
         return
@@ -137,7 +137,7 @@ def _stopped(facts: Facts) -> Iterator[Finding]:
     if ending:
         how = f"with exit code {ending.exit_code}: {ending.message}" if ending.error else "well"
         told = f"the run on {ending.host} ended {_ago(facts.at_ms - ending.at_ms)} {how}"
-        cure = f"fix what the message names, then {_START}" if ending.error else _START
+        cure = f"do what the message says, then {_START}" if ending.error else _START
         yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, waiting), cure)
     elif bulletin and not _is_fresh(facts):
         told = (

@@ -99,9 +99,8 @@ class Survey:
             if recent := found or ([head] if head else []):
                 return recent
         raise ConfigError(
-            "no such pipeline",
+            "this pipeline was never started at these brokers",
             subject=self.pipeline,
-            expected="the name of a pipeline that was started at these brokers",
             then="check the name and the address",
         )
 
