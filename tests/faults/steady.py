@@ -66,8 +66,9 @@ class SteadyLoad:
         written = read_topic(servers, self.names.output_topic)
         heads = read_ledger(servers, self.names.pipeline)
         rows = [cell_and_row(record.value or b"") for record in written]
+        found = differences(counted.closed(), rows)
         assert counted.closed()
-        assert differences(counted.closed(), rows) == Difference()
+        assert found == Difference(), f"{found}; by the ledger: {heads[-1]['totals']}"
         assert checkers.sequence_faults(written) == []
         assert checkers.ledger_faults(heads, written) == []
         assert checkers.torn_batches(heads, written) == []
