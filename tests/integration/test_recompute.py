@@ -82,7 +82,7 @@ def test_a_batch_of_the_past(job: ViewsJob, verify: Callable[..., Result]) -> No
     assert "deleted before they were read" in str(gone)
     assert files(job) == before
     named = CliRunner().invoke(build_app(), ["ledger", "verify", job.name, "--batch", "0"])
-    assert "needs the file" in str(named.exception)
+    assert "needs the pipeline file" in str(named.exception)
 
 
 def test_what_computes_otherwise_is_shown(job: ViewsJob, verify: Callable[..., Result]) -> None:

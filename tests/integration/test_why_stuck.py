@@ -204,9 +204,9 @@ def test_a_hung_transaction_is_named_with_its_producer(stage: Stage) -> None:
         held, holder = found.evidence
         assert f"last stable offset {RECORDS}, 1 offsets behind the high watermark" in held
         assert f"transactional id upstream-{stage.name}, producer id" in holder
-        producer = f"producer id {transaction.producer_id}, producer epoch 0"
+        named = f"producer id {transaction.producer_id}, producer epoch 0"
         # A busy machine may take some seconds more between the transaction and the look.
-        assert re.search(rf"{producer}, open for 2\d s", holder)
+        assert re.search(rf"{named}, open for 2\d s", holder)
         assert f"coordinator: broker {transaction.coordinator}" in holder
         assert re.search(r"does so in (40|3\d) s", found.cure)
         assert f"--start-offset {RECORDS}" in found.cure
