@@ -56,7 +56,7 @@ chart: $(READY) $(HELM)  ## Check the Helm chart, and write its table and golden
 
 image: $(READY)  ## Build the service's image with a Docker engine
 	find docker/packages -type f ! -name README.md -delete
-	$(BIN)/python -m pip download --quiet --require-hashes --dest docker/packages \
+	$(BIN)/python -m pip download --quiet --no-deps --require-hashes --dest docker/packages \
 	    -r requirements/run.lock -r requirements/build.lock
 	docker build --network host --file docker/Dockerfile --tag onceflow \
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
@@ -104,8 +104,8 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 
 $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.lock
-	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/build.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.record_classes
 	$(BIN)/python -m onceflow.devkit.record_broker_classes
