@@ -159,6 +159,22 @@ def test_what_a_broker_refuses_shows_in_a_later_send_with_its_cause(
             go_on()
 
 
+def test_a_commit_does_not_wait_for_records_that_were_sent_after_a_refused_one(
+    broker: RunningBroker,
+) -> None:
+    """librdkafka keeps those, until the transaction is aborted, and would wait until its budget."""
+    with on(broker.bootstrap_servers, {"batch.num.messages": "1"}) as scene:
+        incarnation = scene.begin(scene.lane)
+        large = record(Random(1).randbytes(50_000), 2)
+        send(scene, incarnation, record(b"before", 2), large, *[record(b"after", 2)] * 20)
+        started_s = scene.kafka.clock.monotonic_s()
+        with pytest.raises(RecordError, match=f"50003 bytes with key b'key' to {scene.output}-2"):
+            incarnation.commit(scene.within(30.0))
+        assert scene.kafka.clock.monotonic_s() - started_s < 10.0
+        incarnation.abort(scene.within())
+        scene.assert_seen()
+
+
 def test_offsets_below_zero_are_a_bug(scene: Scene) -> None:
     with pytest.raises(InvariantError):
         scene.begin(scene.lane).send_offsets(scene.group, {("t", 0): -1}, scene.within())

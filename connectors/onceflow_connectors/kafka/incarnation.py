@@ -42,6 +42,8 @@ REQUEST_TIMEOUT_MS = 10_000
 """For one request; the default of 60 s would be longer than the budget of a transaction."""
 RETRY_PAUSE_S = 0.02
 """Between two calls of which the first failed at once; librdkafka paces its own retries."""
+COMMIT_LOOK_S = 0.5
+"""Between two looks whether a record of a transaction that is being committed was refused."""
 LATE_ANSWER_S = 0.5
 """For a client that comes back at its deadline, with what it knows."""
 ABORT_TIMEOUT_S = 5.0
@@ -125,9 +127,22 @@ class KafkaIncarnation:
     def commit(self, deadline: Deadline) -> None:
         """See `Incarnation`."""
         self._leave(_Stage.OPEN)
-        error = _settle(self._producer().commit_transaction, deadline)
+        error = _settle(self._commit_for, deadline)
         if error is not None:
             raise self._failure(error, Operation.COMMIT, "a commit did not succeed")
+
+    def _commit_for(self, timeout_s: float) -> None:
+        """Go on with the commit for a while.
+
+        The client does not give up a transaction of which a record was refused while others, sent
+        after it to the same partition, wait for the abort (`WaitTxnAbort`). So we do.
+        """
+        try:
+            self._producer().commit_transaction(min(timeout_s, COMMIT_LOOK_S))
+        except CLIENT_ERRORS as raised:
+            if is_passing(kafka_error(raised)):
+                self._open_outbox().check()
+            raise
 
     def abort(self, deadline: Deadline) -> None:
         """See `Incarnation`. Takes `ABORT_TIMEOUT_S` at most."""

@@ -126,15 +126,24 @@ class Outbox:
                 self._await_refusal()
                 if self._refusals.first is None:
                     raise self._refused(raised, "records") from raised
+        self.check()
+
+    def check(self) -> None:
+        """Return if no record was refused so far.
+
+        Raises:
+            AbortableError, FencedError, RecordError: one was.
+        """
         if self._refusals.first is not None:
             error, record = self._refusals.first
             raise failure(error, Operation.PRODUCE, f"cannot write {record}", subject=self._name)
 
     def failure(self, error: KafkaError, operation: Operation, what: str) -> OnceflowError:
         """The exception for an error; for that of a lost transaction, what lost it."""
-        if consequence(error, operation) is AbortableError:
+        is_of_a_record = consequence(error, operation) in {AbortableError, RecordError}
+        if is_of_a_record:
             self._await_refusal()
-        if self._refusals.first and consequence(error, operation) in {AbortableError, RecordError}:
+        if self._refusals.first and is_of_a_record:
             error, record = self._refusals.first
             operation, what = Operation.PRODUCE, f"cannot write {record}"
         elif error.name() == "_STATE":
