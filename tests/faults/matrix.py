@@ -256,6 +256,18 @@ ROWS: tuple[Row, ...] = (
         _in("topics", "a_foreign_transaction_on_the_output_delays_readers_and_nothing_else"),
     ),
     Row(
+        "25",
+        "the last epoch of a transactional id, idle and in the middle of a transaction (written"
+        " into Kafka's log instead of initialising 32,765 times); ids that expire while nothing"
+        " comes in",
+        f"another producer id, and zombies stay fenced; {ONCE}",
+        _in(
+            "transactional_ids",
+            "ids_that_expire_while_nothing_comes_in",
+            "ids_whose_epochs_are_used_up",
+        ),
+    ),
+    Row(
         "26",
         "a broker's clock jumps by an hour, forward and back, in the middle of transactions",
         ONCE,
@@ -381,12 +393,6 @@ NOT_HERE: tuple[Absent, ...] = (
         "a consumer that is killed, expelled or moved back",
         "A fault of readers, played with both consumer libraries on a real broker"
         " (`tests/integration/test_consumer_crash.py`, `test_consumer_contract.py`).",
-    ),
-    Absent(
-        "25",
-        "32,767 initialisations of one transactional id, or its expiry",
-        "Not played. The position is in the ledger and not in the id: an id that Kafka gives"
-        " another producer id, or has forgotten, is a new incarnation like any other.",
     ),
     Absent(
         "26, driver",
