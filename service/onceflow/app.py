@@ -38,7 +38,7 @@ from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
-from onceflow.runtime.output_tail import AT_FIRST_START, EVERYWHERE, find_written
+from onceflow.runtime.output_tail import AT_FIRST_START, EVERYWHERE, find_newest, find_written
 from onceflow.runtime.output_topic import OutputTopic
 from onceflow.runtime.preflight import (
     PreflightReport,
@@ -47,7 +47,7 @@ from onceflow.runtime.preflight import (
 )
 from onceflow.runtime.progress import ProgressReporter
 from onceflow.runtime.query import RunningQuery, start_query
-from onceflow.runtime.rebuild import begin_from_output, rebuild_head
+from onceflow.runtime.rebuild import number_on, rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import (
     import_ahead,
@@ -232,7 +232,9 @@ class Application:
     def _compare(self, tools: Tools, head: HeadEntry | None) -> Comparison:
         facts = tools.checkpoint.facts()
         written = NOT_WRITTEN
-        if head is None and facts.is_blank:
+        if head is not None:
+            written = find_newest(head, tools.broker, self._around.clock)
+        elif facts.is_blank:
             # Nothing else knows the pipeline. Who asks for a remedy waits for a longer look.
             name, topic = self._pipeline.name, self._pipeline.sink.kafka.topic
             look_back = EVERYWHERE if self._options.remedy else AT_FIRST_START
@@ -361,7 +363,7 @@ class Application:
             ),
             tools.checkpoint.write_plan,
             lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
-            lambda blank: begin_from_output(blank, tools.broker, deadline),
+            lambda blank, before: number_on(blank, before, tools.broker, deadline),
         )
         try:
             return settle(owned.takeover, wanted, repairs, owned.committer)

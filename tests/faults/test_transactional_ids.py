@@ -75,13 +75,13 @@ def test_ids_whose_epochs_are_used_up(
             first.take_over()
             first.commit(0, VALUES)
         (lane,) = {s.name for s in states(stage)} - {f"onceflow.{stage.name}.owner"}
-        age(stage, cluster, epoch=LAST_EPOCH - 1)
+        age(stage, cluster, producer_epoch=LAST_EPOCH - 1)
         before = states_of(stage, lane)[-1]
 
         faults = Faults()
         with stage.driver(lanes=1) as successor, stage.driver(lanes=1, wrap=faults.wrap) as zombie:
             zombie.take_over()
-            assert states_of(stage, lane)[-1].epoch == LAST_EPOCH
+            assert states_of(stage, lane)[-1].producer_epoch == LAST_EPOCH
             faults.before_commit = partial(_take_over, successor)
             with pytest.raises(FencedError):
                 zombie.commit(1, VALUES)
@@ -89,11 +89,11 @@ def test_ids_whose_epochs_are_used_up(
             assert states_of(stage, lane)[-1].producer_id != before.producer_id
             successor.commit(1, VALUES)
 
-        age(stage, cluster, epoch=LAST_EPOCH - 1)
+        age(stage, cluster, producer_epoch=LAST_EPOCH - 1)
         last = stage.driver(lanes=1)
         last.take_over()
         before = states_of(stage, lane)[-1]
-        assert before.epoch == LAST_EPOCH
+        assert before.producer_epoch == LAST_EPOCH
         for batch_id in range(2, 5):
             last.commit(batch_id, VALUES)
         assert states_of(stage, lane)[-1].producer_id != before.producer_id
@@ -107,7 +107,7 @@ class State:
     name: str
     record: Written
     producer_id: int | None = None
-    epoch: int | None = None
+    producer_epoch: int | None = None
 
 
 def states(stage: Stage) -> Sequence[State]:
@@ -129,7 +129,7 @@ def newest(stage: Stage) -> Sequence[State]:
     return list({state.name: state for state in states(stage)}.values())
 
 
-def age(stage: Stage, cluster: EmbeddedCluster, epoch: int) -> None:
+def age(stage: Stage, cluster: EmbeddedCluster, producer_epoch: int) -> None:
     """Give every id of the stage that epoch, as so many initialisations would have."""
     # Kafka lets clients of this name write to its own topics.
     producer = Producer(
@@ -142,7 +142,7 @@ def age(stage: Stage, cluster: EmbeddedCluster, epoch: int) -> None:
     for state in newest(stage):
         version, producer_id, _ = VALUE_OF_ID.unpack_from(state.record.value or b"")
         rest = (state.record.value or b"")[VALUE_OF_ID.size :]
-        value = VALUE_OF_ID.pack(version, producer_id, epoch) + rest
+        value = VALUE_OF_ID.pack(version, producer_id, producer_epoch) + rest
         place = state.record.partition
         producer.produce(TRANSACTION_LOG, value, state.record.key, place)
     assert producer.flush(30) == 0
@@ -150,7 +150,7 @@ def age(stage: Stage, cluster: EmbeddedCluster, epoch: int) -> None:
     broker.stop()
     broker.restart()
     cluster.wait_until_ready()
-    assert {state.epoch for state in newest(stage)} == {epoch}
+    assert {state.producer_epoch for state in newest(stage)} == {producer_epoch}
 
 
 def _take_over(driver: Driver) -> None:
@@ -163,5 +163,5 @@ def _state(record: Written) -> State:
     name = key[KEY_OF_ID.size :][:length].decode()
     if value is None:
         return State(name, record)
-    _, producer_id, epoch = VALUE_OF_ID.unpack_from(value)
-    return State(name, record, producer_id, epoch)
+    _, producer_id, producer_epoch = VALUE_OF_ID.unpack_from(value)
+    return State(name, record, producer_id, producer_epoch)

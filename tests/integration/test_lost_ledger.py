@@ -16,7 +16,7 @@ from onceflow.app import RunOptions
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
-from onceflow.errors import LineageError
+from onceflow.errors import CorruptionError, LineageError
 from onceflow.ops.verification import Verification, verify
 from onceflow.protocol.compare import Remedy
 from onceflow.protocol.identity import DRIVER_SLOT
@@ -28,7 +28,14 @@ from tests.support.consumer_kafka import FLAVOURS, RealConsumerKafka
 from tests.support.consumer_steps import expect_error, take
 from tests.support.copy_job import OUTPUT_PARTITIONS, CopyJob, values_of
 from tests.support.here import application, run_here, run_until_it_fails
-from tests.support.topics import delete_before, delete_topic, find_topic
+from tests.support.history import read_topic
+from tests.support.topics import (
+    create_topic,
+    delete_before,
+    delete_topic,
+    find_topic,
+    ordered_producer,
+)
 
 OLD, NEW, NEWER = 300, 50, 20
 
@@ -112,6 +119,40 @@ def test_what_is_written_after_ledger_and_checkpoint_were_lost_is_delivered(
             expect_error(records, LineageError, f"pipeline {job.name}; expected sequence")
         assert read(job, flavour, NEWER, Rules(new_lineage=OnFault.REPORT)) == sorted(newer)
     assert verified(job).findings == []
+
+
+def test_a_backup_of_ledger_and_checkpoint_is_refused_when_the_output_is_further(
+    job: CopyJob,
+) -> None:
+    servers, file = job.bootstrap_servers, job.write_file()
+    old = job.produce("old", OLD)
+    run_here(file, servers)
+    backup = read_topic(servers, job.ledger_topic)
+    shutil.copytree(job.checkpoint, job.folder / "backup")
+    new = job.produce("new", NEW)
+    run_here(file, servers)
+    assert read(job, "confluent", OLD + NEW) == sorted(old + new)
+
+    delete_topic(servers, job.ledger_topic)
+    create_topic(servers, job.ledger_topic, 2, {"cleanup.policy": "compact"})
+    producer = ordered_producer(servers)
+    for entry in backup:
+        producer.produce(job.ledger_topic, entry.value, entry.key, entry.partition)
+    assert producer.flush(30) == 0
+    shutil.rmtree(job.checkpoint)
+    shutil.copytree(job.folder / "backup", job.checkpoint)
+    with pytest.raises(CorruptionError, match="the ledger is older than the output") as caught:
+        run_here(file, servers)
+    assert len(job.written()) == OLD + NEW
+
+    # As the message says.
+    assert "name an empty directory as `checkpoint`" in str(caught.value)
+    job.forget_input()
+    newer = job.produce("newer", NEWER)
+    job.checkpoints += 1
+    run_here(job.write_file(), servers, remedy=Remedy.NEW_GENERATION, reason="restored in a test")
+    assert checkers.sequence_faults(job.written()) == []
+    assert read(job, "confluent", NEWER) == sorted(newer)
 
 
 def test_of_partitions_of_which_one_was_trimmed_all_begin_another_lineage(job: CopyJob) -> None:

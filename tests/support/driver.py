@@ -120,7 +120,7 @@ class Driver:
             delivery=self.delivery,
         )
         self.head = settle(
-            self.takeover, wanted, Repairs(lambda: None, _nothing, _same, _same), self.committer
+            self.takeover, wanted, Repairs(lambda: None, _nothing, _same, _next), self.committer
         )
         return self.takeover
 
@@ -217,3 +217,7 @@ def _nothing(head: HeadEntry) -> None:
 
 def _same(head: HeadEntry) -> HeadEntry:
     return head
+
+
+def _next(blank: HeadEntry, before: HeadEntry | None) -> HeadEntry:
+    return replace(blank, generation=before.generation + 1) if before else blank

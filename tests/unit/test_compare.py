@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -37,6 +37,8 @@ def checkpoint(planned: int, done: int, *plans: BatchPlan) -> CheckpointFacts:
 
 
 WRITTEN = {3: RecordHeader(Flag(0), 1, 2, 7, 4, 55)}
+AHEAD = RecordHeader(Flag(0), 1, 1, 7, 6, 80, head(4, 20, 30).lineage)
+"""Of batch 6 of the first generation, as a ledger that was set back to batch 4 does not know it."""
 NEW_CHECKPOINT = CheckpointFacts(None)
 BLANK = CheckpointFacts("q")
 ROWS = [
@@ -58,6 +60,54 @@ ROWS = [
         LineageError,
         (NEW,),
         WRITTEN,
+    ),
+    Row(
+        "ledger and checkpoint set back, output kept",
+        checkpoint(4, 4, plan(20, 30)),
+        head(4, 20, 30),
+        Decision.HALT,
+        CorruptionError,
+        (),
+        {0: AHEAD},
+    ),
+    Row(
+        "ledger set back under a checkpoint that planned the newest batch",
+        checkpoint(6, 5, plan(40, 50)),
+        head(5, 30, 40),
+        Decision.HALT,
+        CorruptionError,
+        (REBUILD,),
+        {0: AHEAD},
+    ),
+    Row(
+        "ledger set back, and another checkpoint",
+        NEW_CHECKPOINT,
+        head(4, 20, 30),
+        Decision.HALT,
+        CorruptionError,
+        (NEW,),
+        {0: AHEAD},
+    ),
+    Row(
+        "the newest batch of the output is that of the ledger",
+        checkpoint(6, 6, plan(40, 50)),
+        head(6, 40, 50),
+        Decision.GO_ON,
+        written={0: AHEAD, 1: replace(AHEAD, batch_id=5)},
+    ),
+    Row(
+        "a forgotten lineage came further",
+        checkpoint(4, 4, plan(20, 30)),
+        head(4, 20, 30),
+        Decision.GO_ON,
+        written={0: replace(AHEAD, lineage=9)},
+    ),
+    Row(
+        "records that at least once wrote before its ledger entry",
+        checkpoint(4, 4, plan(20, 30)),
+        head(4, 20, 30),
+        Decision.GO_ON,
+        written={0: replace(AHEAD, flags=Flag.AT_LEAST_ONCE)},
     ),
     Row("new, ledger exists", NEW_CHECKPOINT, head(4, 20, 30), Decision.HALT, LineageError, (NEW,)),
     Row(

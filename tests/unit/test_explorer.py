@@ -64,6 +64,7 @@ LOSSES = {
     "the same in at least once": replace(
         _LOST, begins=Beginning.OUTPUT_ALONE, delivery=Delivery.AT_LEAST_ONCE
     ),
+    "ledger set back, output kept": replace(_LOST, begins=Beginning.LEDGER_SET_BACK),
     "ledger lost, two generations in the output": replace(_LOST, begins=Beginning.TWO_GENERATIONS),
 }
 """Each is refused until an operator takes the remedy that the refusal offers."""

@@ -23,7 +23,7 @@ from onceflow.runtime.output_tail import (
     FIRST_LOOK_BACK,
     find_written,
 )
-from onceflow.runtime.rebuild import begin_from_output, rebuild_head
+from onceflow.runtime.rebuild import number_on, rebuild_head
 
 PIPELINE = "views"
 TAG = pipeline_tag(PIPELINE)
@@ -117,8 +117,10 @@ def rebuilt(log: Log, plans: Plans, blank: HeadEntry = BLANK) -> HeadEntry:
     return rebuild_head(blank, log.broker, cast("Checkpoint", plans), within())
 
 
-def begun(log: Log) -> HeadEntry:
-    return begin_from_output(BLANK, log.broker, within())
+def begun(log: Log, before: HeadEntry | None = None) -> HeadEntry:
+    sequence = before.sink.sequence if before else {}
+    blank = replace(BLANK, sink=replace(BLANK.sink, sequence=sequence))
+    return number_on(blank, before, log.broker, within())
 
 
 TWO_GENERATIONS = Log(
@@ -182,6 +184,19 @@ def test_a_new_generation_numbers_on_from_the_output() -> None:
     assert [found.sink.next_sequence(p) for p in (0, 1)] == [501, 412]
 
 
+def test_a_new_generation_numbers_on_from_an_output_that_is_ahead_of_the_ledger() -> None:
+    """A backup of the ledger was restored: its numbers are used already."""
+    sink = replace(BLANK.sink, sequence={0: (400, 400), 1: (400, 400)})
+    before = replace(BLANK, batch=BatchKey("q1", 7), sink=sink, lineage=L)
+    found = begun(TWO_GENERATIONS, before)
+    assert (found.generation, found.batch.batch_id, found.lineage) == (3, -1, L)
+    assert [found.sink.next_sequence(p) for p in (0, 1)] == [501, 412]
+    # A ledger that is as new decides alone: it also knows what retention has removed.
+    found = begun(TWO_GENERATIONS, replace(before, generation=2, batch=BatchKey("q2", 10)))
+    assert (found.generation, found.batch.batch_id) == (3, -1)
+    assert [found.sink.next_sequence(p) for p in (0, 1)] == [401, 401]
+
+
 @pytest.mark.parametrize("told", [0, L])
 def test_the_lineage_is_kept_where_every_partition_proves_its_sequences(told: int) -> None:
     log = Log({0: [header(1, 0, lineage=told)], 1: []})
@@ -236,7 +251,7 @@ def test_an_output_that_may_not_be_read_is_not_taken_for_one_without_records() -
             raise ConfigError("TOPIC_AUTHORIZATION_FAILED")
 
     locked = Locked({0: [foreign(1)]})
-    with pytest.raises(ConfigError, match="rights of the task `verify`"):
+    with pytest.raises(ConfigError, match="rights of the task `run`"):
         find_written(PIPELINE, "out", locked.broker, CLOCK, AT_FIRST_START)
 
 

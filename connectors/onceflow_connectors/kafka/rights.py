@@ -53,6 +53,7 @@ def _run(topics: PipelineTopics, _: str) -> Iterator[Right]:
     for written in (topics.output, *topics.beside):
         yield right("topic", written, False, "write", "output")
         yield right("topic", written, False, "describe_configs", "how large a record may be")
+    yield right("topic", topics.output, False, "read", "whether the ledger is as new")
     ledger = ledger_topic(name)
     yield right("topic", ledger, False, "read", "where it stands")
     yield right("topic", ledger, False, "write", "an entry for each batch")

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from onceflow.errors import NEW_GENERATION, CorruptionError, LineageError, OnceflowError
 from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry
 from onceflow.protocol.proposal import plan_difference, range_difference
-from onceflow.protocol.record import RecordHeader
+from onceflow.protocol.record import Flag, RecordHeader
 
 NOT_WRITTEN: Mapping[int, RecordHeader] = {}
 """An output without a record of the pipeline."""
@@ -36,7 +36,7 @@ class Decision(Enum):
     REPAIR_PLAN = auto()
     """Make the offset log end with `head`'s batch as `head` tells it, then start the query."""
     NEW_GENERATION = auto()
-    """Write a `head` of the next generation for this query; without a `head`, from the output."""
+    """Write a `head` of the next generation for this query, which numbers on from the output."""
     REBUILD = auto()
     """Write the `head` that the output and the checkpoint tell, and do not start."""
     HALT = auto()
@@ -92,8 +92,8 @@ def compare(
         checkpoint: what it says.
         head: of the ledger.
         remedy: that an operator asks for.
-        written: output partition -> a record of this pipeline there, if any was found. Asked for
-            only where neither checkpoint nor ledger know the pipeline.
+        written: output partition -> the newest record of this pipeline there, as far as anybody
+            has looked. Read after `head`, and after every older transaction was decided.
     """
     found = _compare(checkpoint, head, written)
     if remedy is None:
@@ -121,6 +121,8 @@ _CURES = {
 def _compare(
     checkpoint: CheckpointFacts, head: HeadEntry | None, written: Mapping[int, RecordHeader]
 ) -> Comparison:
+    if head is not None and (newer := _newer_than(head, written)):
+        return _set_back(checkpoint, head, newer)
     if checkpoint.is_blank:
         return _compare_blank(checkpoint, head, written)
     if head is None:
@@ -145,6 +147,45 @@ def _compare(
             )
         )
     return _compare_lineage(checkpoint, head)
+
+
+def _newer_than(head: HeadEntry, written: Mapping[int, RecordHeader]) -> Mapping[int, RecordHeader]:
+    """What a transaction wrote after that of `head`, which holds both or neither.
+
+    Of the same lineage: one that the pipeline forgot may have had larger numbers.
+    """
+    return {
+        partition: header
+        for partition, header in written.items()
+        if header.lineage == head.lineage
+        and not header.flags & Flag.AT_LEAST_ONCE
+        and header.batch_order > head.batch_order
+    }
+
+
+def _set_back(
+    checkpoint: CheckpointFacts, head: HeadEntry, newer: Mapping[int, RecordHeader]
+) -> Comparison:
+    """Readers would take what comes next for repeats: it has the numbers of what they have seen."""
+    partition, header = max(newer.items(), key=lambda item: item[1].batch_order)
+    # Only a checkpoint that has planned the newest batch knows what that has read.
+    may_rebuild = checkpoint.query_id is not None and checkpoint.planned >= header.batch_id
+    may_begin = checkpoint.planned == NOTHING_COMMITTED
+    remedies = {Remedy.REBUILD: may_rebuild, Remedy.NEW_GENERATION: may_begin}
+    cure = "`onceflow ledger rebuild FILE --reason ...` takes what the output holds"
+    return _halt(
+        CorruptionError(
+            "the ledger is older than the output: a backup was restored, or Kafka lost"
+            " acknowledged data",
+            expected=f"a head at batch {header.batch_id} of generation {header.generation}, which"
+            f" wrote sequence {header.sequence} to partition {partition}",
+            found=_facts(checkpoint, head),
+            then="halting; "
+            + (cure if may_rebuild else "restore the newer ledger and checkpoint")
+            + f"; or {NEW_GENERATION}, which numbers on from the output",
+        ),
+        *(remedy for remedy, applies in remedies.items() if applies),
+    )
 
 
 def _compare_blank(

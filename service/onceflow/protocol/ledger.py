@@ -16,7 +16,7 @@ from onceflow.errors import CorruptionError
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.order import SORTED, Order
-from onceflow.protocol.record import FIRST_SEQUENCE
+from onceflow.protocol.record import FIRST_SEQUENCE, BatchOrder
 
 OWNER_KEY = b"owner"
 HEAD_KEY = b"head"
@@ -227,6 +227,11 @@ class HeadEntry:
     lineage: int = 0
     order: Order = SORTED
     next_order: Order = SORTED
+
+    @property
+    def batch_order(self) -> BatchOrder:
+        """Where the batch stands among those of its pipeline."""
+        return self.generation, self.batch.batch_id
 
     def under(self, delivery: Delivery) -> HeadEntry:
         """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntFlag
+from typing import TypeAlias
 
 from onceflow.errors import CorruptionError
 
@@ -19,6 +20,10 @@ FIRST_SEQUENCE = 1
 
 _LAYOUT = struct.Struct(">BBHIIIQQ")
 HEADER_BYTES = _LAYOUT.size
+
+
+BatchOrder: TypeAlias = tuple[int, int]
+"""(generation, batch_id): batch ids alone start again with each checkpoint."""
 
 
 class Flag(IntFlag):
@@ -56,6 +61,11 @@ class RecordHeader:
     batch_id: int
     sequence: int
     lineage: int = 0
+
+    @property
+    def batch_order(self) -> BatchOrder:
+        """Where the record's batch stands among those of its pipeline."""
+        return self.generation, self.batch_id
 
     def pack(self) -> bytes:
         """Encode as 32 bytes, big-endian."""

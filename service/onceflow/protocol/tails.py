@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
-from onceflow.errors import NEW_GENERATION, CorruptionError
+from onceflow.errors import NEW_GENERATION, CorruptionError, LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.identity import lineage_of
 from onceflow.protocol.ledger import HeadEntry, Range
-from onceflow.protocol.record import RecordHeader
-
-BatchOrder: TypeAlias = tuple[int, int]
-"""(generation, batch_id): batch ids alone start again with each checkpoint."""
+from onceflow.protocol.record import BatchOrder, RecordHeader
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Tail:
     @property
     def batch(self) -> BatchOrder:
         """The batch that this is the end of."""
-        return order_of(self.header)
+        return self.header.batch_order
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,6 @@ class OutputTails:
         return found.pop() if self.is_whole and len(found) == 1 else fresh
 
 
-def order_of(header: RecordHeader) -> BatchOrder:
-    """Where a record's batch stands among those of its pipeline."""
-    return header.generation, header.batch_id
-
-
 def last_batch(tails: OutputTails, facts: CheckpointFacts, generation: int) -> BatchOrder:
     """The last batch that was committed, by what output and checkpoint tell.
 
@@ -110,6 +101,30 @@ def numbered_on(blank: HeadEntry, tails: OutputTails, batch: BatchOrder | None) 
     sequence = {**blank.sink.sequence, **tails.sequence(batch)}
     lineage = tails.lineage(fresh=lineage_of(blank.run_id))
     return replace(blank, sink=replace(blank.sink, sequence=sequence), lineage=lineage)
+
+
+def new_generation(blank: HeadEntry, before: HeadEntry | None, tails: OutputTails) -> HeadEntry:
+    """The registration of a new generation. Its sequences go on where the output stands.
+
+    Args:
+        blank: a registration of this pipeline, with the sequences of `before`.
+        before: the `head` of the ledger. It decides, unless the output is further: then the ledger
+            was set back, or records were written outside a transaction.
+        tails: of the output.
+
+    Raises:
+        LineageError: there is no `head`, and the output holds no record of the pipeline any more.
+    """
+    newest = tails.newest
+    if before is not None and (newest is None or newest <= before.batch_order):
+        return replace(blank, generation=before.generation + 1)
+    if newest is None:
+        raise LineageError(
+            "the output holds no record of this pipeline any more",
+            subject=blank.sink.topic,
+            then="nothing was written; start again without `--new-generation`",
+        )
+    return replace(numbered_on(blank, tails, None), generation=newest[0] + 1)
 
 
 def unlike(what: str, subject: str, expected: str, found: str) -> CorruptionError:

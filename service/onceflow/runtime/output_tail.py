@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby, islice
 from typing import NamedTuple, TypeAlias
 
 from onceflow.clock import Clock, Deadline
@@ -11,8 +13,8 @@ from onceflow.errors import ConfigError
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry
-from onceflow.protocol.record import HEADER_NAME, RecordHeader
-from onceflow.protocol.tails import BatchOrder, OutputTails, Tail, order_of
+from onceflow.protocol.record import HEADER_NAME, BatchOrder, RecordHeader
+from onceflow.protocol.tails import OutputTails, Tail
 
 Ours: TypeAlias = tuple[RecordHeader, ReadRecord]
 
@@ -24,21 +26,26 @@ class LookBack(NamedTuple):
     """How far to look from the end of each partition.
 
     Args:
-        looks: at most; each reads ten times as many offsets as the one before.
+        first: offsets read at first; ten times as many at each further look.
+        looks: at most.
         timeout_s: for everything.
     """
 
+    first: int
     looks: int
     timeout_s: float
 
 
-EVERYWHERE = LookBack(looks=12, timeout_s=600.0)
+EVERYWHERE = LookBack(FIRST_LOOK_BACK, looks=12, timeout_s=600.0)
 """1,000 x 10^11 offsets: more than any partition holds. Somebody waits for it."""
-AT_FIRST_START = LookBack(looks=3, timeout_s=30.0)
+AT_FIRST_START = LookBack(FIRST_LOOK_BACK, looks=3, timeout_s=30.0)
 """100,000 offsets of each partition, where nothing but the output may know the pipeline. A topic
 that it shares with others can hold billions of their records, which a first start should not read.
 What lies further back is found by `--new-generation`; and readers tell by the lineage that what a
 registration writes is none of it."""
+AT_EVERY_START = LookBack(10, looks=3, timeout_s=30.0)
+"""Mostly the end of the newest batch is there; 1,000 offsets where others or aborted transactions
+have written after it."""
 
 
 def find_written(
@@ -60,30 +67,74 @@ def find_written(
         DeadlineError: not everything could be read in time.
     """
     deadline = Deadline.after(clock, look_back.timeout_s)
+    with _readable(topic, "nothing tells whether this pipeline has written to its output before"):
+        offsets = broker.offsets(topic, deadline)
+        bounds = {partition: (start, end) for partition, (start, _, end) in offsets.items()}
+        found = _find_newest(pipeline_tag(pipeline), topic, bounds, broker, deadline, look_back)
+        return dict(islice(found, 1))
+
+
+def find_newest(head: HeadEntry, broker: Broker, clock: Clock) -> Mapping[int, RecordHeader]:
+    """Output partition -> the newest committed record of the pipeline there.
+
+    A partition is missing whose end holds none; and what a transaction of somebody else keeps from
+    readers is not looked at. No transaction of the pipeline may be open.
+
+    Args:
+        head: names pipeline and topic.
+        broker: to read with.
+        clock: to end by.
+
+    Raises:
+        ConfigError: we may not read the output.
+        DeadlineError: not everything could be read in time.
+    """
+    topic, look_back = head.sink.topic, AT_EVERY_START
+    deadline = Deadline.after(clock, look_back.timeout_s)
+    with _readable(topic, "nothing tells whether the ledger is as new as the output"):
+        offsets = broker.offsets(topic, deadline)
+        bounds = {partition: (start, stable) for partition, (start, stable, _) in offsets.items()}
+        tag = pipeline_tag(head.pipeline)
+        return dict(_find_newest(tag, topic, bounds, broker, deadline, look_back))
+
+
+@contextmanager
+def _readable(topic: str, what: str) -> Iterator[None]:
     try:
-        return _find_written(pipeline_tag(pipeline), topic, broker, deadline, look_back.looks)
+        yield
     except ConfigError as error:
         raise ConfigError(
-            "nothing tells whether this pipeline has written to its output before",
+            what,
             subject=topic,
-            expected="a ledger, a checkpoint, or the right to read the output",
+            expected="the right to read the output",
             found=str(error),
-            then="nothing was written; grant the rights of the task `verify`, see `onceflow acls`",
+            then="nothing was written; grant the rights of the task `run`, see `onceflow acls`",
         ) from error
 
 
-def _find_written(
-    tag: int, topic: str, broker: Broker, deadline: Deadline, looks: int
-) -> Mapping[int, RecordHeader]:
-    for partition, (start, _, end) in sorted(broker.offsets(topic, deadline).items()):
-        for look in range(looks):
-            begin = max(start, end - FIRST_LOOK_BACK * 10**look)
-            ours = _read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)
-            if ours:
-                return {partition: _newest(ours)}
-            if begin == start:
-                break
-    return {}
+def _find_newest(
+    tag: int,
+    topic: str,
+    bounds: Mapping[int, tuple[int, int]],
+    broker: Broker,
+    deadline: Deadline,
+    look_back: LookBack,
+) -> Iterator[tuple[int, RecordHeader]]:
+    """Partition -> the newest record, of those whose end holds one."""
+    left = {partition: ends for partition, ends in bounds.items() if ends[0] < ends[1]}
+    for look in range(look_back.looks):
+        reach = look_back.first * 10**look
+        ranges = {p: (max(start, end - reach), end) for p, (start, end) in left.items()}
+        if not ranges:
+            return
+        ours = _read_ours(broker.read(topic, ranges, deadline), tag)
+        found = {p: [*of] for p, of in groupby(ours, key=lambda each: each[1].partition)}
+        yield from ((partition, _newest(of)) for partition, of in found.items())
+        left = {
+            partition: ends
+            for partition, ends in left.items()
+            if partition not in found and ranges[partition][0] > ends[0]
+        }
 
 
 def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> OutputTails:
@@ -96,7 +147,7 @@ def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> OutputTai
     """
 
     def is_enough(ours: list[Ours]) -> bool:
-        return bool(ours) and order_of(ours[0][0]) != order_of(_newest(ours))
+        return bool(ours) and ours[0][0].batch_order != _newest(ours).batch_order
 
     tails, is_whole = {}, True
     starts = broker.offsets(head.sink.topic, deadline)
@@ -118,15 +169,15 @@ def read_batch(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[
         broker: to read with.
         deadline: for reading everything behind it.
     """
-    wanted = head.generation, head.batch.batch_id
+    wanted = head.batch_order
 
     def is_before(ours: list[Ours]) -> bool:
-        return bool(ours) and order_of(ours[0][0]) < wanted
+        return bool(ours) and ours[0][0].batch_order < wanted
 
     for partition, ours in _looks(head, broker, deadline, is_before):
         last = 0
         for header, record in ours:
-            is_wanted = order_of(header) == wanted and header.lineage == head.lineage
+            is_wanted = header.batch_order == wanted and header.lineage == head.lineage
             if is_wanted and header.sequence > last:
                 last = header.sequence
                 yield partition, record.key, record.value
@@ -165,10 +216,10 @@ def _newest(ours: list[Ours]) -> RecordHeader:
 
 
 def _age(header: RecordHeader) -> tuple[BatchOrder, int]:
-    return order_of(header), header.sequence
+    return header.batch_order, header.sequence
 
 
 def _tail(ours: list[Ours]) -> Tail:
     newest = _newest(ours)
-    batch = order_of(newest), newest.lineage
-    return Tail(newest, min(h.sequence for h, _ in ours if (order_of(h), h.lineage) == batch))
+    batch = newest.batch_order, newest.lineage
+    return Tail(newest, min(h.sequence for h, _ in ours if (h.batch_order, h.lineage) == batch))

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
-from onceflow.errors import LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import NO_PLAN, NOTHING_COMMITTED, BatchPlan, HeadEntry, RecordCounts
 from onceflow.protocol.order import SORTED
-from onceflow.protocol.tails import BatchOrder, OutputTails, last_batch, numbered_on, unlike
+from onceflow.protocol.record import BatchOrder
+from onceflow.protocol.tails import OutputTails, last_batch, new_generation, numbered_on, unlike
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.output_tail import read_batch, read_tails
 
@@ -61,25 +61,11 @@ def rebuild_head(
     return replace(head, records=RecordCounts(written=len(rows)), digest=digest_of(rows))
 
 
-def begin_from_output(blank: HeadEntry, broker: Broker, deadline: Deadline) -> HeadEntry:
-    """Make the registration of the generation after the newest that the output tells of.
-
-    Args:
-        blank: a registration of this pipeline.
-        broker: to read the output with.
-        deadline: for reading the tails.
-
-    Raises:
-        LineageError: the output holds no record of the pipeline any more.
-    """
-    tails = read_tails(blank, broker, deadline)
-    if tails.newest is None:
-        raise LineageError(
-            "the output holds no record of this pipeline any more",
-            subject=blank.sink.topic,
-            then="nothing was written; start again without `--new-generation`",
-        )
-    return replace(numbered_on(blank, tails, None), generation=tails.newest[0] + 1)
+def number_on(
+    blank: HeadEntry, before: HeadEntry | None, broker: Broker, deadline: Deadline
+) -> HeadEntry:
+    """See `protocol.tails.new_generation`, which this reads the output for."""
+    return new_generation(blank, before, read_tails(blank, broker, deadline))
 
 
 def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpoint) -> None:

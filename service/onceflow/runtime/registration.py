@@ -68,13 +68,14 @@ class Repairs:
             was frozen since it read `head` would change the one of its successor.
         write_plan: makes the checkpoint's plan follow a `head`.
         rebuild_head: makes a `head` from output and checkpoint, given a blank one.
-        begin_from_output: makes that of a new generation from the output alone, given a blank one.
+        number_on: makes a blank `head` of a new generation go on where the output stands, if that
+            is further than the `head` before, or nobody knows one.
     """
 
     confirm: Callable[[], None]
     write_plan: Callable[[HeadEntry], None]
     rebuild_head: Callable[[HeadEntry], HeadEntry]
-    begin_from_output: Callable[[HeadEntry], HeadEntry]
+    number_on: Callable[[HeadEntry, HeadEntry | None], HeadEntry]
 
 
 def settle(
@@ -94,16 +95,14 @@ def settle(
     generation = head.generation if head else FIRST_GENERATION
     if decision is Decision.REGISTER:
         return _write(_entry(takeover, wanted, generation), head, committer)
-    if decision is Decision.NEW_GENERATION and head is None:
-        begun = repairs.begin_from_output(_entry(takeover, wanted, generation))
+    if decision is Decision.NEW_GENERATION:
+        begun = repairs.number_on(_entry(takeover, wanted, generation), head)
         return _write(begun, head, committer)
     if decision is Decision.REBUILD:
         rebuilt = repairs.rebuild_head(_entry(takeover, wanted, generation))
         return _write(rebuilt, head, committer)
     if head is None:
         raise InvariantError("no other decision begins without a head")
-    if decision is Decision.NEW_GENERATION:
-        return _write(_entry(takeover, wanted, generation + 1), head, committer)
     if decision is Decision.REPAIR_PLAN:
         repairs.confirm()
         repairs.write_plan(head)

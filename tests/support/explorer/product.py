@@ -24,10 +24,11 @@ from onceflow.protocol.ledger import (
     SourceRanges,
 )
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
-from onceflow.protocol.record import Flag, RecordHeader
+from onceflow.protocol.record import BatchOrder, Flag, RecordHeader
 
 QUERY = "query"
 SLOT = 0
+LINEAGE = 1
 _SOURCE, _TOPIC, _PARTITION = "clicks", "input", 0
 
 
@@ -68,8 +69,11 @@ class Rules:
     commit_start: Callable[[commit.Proposal, HeadEntry | None], commit.Step] = commit.start
     commit_step: Callable[[commit.CommitState, Any], commit.Step] = commit.step
     batch_proposal: Callable[[HeadEntry], commit.Proposal] = BatchProposal
-    last_batch: Callable[[tails.OutputTails, compare.CheckpointFacts, int], tails.BatchOrder] = (
+    last_batch: Callable[[tails.OutputTails, compare.CheckpointFacts, int], BatchOrder] = (
         tails.last_batch
+    )
+    new_generation: Callable[[HeadEntry, HeadEntry | None, tails.OutputTails], HeadEntry] = (
+        tails.new_generation
     )
     compare: Comparing = compare.compare
     owner_reads: Reads = Reads.TO_HIGH_WATERMARK
@@ -128,7 +132,7 @@ def batch_plan(start: int, end: int, clock: int) -> BatchPlan:
 
 def tail(partition_end: int, generation: int, batch_id: int) -> tails.Tail:
     """The end of a partition whose last batch had one record."""
-    header = RecordHeader(Flag(0), 0, generation, 0, batch_id, partition_end, lineage=1)
+    header = RecordHeader(Flag(0), 0, generation, 0, batch_id, partition_end, LINEAGE)
     return tails.Tail(header, partition_end)
 
 
@@ -225,14 +229,14 @@ class Product:
                 records=RecordCounts(),
                 digest="",
                 plan_hash="",
+                lineage=LINEAGE,
             )
         )
 
-    def begun_from(self, output: tails.OutputTails, blank: Head) -> Head:
-        """That of a new generation that numbers on from the output."""
-        assert output.newest is not None
-        entry = tails.numbered_on(blank.entry, output, None)
-        return self.head(replace(entry, generation=output.newest[0] + 1))
+    def begun_from(self, output: tails.OutputTails, blank: Head, before: Head | None) -> Head:
+        """That of a new generation, which numbers on."""
+        known = before.entry if before else None
+        return self.head(self.rules.new_generation(blank.entry, known, output))
 
     def rebuilt_from(
         self, output: tails.OutputTails, blank: Head, facts: compare.CheckpointFacts

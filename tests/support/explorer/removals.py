@@ -15,7 +15,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.proposal import BatchProposal
-from onceflow.protocol.record import RecordHeader
+from onceflow.protocol.record import BatchOrder, RecordHeader
 from tests.support.explorer.product import SLOT, Reads, Rules
 from tests.support.explorer.scope import Beginning, Fault, PlanReads, Scope
 from tests.support.explorer.spark import LogWrites
@@ -281,11 +281,18 @@ def commitless_comparison(
 
 def _batch_of_any_generation(
     output: tails.OutputTails, checkpoint: compare.CheckpointFacts, generation: int
-) -> tails.BatchOrder:
+) -> BatchOrder:
     """The largest batch_id, of whatever generation."""
     largest = max(output.tails.values(), key=lambda tail: tail.header.batch_id)
     output = replace(output, tails={0: largest})
     return tails.last_batch(output, checkpoint, generation)
+
+
+def _generation_after_the_ledger(
+    blank: HeadEntry, before: HeadEntry | None, output: tails.OutputTails
+) -> HeadEntry:
+    """The `head` decides, wherever the output stands."""
+    return tails.new_generation(blank, before, replace(output, tails={}))
 
 
 REMOVALS = (
@@ -415,6 +422,18 @@ REMOVALS = (
         "REPEATED NUMBER",
         Rules(compare=_outputless_comparison),
         replace(_quick(), begins=Beginning.OUTPUT_ALONE),
+    ),
+    Removal(
+        "a start compares the ledger with the output",
+        "REPEATED NUMBER",
+        Rules(compare=_outputless_comparison),
+        replace(_quick(), begins=Beginning.LEDGER_SET_BACK),
+    ),
+    Removal(
+        "a new generation numbers on from an output that is ahead of the ledger",
+        "REPEATED NUMBER",
+        Rules(compare=remedied_comparison, new_generation=_generation_after_the_ledger),
+        replace(_quick(), begins=Beginning.LEDGER_SET_BACK),
     ),
     Removal(
         "a rebuilt head is that of the newest generation in the output",

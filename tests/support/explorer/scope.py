@@ -53,6 +53,9 @@ class Beginning(Enum):
     """A checkpoint without batches and an empty ledger: the first run has to register."""
     AFTER_ONE_BATCH = auto()
     """Batch 0 is done everywhere, and its driver is gone."""
+    LEDGER_SET_BACK = auto()
+    """A backup of the ledger was restored, from before the first batch, and the checkpoint emptied;
+    the output is further."""
     OUTPUT_ALONE = auto()
     """Ledger and checkpoint are lost; the output holds what was written under them."""
     TWO_GENERATIONS = auto()
@@ -95,7 +98,8 @@ class Scope:
     @property
     def last_batch(self) -> int:
         """Id of the last batch to be written."""
-        return self.batches - (self.begins in {Beginning.NOTHING, Beginning.OUTPUT_ALONE})
+        done = {Beginning.AFTER_ONE_BATCH, Beginning.TWO_GENERATIONS}
+        return self.batches - (self.begins not in done)
 
     @property
     def all_lanes(self) -> int:

@@ -74,6 +74,9 @@ class Space:
             parts = [Owner(), HeadLog(head), truth, Checkpoint((done,), 0)]
         elif self.scope.begins is Beginning.OUTPUT_ALONE:
             parts[TRUTH] = Truth(kept=KEPT)
+        elif self.scope.begins is Beginning.LEDGER_SET_BACK:
+            head = self.product.registration(-1, FencingToken(0), self.scope.lanes_of(0))
+            parts = [Owner(), HeadLog(head), Truth(kept=KEPT), Checkpoint()]
         elif self.scope.begins is Beginning.TWO_GENERATIONS:
             done = Plan(1, -1)
             parts[TRUTH:] = [Truth((done,), kept=KEPT), Checkpoint((done,), 0)]

@@ -112,8 +112,8 @@ class TakeoverSteps(Executor):
         run = scene.run
         head = run.head.entry if run.head else None
         facts = checkpoint.facts()
-        is_unknown = head is None and facts.is_blank
-        found = {p: end.header for p, end in self.output.tails.items()} if is_unknown else {}
+        is_asked = head is not None or facts.is_blank
+        found = {p: end.header for p, end in self.output.tails.items()} if is_asked else {}
         decision = self.product.rules.compare(facts, head, written=found).decision
         event = Event.HALT if decision is Decision.HALT else Event.GO_ON
         at = self.product.take_over(run.position, event)
@@ -128,9 +128,10 @@ class TakeoverSteps(Executor):
 
     @cached_property
     def output(self) -> OutputTails:
-        """What whoever finds no `head` finds in the output: what was there before the first run."""
+        """What was in the output before the first run. What came later, `head` knows."""
         return OutputTails(
             {
+                Beginning.LEDGER_SET_BACK: {0: tail(KEPT, generation=1, batch_id=7)},
                 Beginning.OUTPUT_ALONE: {0: tail(KEPT, generation=1, batch_id=7)},
                 Beginning.TWO_GENERATIONS: {
                     0: tail(KEPT + 1, generation=2, batch_id=0),
@@ -145,7 +146,7 @@ class TakeoverSteps(Executor):
             lanes = self.scope.lanes_of(run.number)
             entry = self.product.registration(run.number, run.token, lanes, run.head)
             if decision is Decision.NEW_GENERATION:
-                entry = self.product.begun_from(self.output, entry)
+                entry = self.product.begun_from(self.output, entry, run.head)
             if decision is Decision.REBUILD:
                 try:
                     entry = self.product.rebuilt_from(self.output, entry, facts)
