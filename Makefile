@@ -4,7 +4,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 HELM   := $(BIN)/helm
 # Test processes side by side, each with a broker of its own. More than cores: tests also wait.
-WORKERS ?= 3
+WORKERS ?= 4
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
 
@@ -38,7 +38,7 @@ type: $(READY)  ## Check types
 	$(BIN)/mypy
 
 test: $(READY) $(HELM)  ## Run every test against real brokers
-	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster -n $(WORKERS) --dist worksteal --max-worker-restart 0
+	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster -m "not long" -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
 	$(BIN)/pytest tests/unit -m "not explorer"
@@ -84,7 +84,7 @@ audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
 	$(BIN)/python -m tests.faults.sweep --workers $(WORKERS)
 	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/python -m tests.faults.sweep --only D --only E --seeds 1
-	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit/test_explorer_exhaustive.py
+	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit tests/integration -m "long or explorer"
 
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench

@@ -355,15 +355,15 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "D",
-        "a pipeline stopped for ten minutes while 5,000 records a second come in (`make test`: 3"
-        " seconds)",
+        "a pipeline stopped for ten minutes while 5,000 records a second come in (with 20"
+        " seeds: 3 seconds)",
         f"no producer notices, and no record is late when it catches up; {ONCE}",
         _in("outages", "a_stopped_pipeline_under_load_loses_nothing_and_hinders_no_producer"),
     ),
     Row(
         "E",
         "all brokers gone for 60 seconds under load, four times as long as a transaction may last"
-        " (`make test`: 4 seconds)",
+        " (with 20 seeds: 4 seconds)",
         f"the pipeline goes on by itself; {ONCE}",
         _in("outages", "a_pipeline_goes_on_by_itself_after_an_outage_of_all_brokers"),
     ),

@@ -1,7 +1,7 @@
 """What lasts: a pipeline that stands still while its input goes on, and brokers that are all gone.
 
-`make test` plays some seconds of it. With everything asked for, as `make faults` does, a pipeline
-stands still for ten minutes and the brokers are gone for one.
+With everything asked for, as `make faults` does, a pipeline stands still for ten minutes and the
+brokers are gone for one. `make test` kills all brokers in the middle of a transaction (row 11).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tests.support.eventually import eventually
 from tests.support.everything import is_everything
 from tests.support.here import run_here, running_here
 from tests.support.service import started
+
+pytestmark = pytest.mark.long
 
 STOPPED_S, STOPPED_RATE = (600, 5_000) if is_everything() else (3, 1_000)
 OUTAGE_S, OUTAGE_RATE = (60, 1_000) if is_everything() else (4, 500)

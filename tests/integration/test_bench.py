@@ -14,6 +14,8 @@ from tests.support.brokers import RunningBroker
 from tests.support.everything import some
 from tests.support.service import QUICK
 
+pytestmark = pytest.mark.long
+
 SIZES = Sizes(
     backlog_records=40_000,
     warm_up_share=0.25,

@@ -35,6 +35,8 @@ from tests.support.cluster_view import complaints, views
 from tests.support.eventually import eventually
 from tests.support.topics import administration, create_topic, ordered_producer
 
+pytestmark = pytest.mark.long
+
 TIMEOUT_S = 60
 RECORDS = 100
 OFF_S = 3_600

@@ -351,7 +351,7 @@ def test_a_ledger_behind_the_checkpoint_halts(job: Started) -> None:
     job.again()
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     _publish_head(job.job, heads[-3])
-    assert "behind the checkpoint" in job.refused()
+    assert "the ledger is older than the output" in job.refused()
 
 
 def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:

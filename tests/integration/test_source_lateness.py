@@ -7,7 +7,7 @@ proportion instead of in time, does lose records: so this test can fail.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -18,10 +18,9 @@ from pyspark.sql import functions as F
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import MAX_RECORDS_OPTION, META_COLUMNS, SourceSpec
-from onceflow.runtime.session import open_session
 from onceflow.runtime.source import SourceHandle, open_stream
 from tests.support.brokers import RunningBroker
-from tests.support.here import QUICK, run_here
+from tests.support.here import engine, run_here
 from tests.support.history import read_ledger
 from tests.support.kafka_origin import KafkaOrigin
 from tests.support.topics import ordered_producer
@@ -85,10 +84,8 @@ def counts(frame: DataFrame, checkpoint: Path) -> Counter[int]:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    session = open_session("lateness", QUICK, checkpoint="")
-    yield session
-    session.stop()
+def session() -> SparkSession:
+    return engine().open_session("")
 
 
 @pytest.mark.parametrize("lateness_ms", [LATENESS_MS, None], ids=["in time", "in proportion"])

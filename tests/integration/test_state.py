@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -12,9 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onceflow.crashpoints import CrashPoint
-from onceflow.runtime.session import open_session
 from tests.support.brokers import RunningBroker
-from tests.support.here import QUICK, run_here, run_until_it_fails
+from tests.support.here import engine, run_here, run_until_it_fails
 from tests.support.history import read_ledger
 from tests.support.views_job import FIRST, MINUTE, ViewsJob
 
@@ -27,21 +25,6 @@ DEATHS = ((CrashPoint.AFTER_COMMIT, 3), (CrashPoint.BEFORE_COMMIT, 2))
 """Where, and at which batch of a start."""
 
 Cell = tuple[str, datetime]
-
-
-@contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """To be opened when no pipeline runs: each ends the session of this process."""
-    session = open_session("state", QUICK, checkpoint="")
-    # The JVM still has the stores of the runs before, whose coordinator has ended with them. A
-    # session has one of its own once somebody asks for its streams.
-    jvm: Any = session._jvm
-    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
-    assert session.streams.active == []
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def new_job(broker: RunningBroker, folder: Path) -> ViewsJob:
@@ -95,10 +78,10 @@ def test_state_is_kept_per_key_and_is_the_same_whatever_crashed(
     heads = read_ledger(steady.bootstrap_servers, steady.name)
     assert plans(read_ledger(dying.bootstrap_servers, dying.name)) == plans(heads)
     last = heads[-1]["batch_id"]
-    with spark_session() as spark:
-        for batch_id in range(last - COMPARED + 1, last + 1):
-            assert kept(spark, dying, batch_id) == kept(spark, steady, batch_id) != {}
-        state = kept(spark, dying, last)
+    spark = engine().open_session("")
+    for batch_id in range(last - COMPARED + 1, last + 1):
+        assert kept(spark, dying, batch_id) == kept(spark, steady, batch_id) != {}
+    state = kept(spark, dying, last)
     # Rows by page and open window, however many records they count.
     assert state == counted(steady, heads[-1]["event_watermark_ms"])
     for job in (steady, dying):

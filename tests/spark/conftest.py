@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.runtime.session import open_session
 from tests.support.control_site import Callers, Site, answered, living
-from tests.support.here import QUICK
+from tests.support.here import engine
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """With the settings of a run, on two cores. Other tests of this process end theirs."""
-    session = open_session("tests", replace(QUICK, shuffle_partitions=2), checkpoint="")
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    """Of the Spark that runs of pipelines use, too, with a partition of state for each core."""
+    session = engine().open_session("")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    return session
 
 
 @pytest.fixture

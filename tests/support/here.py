@@ -26,7 +26,7 @@ from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.runtime import batch, committer
-from onceflow.runtime.session import SessionSettings
+from onceflow.runtime.session import SessionSettings, SharedEngine
 from tests.support.eventually import eventually
 from tests.support.service import END_TIMEOUT_S, QUICK_JVM
 from tests.support.views_job import ViewsJob
@@ -38,6 +38,28 @@ QUICK = SessionSettings(
     conf={"spark.driver.extraJavaOptions": QUICK_JVM},
 )
 """Enough for some thousand records, and fewer files than one partition per core."""
+
+
+_kept: list[tuple[SessionSettings, SharedEngine]] = []
+"""The Spark of this process, if it has been started."""
+
+
+def engine(settings: SessionSettings = QUICK) -> SharedEngine:
+    """Spark, kept from run to run as `serve` keeps it from start to start of its pipelines.
+
+    The start of its context and of its Python workers is most of what a short run would cost. One
+    with other settings ends the one before.
+    """
+    if not _kept or _kept[0][0] != settings or _kept[0][1].is_lost():
+        end_engine()
+        _kept.append((settings, SharedEngine(settings)))
+    return _kept[0][1]
+
+
+def end_engine() -> None:
+    """End Spark, as with its process: then nothing is left of what its workers fetched ahead."""
+    while _kept:
+        _kept.pop()[1].stop()
 
 
 LOST_WITH_THE_TEST = CheckpointWaiver(
@@ -74,6 +96,7 @@ def application(
         clock=SystemClock(),
         report=events,
         checkpoint_waiver=LOST_WITH_THE_TEST,
+        engine=engine(session),
     )
     chosen = options or RunOptions(is_until_caught_up=True)
     return Application(load_pipeline(file), chosen, around), events

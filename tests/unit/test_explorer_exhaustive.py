@@ -5,6 +5,8 @@ Two spaces take minutes of a processor; their third batch is searched by `make f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.support.everything import is_everything
@@ -34,9 +36,17 @@ SCOPES = {
         runs=3, lanes=1, batches=2, faults=frozenset({Fault.LOST_ANSWER, Fault.LANE_TIMEOUT})
     ),
 }
+LONG = {"overwritten plans", "an empty ledger"}
+"""Smaller ones of the same kind are in test_explorer.py."""
 
 
-@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+def _marks(name: str) -> Sequence[pytest.MarkDecorator]:
+    return [pytest.mark.long] if name in LONG else []
+
+
+@pytest.mark.parametrize(
+    "scope", [pytest.param(s, marks=_marks(n), id=n) for n, s in SCOPES.items()]
+)
 def test_no_order_of_steps_breaks_a_guarantee(
     scope: Scope, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +61,7 @@ def test_no_order_of_steps_breaks_a_guarantee(
         )
 
 
+@pytest.mark.long
 def test_input_would_be_lost_if_ranges_were_not_compared() -> None:
     result = explore(RANGELESS.scope, RANGELESS.rules, RANGELESS.finds)
     assert result.violation is not None

@@ -278,9 +278,10 @@ class SharedEngine:
         """Whether Spark was started and has ended since; this process can't bring it back."""
         if self._first is None:
             return False
+        # No public way. None if this process has stopped it.
+        context = self._first.sparkContext._jsc  # noqa: SLF001
         try:
-            # No public way.
-            return bool(self._first.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
+            return context is None or bool(context.sc().isStopped())
         except (Py4JError, OSError):
             return True
 
