@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from onceflow.contracts.connector import TopicSpec
 from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
 from onceflow_connectors.kafka.ledger import FIRST_REACH, HISTORY_MS
 from tests.support.contract_sink import LEDGER_PARTITIONS, Scene, head, head_record
 from tests.support.eventually import eventually
+from tests.support.kafka_version import kafka_jars
 from tests.support.real_sink import RealSink
 from tests.support.topics import find_topic
 
@@ -79,8 +82,18 @@ def test_a_compacted_history_ends_in_the_newest_head(scene: Scene, sink: RealSin
     assert scene.head() == head(19)
 
 
-def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: EmbeddedCluster) -> None:
-    sink = RealSink(three_brokers.bootstrap_servers)
+@pytest.fixture
+def careless_brokers() -> Iterator[EmbeddedCluster]:
+    """Three to which a record is safe as soon as one has it, unless its topic says otherwise."""
+    careless = {"min.insync.replicas": "1"}
+    with EmbeddedCluster(
+        ClusterOptions(brokers=3, jars=kafka_jars(), settings=careless)
+    ) as cluster:
+        yield cluster
+
+
+def test_the_ledger_outlives_the_leader_of_its_partition(careless_brokers: EmbeddedCluster) -> None:
+    sink = RealSink(careless_brokers.bootstrap_servers)
     scene = Scene(sink)
     scene.commit(scene.ledger_topic, head_record(0))
     assert scene.head() == head(0)
@@ -89,7 +102,7 @@ def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: Embedded
     assert info.replication == 3
     assert info.config["min.insync.replicas"] == "2"
     leader = leader_of(sink, scene.ledger_topic, head_partition(DRIVER_SLOT))
-    next(each for each in three_brokers.brokers if each.node_id == leader).kill()
+    next(each for each in careless_brokers.brokers if each.node_id == leader).kill()
     assert scene.ledger.read_head(DRIVER_SLOT, scene.within(60.0)) == head(0)
     incarnation = sink.incarnation(scene.lane)
     incarnation.initialise(scene.within(60.0))
