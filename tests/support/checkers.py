@@ -65,13 +65,18 @@ def ledger_faults(heads: Sequence[dict[str, Any]], written: Sequence[Written]) -
 
 
 def torn_batches(heads: Sequence[dict[str, Any]], written: Sequence[Written]) -> list[str]:
-    """Batches of which another number of records is visible than the ledger says."""
+    """Batches of which another number of records is visible than the ledger says.
+
+    By the first head of a batch: one that only changes what comes next writes no records.
+    """
     visible = Counter(record.batch_id for record in written)
+    committed: dict[int, int] = {}
+    for head in heads:
+        committed.setdefault(head["batch_id"], head["records"]["written"])
     return [
-        f"batch {head['batch_id']}: {visible[head['batch_id']]} records visible,"
-        f" {head['records']['written']} committed"
-        for head in heads
-        if head["batch_id"] >= 0 and visible[head["batch_id"]] != head["records"]["written"]
+        f"batch {batch_id}: {visible[batch_id]} records visible, {count} committed"
+        for batch_id, count in committed.items()
+        if batch_id >= 0 and visible[batch_id] != count
     ]
 
 

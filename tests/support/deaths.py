@@ -25,12 +25,14 @@ from tests.support.views_job import ViewsJob
 
 MODULES = (batch, committer, lanes, query, takeover)
 """All that have crash points of a driver."""
+PATIENT = {"takeover_timeout_s": 20.0, "transaction_timeout_s": 20.0}
+"""A renewal of a lane that was under way waits for an answer that never comes."""
 SHORT_S = 10.0
 SHORT = {
     CrashPoint.MID_FENCE: {"takeover_timeout_s": SHORT_S},
     CrashPoint.MID_PRODUCE: {"transaction_timeout_s": SHORT_S},
 }
-"""Who dies there still waits for answers, and for no longer than this."""
+"""Who dies there always waits for answers, and for no longer than this."""
 
 
 class DeadError(RetriableError):
@@ -83,7 +85,7 @@ def die_here(file: Path, job: ViewsJob, point: CrashPoint, arrivals: int) -> Non
         driver = _Driver(point, arrivals, proxy, checkpoint, kept)
         for module in MODULES:
             patches.enter_context(patch.object(module, "reach", driver.reach))
-        options: dict[str, Any] = SHORT.get(point, {})
+        options: dict[str, Any] = {**PATIENT, **SHORT.get(point, {})}
         with pytest.raises(OnceflowError) as ended:
             run_here(file, proxy.bootstrap_servers, **options)
     if not driver.is_dead:

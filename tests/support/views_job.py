@@ -145,10 +145,13 @@ checkpoint: {self.checkpoint}
         heads = read_ledger(self.bootstrap_servers, self.name)
         lost = checkers.lost_writes(self.expected(), rows)
         assert not lost, f"{lost}; late by the ledger: {sum(h['records']['late'] for h in heads)}"
-        assert checkers.duplicates(self.expected(), rows) == []
-        assert checkers.sequence_faults(written) == []
-        assert checkers.ledger_faults(heads, written) == []
-        assert checkers.torn_batches(heads, written) == []
+        found = [
+            *checkers.duplicates(self.expected(), rows),
+            *checkers.sequence_faults(written),
+            *checkers.ledger_faults(heads, written),
+            *checkers.torn_batches(heads, written),
+        ]
+        assert not found, found
         if not any(head["note"] or head["generation"] > 1 for head in heads):
             # A remedy begins another account, or loses a part of the one before.
             faults = checkers.account_faults(heads, self.account(rows))
