@@ -25,6 +25,7 @@ from tests.support.eventually import eventually
 from tests.support.here import finish, run_here
 from tests.support.history import read_ledger, read_topic
 from tests.support.secured_broker import grant_to_run, secured_broker, settings_by_certificate
+from tests.support.service import LOST_WITH_THE_TEST
 from tests.support.service_container import (
     IMAGE,
     USER,
@@ -141,7 +142,8 @@ def test_the_disk_of_the_checkpoint_is_full(job: ViewsJob) -> None:
     with small_disk(job.folder / "disk") as disk:
         os.chown(disk.folder, USER, USER)
         job.folder = disk.folder
-        with serving(command(job), {disk.folder: str(disk.folder)}) as service:
+        volumes = {disk.folder: str(disk.folder)}
+        with serving(command(job), volumes, LOST_WITH_THE_TEST) as service:
             service.wait_for("batch", 2)
             disk.fill()
             job.produce(Random(2), records=RECORDS_PER_STEP, seconds=60)

@@ -116,7 +116,8 @@ def grant(
     principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
 ) -> None:
     """See `contracts.connector.Connector.grant`."""
-    bindings = [_binding(principal, right) for right in rights]
+    # Tasks overlap, and the client refuses what is there twice.
+    bindings = [*dict.fromkeys(_binding(principal, right) for right in rights)]
 
     def request(client: AdminClient, timeout_s: float) -> None:
         for future in client.create_acls(bindings, request_timeout=timeout_s).values():
