@@ -28,6 +28,7 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
 from onceflow_connectors.kafka.clients import open_admin
+from onceflow_connectors.kafka.error_codes import Nature
 from onceflow_connectors.kafka.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -35,6 +36,7 @@ from onceflow_connectors.kafka.failures import (
     failure,
     is_passing,
     kafka_error,
+    nature_of,
 )
 from onceflow_connectors.kafka.properties import admin_config
 
@@ -190,6 +192,11 @@ class Administration:
         if client is not None:
             Thread(target=_close, args=[client], name="admin-close", daemon=True).start()
 
+    @property
+    def is_turned_away(self) -> bool:
+        """Whether the newest trouble of the connection is one that waiting does not cure."""
+        return self._trouble.nature is Nature.REFUSED
+
     def _trouble_text(self) -> str:
         self._open().poll(0)
         return self._trouble.text
@@ -268,7 +275,8 @@ class _Trouble:
 
     def __init__(self) -> None:
         self.text = ""
+        self.nature: Nature | None = None
 
     def __call__(self, error: KafkaError) -> None:
         if error.name() != "_ALL_BROKERS_DOWN":
-            self.text = describe(error)
+            self.text, self.nature = describe(error), nature_of(error)

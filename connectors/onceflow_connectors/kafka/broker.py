@@ -22,7 +22,7 @@ from onceflow.contracts.connector import (
     TopicInfo,
     TopicSpec,
 )
-from onceflow.errors import DeadlineError
+from onceflow.errors import ConfigError, DeadlineError
 from onceflow_connectors.kafka.admin import (
     RETRY_PAUSE_S,
     Administration,
@@ -226,6 +226,14 @@ class KafkaBroker:
         try:
             return self._administration.ask("no broker answers", address, request, deadline)
         except DeadlineError as error:
+            if self._administration.is_turned_away:
+                raise ConfigError(
+                    "no Kafka broker lets us in",
+                    subject=address,
+                    expected="credentials and certificates that the brokers accept",
+                    found=error.found,
+                    then="correct `sasl` and `tls` in the settings",
+                ) from error
             # Not a matter of configuration: all of them may be down, and come back.
             raise DeadlineError(
                 "no Kafka broker answers",
