@@ -27,6 +27,8 @@ function swap(old, fresh) {
   if (old.id === "order") return;
   if (!isSame) {
     if (old.contains(document.activeElement) && old.id !== "main") return;
+    const said = old.querySelector?.("#order");
+    if (said) fresh.querySelector("#order")?.replaceWith(said);
     old.replaceWith(fresh);
     return;
   }
