@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from onceflow.java.choice import find_java
 from tests.deploy.chart import ROOT, one, render
 
 IMAGE = ROOT / "docker" / "service"
@@ -76,7 +77,15 @@ def test_an_executor_is_told_all_that_spark_wants_to_know() -> None:
     entrypoint = script("entrypoint")
     jars = f"{entrypoint._spark_home()}/jars/*"
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", jars, entrypoint.EXECUTOR, "--nonsense", "1"],
+        [
+            str(find_java().executable),
+            "-Xmx256m",
+            "-cp",
+            jars,
+            entrypoint.EXECUTOR,
+            "--nonsense",
+            "1",
+        ],
         check=False,
         capture_output=True,
         text=True,
