@@ -30,6 +30,7 @@ from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import change_error
+from onceflow.protocol.tails import new_generation
 from onceflow.protocol.takeover import Claimant, is_mine
 from onceflow.runtime.batch import BatchOutcome, BatchRunner
 from onceflow.runtime.checkpoint_disk import require_lasting
@@ -38,7 +39,13 @@ from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
-from onceflow.runtime.output_tail import AT_FIRST_START, EVERYWHERE, find_newest, find_written
+from onceflow.runtime.output_tail import (
+    AT_FIRST_START,
+    EVERYWHERE,
+    find_newest,
+    find_written,
+    read_tails,
+)
 from onceflow.runtime.output_topic import OutputTopic
 from onceflow.runtime.preflight import (
     PreflightReport,
@@ -47,7 +54,7 @@ from onceflow.runtime.preflight import (
 )
 from onceflow.runtime.progress import ProgressReporter
 from onceflow.runtime.query import RunningQuery, start_query
-from onceflow.runtime.rebuild import number_on, rebuild_head
+from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import (
     import_ahead,
@@ -363,7 +370,9 @@ class Application:
             ),
             tools.checkpoint.write_plan,
             lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
-            lambda blank, before: number_on(blank, before, tools.broker, deadline),
+            lambda blank, before: new_generation(
+                blank, before, read_tails(blank, tools.broker, deadline)
+            ),
         )
         try:
             return settle(owned.takeover, wanted, repairs, owned.committer)

@@ -83,7 +83,7 @@ def test_a_compacted_history_ends_in_the_newest_head(scene: Scene, sink: RealSin
 
 
 @pytest.fixture
-def careless_brokers() -> Iterator[EmbeddedCluster]:
+def three_brokers() -> Iterator[EmbeddedCluster]:
     """Three to which a record is safe as soon as one has it, unless its topic says otherwise."""
     careless = {"min.insync.replicas": "1"}
     with EmbeddedCluster(
@@ -92,8 +92,8 @@ def careless_brokers() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def test_the_ledger_outlives_the_leader_of_its_partition(careless_brokers: EmbeddedCluster) -> None:
-    sink = RealSink(careless_brokers.bootstrap_servers)
+def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: EmbeddedCluster) -> None:
+    sink = RealSink(three_brokers.bootstrap_servers)
     scene = Scene(sink)
     scene.commit(scene.ledger_topic, head_record(0))
     assert scene.head() == head(0)
@@ -102,7 +102,7 @@ def test_the_ledger_outlives_the_leader_of_its_partition(careless_brokers: Embed
     assert info.replication == 3
     assert info.config["min.insync.replicas"] == "2"
     leader = leader_of(sink, scene.ledger_topic, head_partition(DRIVER_SLOT))
-    next(each for each in careless_brokers.brokers if each.node_id == leader).kill()
+    next(each for each in three_brokers.brokers if each.node_id == leader).kill()
     assert scene.ledger.read_head(DRIVER_SLOT, scene.within(60.0)) == head(0)
     incarnation = sink.incarnation(scene.lane)
     incarnation.initialise(scene.within(60.0))

@@ -16,14 +16,16 @@ from onceflow.protocol.digest import digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, lineage_of, pipeline_tag
 from onceflow.protocol.ledger import NO_PLAN, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
+from onceflow.protocol.tails import new_generation
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.output_tail import (
     AT_FIRST_START,
     EVERYWHERE,
     FIRST_LOOK_BACK,
     find_written,
+    read_tails,
 )
-from onceflow.runtime.rebuild import number_on, rebuild_head
+from onceflow.runtime.rebuild import rebuild_head
 
 PIPELINE = "views"
 TAG = pipeline_tag(PIPELINE)
@@ -120,7 +122,7 @@ def rebuilt(log: Log, plans: Plans, blank: HeadEntry = BLANK) -> HeadEntry:
 def begun(log: Log, before: HeadEntry | None = None) -> HeadEntry:
     sequence = before.sink.sequence if before else {}
     blank = replace(BLANK, sink=replace(BLANK.sink, sequence=sequence))
-    return number_on(blank, before, log.broker, within())
+    return new_generation(blank, before, read_tails(blank, log.broker, within()))
 
 
 TWO_GENERATIONS = Log(

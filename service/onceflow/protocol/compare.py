@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -184,7 +184,7 @@ def _set_back(
             + (cure if may_rebuild else "restore the newer ledger and checkpoint")
             + f"; or {NEW_GENERATION}, which numbers on from the output",
         ),
-        *(remedy for remedy, applies in remedies.items() if applies),
+        *_applying(remedies),
     )
 
 
@@ -306,7 +306,11 @@ def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
     # A checkpoint that has planned a batch has state, which cannot become another lineage's.
     is_blank = checkpoint.planned == NOTHING_COMMITTED
     remedies = {Remedy.ADOPT: is_next, Remedy.NEW_GENERATION: is_blank}
-    return _halt(error, *(remedy for remedy, applies in remedies.items() if applies))
+    return _halt(error, *_applying(remedies))
+
+
+def _applying(remedies: Mapping[Remedy, bool]) -> Iterator[Remedy]:
+    return (remedy for remedy, applies in remedies.items() if applies)
 
 
 def _halt(error: OnceflowError, *remedies: Remedy) -> Comparison:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import NamedTuple, TypeAlias
@@ -128,8 +128,10 @@ def _find_newest(
         if not ranges:
             return
         ours = _read_ours(broker.read(topic, ranges, deadline), tag)
-        found = {p: [*of] for p, of in groupby(ours, key=lambda each: each[1].partition)}
-        yield from ((partition, _newest(of)) for partition, of in found.items())
+        found = set()
+        for partition, of in groupby(ours, key=lambda each: each[1].partition):
+            found.add(partition)
+            yield partition, _newest([header for header, _ in of])
         left = {
             partition: ends
             for partition, ends in left.items()
@@ -147,13 +149,14 @@ def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> OutputTai
     """
 
     def is_enough(ours: list[Ours]) -> bool:
-        return bool(ours) and ours[0][0].batch_order != _newest(ours).batch_order
+        headers = [header for header, _ in ours]
+        return bool(headers) and headers[0].batch_order != _newest(headers).batch_order
 
     tails, is_whole = {}, True
     starts = broker.offsets(head.sink.topic, deadline)
     for partition, ours in _looks(head, broker, deadline, is_enough):
         if ours:
-            tails[partition] = _tail(ours)
+            tails[partition] = _tail([header for header, _ in ours])
         elif starts[partition][0] > 0:
             is_whole = False
     return OutputTails(tails, is_whole)
@@ -192,34 +195,32 @@ def _looks(
         look_back = FIRST_LOOK_BACK
         for _ in range(EVERYWHERE.looks):
             begin = max(start, end - look_back)
-            ours = _read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)
+            ours = [*_read_ours(broker.read(topic, {partition: (begin, end)}, deadline), tag)]
             if begin == start or is_enough(ours):
                 yield partition, ours
                 break
             look_back *= 10
 
 
-def _read_ours(records: Iterator[ReadRecord], tag: int) -> list[Ours]:
-    found = []
+def _read_ours(records: Iterator[ReadRecord], tag: int) -> Iterator[Ours]:
     for record in records:
         if packed := record.header(HEADER_NAME):
             header = RecordHeader.unpack(packed)
             if header.pipeline_tag == tag:
-                found.append((header, record))
-    return found
+                yield header, record
 
 
-def _newest(ours: list[Ours]) -> RecordHeader:
+def _newest(headers: Sequence[RecordHeader]) -> RecordHeader:
     """Not the last one: in at_least_once an older record may be written again."""
-    last = ours[-1][0]
-    return max((header for header, _ in ours if header.lineage == last.lineage), key=_age)
+    lineage = headers[-1].lineage
+    return max((header for header in headers if header.lineage == lineage), key=_age)
 
 
 def _age(header: RecordHeader) -> tuple[BatchOrder, int]:
     return header.batch_order, header.sequence
 
 
-def _tail(ours: list[Ours]) -> Tail:
-    newest = _newest(ours)
+def _tail(headers: Sequence[RecordHeader]) -> Tail:
+    newest = _newest(headers)
     batch = newest.batch_order, newest.lineage
-    return Tail(newest, min(h.sequence for h, _ in ours if (h.batch_order, h.lineage) == batch))
+    return Tail(newest, min(h.sequence for h in headers if (h.batch_order, h.lineage) == batch))

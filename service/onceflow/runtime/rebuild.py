@@ -1,8 +1,8 @@
 """Makes a `head` without a ledger, from headers at the tail of the output.
 
-A rebuilt one also needs the checkpoint: it tells what the last committed batch read; the output
-tells where the sequences stand and, by the plan tag, that both speak of the same batch. A new
-generation needs the output alone.
+It also needs the checkpoint, which tells what the last committed batch read; the output tells where
+the sequences stand and, by the plan tag, that both speak of the same batch. A new generation needs
+the output alone (`protocol.tails.new_generation`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import NO_PLAN, NOTHING_COMMITTED, BatchPlan, HeadEntry, RecordCounts
 from onceflow.protocol.order import SORTED
 from onceflow.protocol.record import BatchOrder
-from onceflow.protocol.tails import OutputTails, last_batch, new_generation, numbered_on, unlike
+from onceflow.protocol.tails import OutputTails, last_batch, numbered_on, unlike
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.output_tail import read_batch, read_tails
 
@@ -59,13 +59,6 @@ def rebuild_head(
         # As `SORTED` says: the output does not tell what the batch was ordered by.
         rows = sorted(read_batch(found, broker, deadline), key=_by_content)
     return replace(head, records=RecordCounts(written=len(rows)), digest=digest_of(rows))
-
-
-def number_on(
-    blank: HeadEntry, before: HeadEntry | None, broker: Broker, deadline: Deadline
-) -> HeadEntry:
-    """See `protocol.tails.new_generation`, which this reads the output for."""
-    return new_generation(blank, before, read_tails(blank, broker, deadline))
 
 
 def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpoint) -> None:
