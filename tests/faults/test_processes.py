@@ -87,10 +87,13 @@ def test_the_second_signal_stops_at_once_and_loses_nothing(job: ViewsJob) -> Non
 
 
 def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
-    job: ViewsJob,
+    job: ViewsJob, random: Random
 ) -> None:
-    """One after the other on one pipeline: each start of a process takes ten seconds."""
-    file, servers = job.write_file(), job.bootstrap_servers
+    """One after the other on one pipeline: each start of a process takes ten seconds.
+
+    The last one is drained by either signal: its batch commits, and nothing is left open.
+    """
+    file, servers = job.write_file(batch=300), job.bootstrap_servers
 
     def stood_by(name: str) -> Service:
         service = stack.enter_context(started(job.folder / name, file, servers, "--standby"))
@@ -124,24 +127,13 @@ def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
         assert unneeded.of_kind("drained")
         third.drain()
         assert "it has ended" in takes_over(fourth)
-        fourth.drain()
-    finish(job, file)
-
-
-def test_a_signal_lets_the_running_batch_commit_and_leaves_nothing_open(
-    job: ViewsJob, random: Random
-) -> None:
-    number = random.choice([signal.SIGTERM, signal.SIGINT])
-    file = job.write_file(batch=300)
-    with started(job.folder / "drained", file, job.bootstrap_servers) as service:
-        service.wait_for_batches(2)
-        service.send(number)
-        assert service.wait() == 0, service.errors[-3000:]
-    assert service.of_kind("drained")
-    last = service.of_kind("batch")[-1]["batch_id"]
+        job.produce(Random(4), records=1_000, seconds=100)
+        fourth.drain(random.choice([signal.SIGTERM, signal.SIGINT]))
+        assert fourth.of_kind("drained")
+        last = fourth.of_kind("batch")[-1]["batch_id"]
     assert (job.checkpoint / "commits" / str(last)).exists()
-    assert readable_to_the_end(job.bootstrap_servers, job.output_topic)
+    assert readable_to_the_end(servers, job.output_topic)
     job.close_windows()
-    finished = run_here(file, job.bootstrap_servers)
+    finished = run_here(file, servers)
     assert not any(batch["is_skipped"] for batch in finished.of_kind("batch"))
     job.check()

@@ -69,24 +69,27 @@ class Service:
         """To the driver alone, as an operator or Kubernetes would."""
         self.process.send_signal(number)
 
-    def drain(self) -> None:
+    def drain(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask for an end as Kubernetes does, and wait for it."""
-        self.send(signal.SIGTERM)
+        self.send(number)
         assert self.wait() == 0, self.errors[-3000:]
 
     def kill(self) -> None:
         """The driver and its JVM, as when their machine is lost."""
         for process in self._family():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def freeze(self) -> None:
         """Stop the driver and all it started, as a paused machine would."""
         for process in self._family():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def thaw(self) -> None:
         for process in self._family():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def children(self) -> list[psutil.Process]:
         """All that the driver has started, and that these have."""
@@ -105,6 +108,7 @@ class Service:
         assert len(self.of_kind(event, pipeline)) >= count, self.errors[-3000:]
 
     def _family(self) -> list[psutil.Process]:
+        """Some may have ended when they are used: a launcher, a worker of Python."""
         return [psutil.Process(self.process.pid), *self.children()]
 
 

@@ -85,9 +85,20 @@ def test_a_patch_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("something else\n")
     patch = tmp_path / "m.patch"
     patch.write_text("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n")
-    with pytest.raises(PatchError, match="x"):
+    with pytest.raises(PatchError, match="x: the lines of a hunk occur 0 times"):
         apply_patch(patch, tmp_path)
-    assert (tmp_path / "x").read_text() == "something else\n"
+    (tmp_path / "x").write_text("old\nold\n")
+    with pytest.raises(PatchError, match="x: the lines of a hunk occur 2 times"):
+        apply_patch(patch, tmp_path)
+    assert (tmp_path / "x").read_text() == "old\nold\n"
+
+
+def test_a_hunk_goes_where_its_lines_are(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("above\nold\nbelow\nnot old\n")
+    patch = tmp_path / "m.patch"
+    patch.write_text("what: w\n--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n-old\n+new\n+newer\n below\n")
+    apply_patch(patch, tmp_path)
+    assert (tmp_path / "x").read_text() == "above\nnew\nnewer\nbelow\nnot old\n"
 
 
 ASSERTION = Failure("AssertionError", ["assert 1 == 2"])
@@ -160,7 +171,6 @@ def small(tmp_path: Path) -> Path:
     tools.mkdir(parents=True)
     for name in ("__init__.py", "outcomes.py"):
         shutil.copy(Path(headers.__file__).with_name(name), tools)
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     return root
 
 
@@ -210,7 +220,6 @@ def test_a_copy_of_a_copy_is_as_whole(tmp_path: Path) -> None:
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     first, second = root / "artifacts" / "copy", tmp_path / "second"
     copy_repository(root, first)
     copy_repository(first, second)

@@ -22,6 +22,7 @@ from onceflow.runtime.output_tail import (
     AT_FIRST_START,
     EVERYWHERE,
     FIRST_LOOK_BACK,
+    find_newest,
     find_written,
     read_tails,
 )
@@ -255,6 +256,30 @@ def test_an_output_that_may_not_be_read_is_not_taken_for_one_without_records() -
     locked = Locked({0: [foreign(1)]})
     with pytest.raises(ConfigError, match="rights of the task `run`"):
         find_written(PIPELINE, "out", locked.broker, CLOCK, AT_FIRST_START)
+
+
+@pytest.mark.parametrize("alien", [b"", b"short", b"\x02" + header(9, 9).pack()[1:]])
+def test_a_header_that_nobody_can_read_keeps_nobody_from_starting(alien: bytes) -> None:
+    class Shared(Log):
+        def read(self, *what: Any) -> Iterator[ReadRecord]:
+            *ours, last = super().read(*what)
+            yield from [*ours, replace(last, headers=((HEADER_NAME, alien),))]
+
+    log = Shared({0: [header(7, 3), foreign(1)]})
+    assert find_written(PIPELINE, "out", log.broker, CLOCK, AT_FIRST_START) == {0: header(7, 3)}
+    assert find_newest(BLANK, log.broker, CLOCK) == {0: header(7, 3)}
+
+
+def test_nothing_is_rebuilt_past_a_header_of_another_version() -> None:
+    """It may be of this pipeline and a newer revision: its sequence would be given twice."""
+
+    class Newer(Log):
+        def read(self, *what: Any) -> Iterator[ReadRecord]:
+            for record in super().read(*what):
+                yield replace(record, headers=((HEADER_NAME, b"\x02" + header(9, 9).pack()[1:]),))
+
+    with pytest.raises(CorruptionError, match="unknown version"):
+        rebuilt(Newer({0: [header(7, 3)]}), Plans(3, 2, {}))
 
 
 def test_a_first_start_does_not_read_all_of_a_topic_that_it_shares() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry
@@ -77,8 +77,9 @@ def find_written(
 def find_newest(head: HeadEntry, broker: Broker, clock: Clock) -> Mapping[int, RecordHeader]:
     """Output partition -> the newest committed record of the pipeline there.
 
-    A partition is missing whose end holds none; and what a transaction of somebody else keeps from
-    readers is not looked at. No transaction of the pipeline may be open.
+    A partition is missing whose end holds none. Passed over are headers that no version of ours can
+    read; what a transaction of somebody else keeps from readers is not looked at. No transaction of
+    the pipeline may be open.
 
     Args:
         head: names pipeline and topic.
@@ -127,7 +128,10 @@ def _find_newest(
         ranges = {p: (max(start, end - reach), end) for p, (start, end) in left.items()}
         if not ranges:
             return
-        ours = _read_ours(broker.read(topic, ranges, deadline), tag)
+        # What nobody can read may be of anybody who writes to the topic, and must not keep us from
+        # starting. If a newer revision wrote it, the ledger or the lineage tells.
+        readable = filter(_is_readable, broker.read(topic, ranges, deadline))
+        ours = _read_ours(readable, tag)
         found = set()
         for partition, of in groupby(ours, key=lambda each: each[1].partition):
             found.add(partition)
@@ -208,6 +212,14 @@ def _read_ours(records: Iterator[ReadRecord], tag: int) -> Iterator[Ours]:
             header = RecordHeader.unpack(packed)
             if header.pipeline_tag == tag:
                 yield header, record
+
+
+def _is_readable(record: ReadRecord) -> bool:
+    try:
+        RecordHeader.unpack(record.header(HEADER_NAME) or b"")
+    except CorruptionError:
+        return False
+    return True
 
 
 def _newest(headers: Sequence[RecordHeader]) -> RecordHeader:

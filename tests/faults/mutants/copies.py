@@ -1,15 +1,22 @@
-"""Copies of a source tree, for patches: the tree itself is never touched."""
+"""Copies of a source tree, for patches: the tree itself is never touched.
+
+Without git: the tests run on machines that have none.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+from unidiff.patch import Hunk, PatchSet
 
 LIST = "copied-files"
 """In a copy: what it consists of."""
+IGNORED = ".gitignore"
 
 
 class PatchError(Exception):
@@ -17,7 +24,7 @@ class PatchError(Exception):
 
 
 def copy_repository(root: Path, target: Path) -> None:
-    """Copy what git tracks, as it is now, and what it would not ignore; or a copy that is such.
+    """Copy a repository as it is now, without what git ignores; or a copy that is such.
 
     A sweep runs in a copy, which lies in a folder that git ignores, and makes copies of that.
     """
@@ -29,17 +36,22 @@ def copy_repository(root: Path, target: Path) -> None:
 def _files(root: Path) -> list[str]:
     if (root / LIST).exists():
         return (root / LIST).read_text(encoding="utf-8").split("\0")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        check=True,
-        capture_output=True,
-    )
-    return sorted(set(listed.stdout.decode().split("\0")) - {""})
+    return sorted(_not_ignored(root))
+
+
+def _not_ignored(root: Path) -> Iterator[str]:
+    rules = [".git/", *(root / IGNORED).read_text(encoding="utf-8").splitlines()]
+    ignored = GitIgnoreSpec.from_lines(rules)
+    for folder, folders, files in os.walk(root):
+        place = Path(folder).relative_to(root)
+        # What lies in an ignored folder is not visited: environments and caches are large.
+        folders[:] = [each for each in folders if not ignored.match_file(f"{place / each}/")]
+        names = (str(place / each) for each in files)
+        yield from (name for name in names if not ignored.match_file(name))
 
 
 def copy_files(root: Path, target: Path, names: Sequence[str]) -> None:
-    """Copy some files; those that are deleted and not committed as such are left out."""
+    """Copy some files; those that are not there any more are left out."""
     for name in names:
         if (root / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -50,17 +62,28 @@ def copy_files(root: Path, target: Path, names: Sequence[str]) -> None:
 def apply_patch(patch: Path, tree: Path) -> None:
     """Change a copy.
 
+    Each hunk goes where its old lines stand, whatever its line numbers say: a patch outlives
+    changes elsewhere in its files.
+
     Raises:
-        PatchError: it does not fit; nothing was changed.
+        PatchError: the old lines of a hunk are not there, or in two places; nothing was changed.
     """
-    done = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", str(patch)],
-        cwd=tree,
-        # Inside of a repository git would pass over files that are not the repository's.
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise PatchError(done.stderr.strip())
+    text = patch.read_text(encoding="utf-8")
+    changed = {}
+    for file in PatchSet(text[text.index("--- a/") :]):
+        content = (tree / file.path).read_text(encoding="utf-8")
+        for hunk in file:
+            old, new = _lines(hunk, "-"), _lines(hunk, "+")
+            places = [each.span() for each in re.finditer(f"^{re.escape(old)}", content, re.M)]
+            if len(places) != 1:
+                told = f"the lines of a hunk occur {len(places)} times"
+                raise PatchError(f"{file.path}: {told}:\n{old}")
+            ((begin, end),) = places
+            content = content[:begin] + new + content[end:]
+        changed[tree / file.path] = content
+    for place, content in changed.items():
+        place.write_text(content, encoding="utf-8")
+
+
+def _lines(hunk: Hunk, kind: str) -> str:
+    return "".join(line.value for line in hunk if line.line_type in {" ", kind})
