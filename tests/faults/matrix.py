@@ -291,13 +291,13 @@ ROWS: tuple[Row, ...] = (
         "A",
         "SIGTERM or SIGINT in the middle of a batch",
         f"the batch is committed, nothing is left open; {ONCE}",
-        _in("processes", "a_signal_lets_the_running_batch_commit_and_leaves_nothing_open"),
+        _in("processes", "instances_that_stand_by_take_over_from_one_killed_frozen_and_drained"),
     ),
     Row(
         "N",
         "a second SIGTERM while the first is obeyed",
         f"the process ends at once; {ONCE}",
-        _in("processes", "the_second_signal_stops_at_once_and_loses_nothing"),
+        _in("processes", "instances_that_stand_by_take_over_from_one_killed_frozen_and_drained"),
     ),
     Row(
         "O",
@@ -314,8 +314,7 @@ ROWS: tuple[Row, ...] = (
         f"the others go on, and so does that one if it may; {ONCE}",
         _in(
             "services",
-            "pipelines_that_fail_for_good_leave_the_others_running",
-            "a_pipeline_whose_failure_may_pass_goes_on_by_itself",
+            "what_happens_to_one_pipeline_is_not_felt_by_the_others",
             "when_no_pipeline_is_left_the_process_ends_with_the_reason",
         ),
     ),

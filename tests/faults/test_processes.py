@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 
 import pytest
+from kafka import KafkaAdminClient
 
+from onceflow.app import RunOptions
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import finish, run_here, running_here
@@ -42,6 +44,14 @@ def test_the_second_of_two_drivers_wins_and_the_first_ends_with_4(job: ViewsJob)
     finish(job, file)
 
 
+def timeouts_of_open_transactions(job: ViewsJob) -> set[int]:
+    """Milliseconds, as the coordinator has them."""
+    with closing(KafkaAdminClient(bootstrap_servers=job.bootstrap_servers)) as admin:
+        ours = [f"onceflow.{job.name}.s0.l{lane}" for lane in range(RunOptions().lanes)]
+        found = admin.describe_transactions(ours).values()
+    return {each.transaction_timeout_ms for each in found if each.state == "Ongoing"}
+
+
 def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thawed(
     job: ViewsJob,
 ) -> None:
@@ -59,6 +69,7 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
         environment=short,
     ) as frozen:
         eventually((job.folder / "frozen" / "crashed").exists, timeout_s=START_TIMEOUT_S)
+        assert timeouts_of_open_transactions(job) == {SHORT_TIMEOUT_MS}
         # How much of the batch the client had sent when it froze differs from run to run.
         eventually(
             lambda: readable_to_the_end(job.bootstrap_servers, job.output_topic), timeout_s=60
@@ -69,21 +80,16 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
     finish(job, file)
 
 
-def test_the_second_signal_stops_at_once_and_loses_nothing(job: ViewsJob) -> None:
-    """out: n rec (A, open) | killed by the 2nd SIGTERM | B: fence, n rec + C"""
-    file = job.write_file(batch=300)
-    proof = job.folder / "stopped" / "crashed"
-    # The batch stands still before its commit, so the drain that the first one asks for waits.
-    with started(
-        job.folder / "stopped", file, job.bootstrap_servers, crash="before_commit:hold:3"
-    ) as service:
-        eventually(proof.exists, timeout_s=START_TIMEOUT_S)
-        service.send(signal.SIGTERM)
-        service.wait_for("draining")
-        service.send(signal.SIGTERM)
-        assert service.wait() == -signal.SIGTERM, service.errors[-3000:]
-    assert not service.of_kind("drained")
-    finish(job, file)
+def takes_over(service: Service, job: ViewsJob) -> str:
+    """Waits for its first batch; returns why it took over."""
+    job.produce(Random(3), records=500, seconds=50)
+    service.wait_for_batches(1)
+    return why(service)
+
+
+def why(service: Service) -> str:
+    """It took over."""
+    return str(service.of_kind("taking_over")[0]["why"])
 
 
 def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
@@ -91,20 +97,17 @@ def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
 ) -> None:
     """One after the other on one pipeline: each start of a process takes ten seconds.
 
-    The last one is drained by either signal: its batch commits, and nothing is left open.
+    The drained one commits its batch and leaves nothing open. The last is told twice to end, and
+    ends with its batch open: out: n rec (A, open) | killed by the 2nd signal | B: fence, n rec + C
     """
     file, servers = job.write_file(batch=300), job.bootstrap_servers
+    a_signal = random.choice([signal.SIGTERM, signal.SIGINT])
 
-    def stood_by(name: str) -> Service:
-        service = stack.enter_context(started(job.folder / name, file, servers, "--standby"))
+    def stood_by(name: str, crash: str | None = None) -> Service:
+        folder = job.folder / name
+        service = stack.enter_context(started(folder, file, servers, "--standby", crash=crash))
         service.wait_for("standby")
         return service
-
-    def takes_over(service: Service) -> str:
-        """Waits for its first batch; returns why it took over."""
-        job.produce(Random(3), records=500, seconds=50)
-        service.wait_for_batches(1)
-        return str(service.of_kind("taking_over")[0]["why"])
 
     with ExitStack() as stack:
         first = stack.enter_context(started(job.folder / "first", file, servers))
@@ -113,27 +116,30 @@ def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
         job.produce(Random(2), records=500, seconds=50)
         assert not second.of_kind("owner")
         first.kill()
-        assert "it has ended" not in takes_over(second)
+        assert "it has ended" not in takes_over(second, job)
 
         third = stood_by("third")
         second.freeze()
-        assert "it has ended" not in takes_over(third)
+        assert "it has ended" not in takes_over(third, job)
         second.thaw()
-        assert second.wait() == FENCED, second.errors[-3000:]
+        assert second.wait() == FENCED
 
-        unneeded, fourth = stood_by("unneeded"), stood_by("fourth")
+        unneeded, fourth = stood_by("unneeded"), stood_by("fourth", "before_commit:hold:1")
         unneeded.drain()
         assert not unneeded.of_kind("owner")
         assert unneeded.of_kind("drained")
-        third.drain()
-        assert "it has ended" in takes_over(fourth)
-        job.produce(Random(4), records=1_000, seconds=100)
-        fourth.drain(random.choice([signal.SIGTERM, signal.SIGINT]))
-        assert fourth.of_kind("drained")
-        last = fourth.of_kind("batch")[-1]["batch_id"]
-    assert (job.checkpoint / "commits" / str(last)).exists()
-    assert readable_to_the_end(servers, job.output_topic)
-    job.close_windows()
-    finished = run_here(file, servers)
-    assert not any(batch["is_skipped"] for batch in finished.of_kind("batch"))
-    job.check()
+        third.drain(a_signal)
+        assert third.of_kind("drained")
+        last = third.of_kind("batch")[-1]["batch_id"]
+        assert (job.checkpoint / "commits" / str(last)).exists()
+
+        # Its batch stands still before its commit, so the drain that is asked for waits.
+        job.produce(Random(4), records=500, seconds=50)
+        eventually((job.folder / "fourth" / "crashed").exists, timeout_s=START_TIMEOUT_S)
+        assert "it has ended" in why(fourth)
+        fourth.send(a_signal)
+        fourth.wait_for("draining")
+        fourth.send(a_signal)
+        assert fourth.wait() == -a_signal, fourth.errors[-3000:]
+        assert not fourth.of_kind("drained")
+    finish(job, file)

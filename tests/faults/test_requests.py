@@ -7,6 +7,8 @@ to go on by itself. What is written is read back past the proxy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
+from random import Random
 
 import pytest
 
@@ -14,6 +16,7 @@ from onceflow.devkit.chaos import ChaosProxy, Rule, RunningRule
 from onceflow.devkit.chaos.rules import Action, Side
 from onceflow.errors import DeadlineError, OutcomeUnknownError
 from tests.support.brokers import RunningBroker
+from tests.support.everything import some
 from tests.support.faulty import Faults
 from tests.support.stage import BUDGET_S, VALUES, Stage, open_stage
 
@@ -94,9 +97,10 @@ def of_lanes(stage: Stage) -> str:
     return f"onceflow.{stage.name}.s*"
 
 
-@pytest.mark.parametrize("api", OF_A_TRANSACTION)
-def test_one_that_is_lost_or_late_or_repeated(stage: Stage, proxy: ChaosProxy, api: str) -> None:
-    def rule(on: Side, action: Action, delay_ms: int | None = None) -> Rule:
+def test_one_that_is_lost_or_late_or_repeated(
+    stage: Stage, proxy: ChaosProxy, random: Random
+) -> None:
+    def rule(api: str, on: Side, action: Action, delay_ms: int | None = None) -> Rule:
         return Rule(
             api=api,
             on=on,
@@ -106,15 +110,17 @@ def test_one_that_is_lost_or_late_or_repeated(stage: Stage, proxy: ChaosProxy, a
             transactional_id=of_lanes(stage),
         )
 
-    play(
-        stage,
-        proxy,
-        rule("request", "drop"),
-        rule("response", "drop"),
-        rule("response", "close"),
-        rule("request", "duplicate"),
-        rule("response", "delay", DELAY_MS),
+    rules = (
+        (
+            rule(api, "request", "drop"),
+            rule(api, "response", "drop"),
+            rule(api, "response", "close"),
+            rule(api, "request", "duplicate"),
+            rule(api, "response", "delay", DELAY_MS),
+        )
+        for api in some(OF_A_TRANSACTION, 3, random)
     )
+    play(stage, proxy, *chain.from_iterable(rules))
 
 
 @pytest.mark.parametrize("api", REFUSALS)
