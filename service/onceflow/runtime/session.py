@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -353,6 +354,8 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
     conf[_JAVA_OPTIONS] = " ".join(
         [
             f"-Dlog4j2.configurationFile={_LOGGING}",
+            # Else it writes JSON, as the run itself does where nobody looks on.
+            "-Donceflow.log=text" if sys.stderr.isatty() else "",
             _COMPILER,
             _COLLECTOR,
             _least_heap(conf["spark.driver.memory"]),
