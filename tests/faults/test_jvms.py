@@ -21,6 +21,7 @@ START_AGAIN = 3
 SOME = 1
 """Way to run that is played in a short run: a cold start takes ten seconds."""
 START_TIMEOUT_S = 60.0
+SPARK = "org.apache.spark.deploy.SparkSubmit"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ WAYS = (
 
 def jvm_of(service: Service) -> psutil.Process:
     def found() -> list[psutil.Process]:
-        return [each for each in service.children() if each.name() == "java"]
+        return [each for each in service.children() if SPARK in _command(each)]
 
     return eventually(found, timeout_s=START_TIMEOUT_S)[0]
 
@@ -81,3 +82,10 @@ def test_without_its_jvm_a_service_ends_to_be_started_again_and_loses_nothing(
             end_jvm(service, way.number)
     job.write_file()
     finish(job, file)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it has ended meanwhile
+        return ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from traceback import walk_tb
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -77,6 +79,18 @@ def stop(session: SparkSession) -> None:
     if process is None or process.poll() is None:
         with suppress(*UNREACHABLE):
             session.stop()
+
+
+def quiet_accumulators(session: SparkSession) -> None:
+    """Keep PySpark from printing a traceback when the JVM ends: callers of it are told."""
+    # No public way.
+    server = session.sparkContext._accumulatorServer  # noqa: SLF001
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], (EOFError, OSError)):
+            type(server).handle_error(server, request, address)
+
+    vars(server)["handle_error"] = handle_error
 
 
 def start_error(error: Exception, master: str, java_home: Path) -> OnceflowError:

@@ -234,6 +234,7 @@ def open_session(
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise jvm.start_error(error, settings.master, java.home) from error
+    jvm.quiet_accumulators(session)
     if is_local:
         use_quick_local_files(session)
     return session
