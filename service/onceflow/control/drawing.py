@@ -30,7 +30,7 @@ def graph_of(pipeline: Pipeline, seen: Mapping[str, Any]) -> str:
     sources = [
         (
             ", ".join(source.kafka.topics or (source.kafka.pattern or "",)),
-            f"{name}: {lag.get(name, 0):,} wait",
+            f"{name}: {lag[name]:,} wait" if name in lag else name,
         )
         for name, source in pipeline.sources.items()
     ]
