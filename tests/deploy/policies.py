@@ -20,7 +20,7 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Secret", "Namespace"}
 
 
 def is_restricted(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """The restricted standard of Kubernetes, and a root file system that cannot be written."""
+    """The restricted standard of Kubernetes, and for ours a root file system nobody can write."""
     for place, pod in pods(manifests):
         whole = pod["spec"].get("securityContext", {})
         if whole.get("runAsNonRoot") is not True or not whole.get("runAsUser", 1):
@@ -34,7 +34,8 @@ def is_restricted(manifests: Sequence[Manifest]) -> Iterator[str]:
             own = container.get("securityContext", {})
             if own.get("allowPrivilegeEscalation") is not False:
                 yield f"{place}/{container['name']}: may gain privileges"
-            if own.get("readOnlyRootFilesystem") is not True:
+            is_ours = container in of_the_chart(pod)
+            if is_ours and own.get("readOnlyRootFilesystem") is not True:
                 yield f"{place}/{container['name']}: may write to its root file system"
             if own.get("capabilities") != {"drop": ["ALL"]}:
                 yield f"{place}/{container['name']}: has capabilities"
