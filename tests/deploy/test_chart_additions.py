@@ -173,6 +173,29 @@ def test_a_drain_takes_one_of_several_and_is_never_blocked(
         assert len(chosen) == 1
 
 
+@pytest.mark.parametrize("example", ["k8s", "operator"])
+def test_a_users_setting_of_spark_takes_the_place_of_the_charts(example: str) -> None:
+    manifests = render(
+        example,
+        {
+            "spark.conf": {
+                "spark.io.encryption.enabled": False,
+                "spark.blockManager.port": 0,
+                "spark.sql.autoBroadcastJoinThreshold": 10_000_000,
+            }
+        },
+    )
+    if example == "operator":
+        conf = one(manifests, "SparkApplication")["spec"]["sparkConf"]
+    else:
+        conf = next(policies.settings_in(manifests))["spark"]["conf"]
+
+    assert conf["spark.io.encryption.enabled"] == "false"
+    assert conf["spark.blockManager.port"] == "0"
+    assert conf["spark.sql.autoBroadcastJoinThreshold"] == "10000000"
+    assert conf["spark.network.crypto.enabled"] == "true"
+
+
 def test_executors_may_ask_for_less_than_a_core() -> None:
     values: Values = {"executors.requestCores": "300m"}
     settings = next(policies.settings_in(render("k8s", values)))["spark"]["conf"]
