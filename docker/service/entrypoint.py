@@ -47,14 +47,13 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
     heap = environment["SPARK_EXECUTOR_MEMORY"]
     settings = environment.get("SPARK_CONF_DIR", "/opt/spark/conf")
     facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
-    options = [*_logging(), *_java_options(environment), f"-Xms{heap}", f"-Xmx{heap}"]
+    options = [_logging(), *_java_options(environment), f"-Xms{heap}", f"-Xmx{heap}"]
     return ["java", *options, "-cp", f"{settings}:{_spark_home()}/jars/*", EXECUTOR, *facts]
 
 
-def _logging() -> list[str]:
-    """As the driver logs: Spark's own is at `info`, and text. Options of the user come after it."""
-    file = _package("onceflow") / "runtime" / "log4j2.properties"
-    return [f"-Dlog4j2.configurationFile={file}", "-Donceflow.log=json"]
+def _logging() -> str:
+    """As the driver: Spark by itself logs at `info`, as text. A user's option comes after it."""
+    return f"-Dlog4j2.configurationFile={_package('onceflow') / 'runtime' / 'log4j2.properties'}"
 
 
 def _java_options(environment: Mapping[str, str]) -> list[str]:

@@ -32,8 +32,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def jvm(log: Path) -> Iterator[Any]:
     """A JVM with Spark's classes, in which nothing of Spark runs. It logs as executors do."""
-    options = script("entrypoint")._logging()
-    conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", shlex.join(options))
+    option = shlex.quote(script("entrypoint")._logging())
+    conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", option)
     with log.open("wb") as stderr:
         gateway = launch_gateway(conf, {"stderr": stderr})
     ensure_callback_server_started(gateway)
