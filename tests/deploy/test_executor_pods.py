@@ -35,8 +35,8 @@ def jvm(log: Path) -> Iterator[Any]:
     option = shlex.quote(script("entrypoint")._logging())
     conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", option)
     with log.open("wb") as stderr:
-        gateway = launch_gateway(conf, {"stderr": stderr})
-    ensure_callback_server_started(gateway)
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     try:
         yield gateway.jvm
     finally:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,25 @@ def script(name: str) -> Any:
 
 def test_it_is_onceflow_by_itself() -> None:
     assert script("entrypoint").command_for(["run", "a.yaml"], {}) == ["onceflow", "run", "a.yaml"]
+
+
+@pytest.mark.parametrize("selector", ["", "a=b"])
+def test_a_driver_that_makes_executors_looks_for_leftovers_before_it_starts(selector: str) -> None:
+    """Here is no Kubernetes, which is told and keeps nobody from starting."""
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, str(IMAGE / "entrypoint.py"), "version"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": programs, "LEFTOVER_EXECUTORS": selector},
+        timeout=60,
+    )
+    *told, found = done.stdout.splitlines()
+
+    assert found == version("onceflow")
+    assert [json.loads(line)["event"] for line in told] == ["warning"] * bool(selector)
+    assert all("executors of an earlier start stay; selector a=b" in line for line in told)
 
 
 def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
