@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
+
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
 """Selects executors of earlier starts; set by the chart for a driver that makes them itself."""
@@ -95,6 +97,8 @@ def main() -> None:
     command = command_for(sys.argv[1:], os.environ)
     if command[0] != "onceflow":
         os.environ["SPARK_HOME"] = str(_spark_home())
+        # Of a driver, whose JVM is there before our Python, which gives its own these options.
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_logging()} {JAVA_OPTIONS}"
     os.execvp(command[0], command)  # noqa: S606  nothing is left to a shell
 
 

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from onceflow.java.choice import find_java
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 from tests.deploy.chart import ROOT, one, render
 
 IMAGE = ROOT / "docker" / "service"
@@ -132,6 +133,28 @@ def test_a_driver_of_an_operator_submits_in_client_mode() -> None:
         "client",
         *words,
     ]
+
+
+def test_the_jvm_of_an_operators_driver_is_bound_and_logs_as_that_of_ours() -> None:
+    """It is there before our Python, which asks for these options when it starts one itself.
+
+    The command is looked at, not how it ends: a small Java lacks a module that Spark asks for.
+    """
+    java = find_java()
+    own = {"JAVA_HOME": str(java.home), "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+    done = subprocess.run(
+        [sys.executable, str(IMAGE / "entrypoint.py"), "driver", "--version"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **SPARK, **own},
+        timeout=60,
+    )
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("Spark Command: ")]
+    options = line.partition(" org.apache.spark.deploy.SparkSubmit ")[0].split()
+
+    assert set(JAVA_OPTIONS.split()) <= set(options)
+    assert script("entrypoint")._logging() in options
 
 
 def test_drain_ends_our_python_and_waits_for_it(tmp_path: Path) -> None:
