@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,6 +15,7 @@ import pytest
 
 from onceflow.ops.leftovers import delete_leftovers
 from tests.support.certificates import Authority
+from tests.support.tls_server import serving
 
 SELECTOR = "app=a,role=executor"
 TOKEN = "token-of-the-account"
@@ -51,10 +50,6 @@ class Api:
 @contextmanager
 def answering(api: Api, folder: Path) -> Iterator[Path]:
     """Answer over TLS inside the block; gives a folder as the kubelet mounts it."""
-    authority = Authority.in_folder(folder / "keys")
-    pair = authority.issue("kubernetes")
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(pair.certificate, pair.key)
 
     class Handler(BaseHTTPRequestHandler):
         def do_DELETE(self) -> None:
@@ -71,18 +66,9 @@ def answering(api: Api, folder: Path) -> Iterator[Path]:
     account.mkdir()
     (account / "token").write_text(f"{TOKEN}\n")
     (account / "namespace").write_text("streams")
-    (account / "ca.crt").write_bytes(authority.certificate.read_bytes())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = tls.wrap_socket(server.socket, server_side=True)
-    api.address = f"127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler, folder / "keys") as (api.address, authority):
+        (account / "ca.crt").write_bytes(authority.read_bytes())
         yield account
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def deleted_by(api: Api, account: Path) -> list[tuple[str, dict[str, Any]]]:
