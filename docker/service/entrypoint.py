@@ -19,6 +19,9 @@ from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
 """Selects executors of earlier starts; set by the chart for a driver that makes them itself."""
+IS_KUBERNETES = "-Dspark.master=k8s://driver"
+"""Spark reads the secret from a file only if its master looks so (`SecurityManager`). Executors learn
+the real one later, with all that the driver tells only to those who know the secret."""
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 FACTS = {
     "--driver-url": "SPARK_DRIVER_URL",
@@ -49,7 +52,8 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
     heap = environment["SPARK_EXECUTOR_MEMORY"]
     settings = environment.get("SPARK_CONF_DIR", "/opt/spark/conf")
     facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
-    options = [_logging(), *_java_options(environment), f"-Xms{heap}", f"-Xmx{heap}"]
+    heap_options = [f"-Xms{heap}", f"-Xmx{heap}"]
+    options = [_logging(), IS_KUBERNETES, *_java_options(environment), *heap_options]
     return ["java", *options, "-cp", f"{settings}:{_spark_home()}/jars/*", EXECUTOR, *facts]
 
 
