@@ -190,7 +190,10 @@ def test_bulletins_survive_their_text() -> None:
 
 def test_times_of_the_state_are_per_task() -> None:
     operator = SimpleNamespace(
+        operatorName="stateStoreSave",
         numRowsTotal=10,
+        numRowsUpdated=4,
+        numRowsDroppedByWatermark=1,
         memoryUsedBytes=20,
         allUpdatesTimeMs=100,
         allRemovalsTimeMs=50,
@@ -207,6 +210,8 @@ def test_times_of_the_state_are_per_task() -> None:
     found = figures(progress)
     assert (found["state_commit_ms"], found["state_upload_ms"]) == (100, 20)
     assert (found["state_rows"], found["state_memory_bytes"]) == (20, 40)
+    told = {"name": "stateStoreSave", "rows": 10, "updated": 4, "dropped": 1}
+    assert found["operators"] == [told, told]
 
 
 @pytest.mark.parametrize(("text", "size"), [("2g", 2 << 30), ("512m", 512 << 20), ("9K", 9 << 10)])

@@ -12,11 +12,12 @@ from typing import Any
 
 from onceflow.clock import Deadline
 from onceflow.config import EffectiveValue, leaves_of
+from onceflow.contracts.connector import Broker
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
 from onceflow.ops.dead_letters import fields_of, read_letters
 from onceflow.ops.diagnosis import diagnose
-from onceflow.ops.facts import Facts
+from onceflow.ops.facts import Facts, watermark_holder
 from onceflow.ops.fleet import Status
 from onceflow.ops.summary import summary_of
 from onceflow.ops.survey import Survey
@@ -91,7 +92,13 @@ class Views:
                 with self._surveyed(name) as survey:
                     look.facts = survey.facts()
                 look.at_s = clock.monotonic_s()
+                holder = watermark_holder(look.facts)
+                self._service.histories[name].note_holder(holder.source if holder else None)
             return look.facts
+
+    def history(self, name: str) -> Mapping[str, Any]:
+        """What happened in the last hour, from memory."""
+        return {"pipeline": name, **self._service.histories[name].fields()}
 
     def why_stuck(self, name: str) -> Mapping[str, Any]:
         """Causes, gravest first; takes `WATCH_S`.
@@ -139,17 +146,26 @@ class Views:
             ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
-        pipeline = self.file(name).pipeline
-        if pipeline.dead_letter is None:
-            expected = "`dead_letter: {topic: ...}` in its file"
-            raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
-        broker = self._service.around.connector.broker(self._service.around.connection)
-        try:
-            letters = read_letters(broker, pipeline.dead_letter.topic, {}, self._deadline())
+        with self._letters(name) as (broker, topic):
+            letters = read_letters(broker, topic, {}, self._deadline())
             wanted = (filed for filed in letters if reason in {"", filed[1].reason})
             return [fields_of(filed) for filed in islice(wanted, most)]
-        finally:
-            broker.close()
+
+    def newest_dead_letters(self, name: str, most: int) -> Sequence[Mapping[str, Any]]:
+        """The newest rejected records, newest first.
+
+        Raises:
+            ConfigError: the pipeline has no dead-letter topic.
+            OnceflowError: the topic cannot be read.
+        """
+        with self._letters(name) as (broker, topic):
+            ends = {p: end for p, (_, end, _) in broker.offsets(topic, self._deadline()).items()}
+            starts = {partition: end - most for partition, end in ends.items()}
+            found = sorted(
+                read_letters(broker, topic, starts, self._deadline()),
+                key=lambda filed: (filed[0].timestamp_ms, filed[0].partition, filed[0].offset),
+            )
+        return [fields_of(filed) for filed in found[: -most - 1 : -1]]
 
     def validate(self, name: str) -> Mapping[str, Any]:
         """Whether the file as it is now could be started: everything that is known before a run."""
@@ -180,6 +196,18 @@ class Views:
     def configuration(self) -> Sequence[Mapping[str, Any]]:
         """Every setting of the process, and where it comes from; masked if it may be a secret."""
         return [_shown(value) for value in self._service.effective]
+
+    @contextmanager
+    def _letters(self, name: str) -> Iterator[tuple[Broker, str]]:
+        pipeline = self.file(name).pipeline
+        if pipeline.dead_letter is None:
+            expected = "`dead_letter: {topic: ...}` in its file"
+            raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
+        broker = self._service.around.connector.broker(self._service.around.connection)
+        try:
+            yield broker, pipeline.dead_letter.topic
+        finally:
+            broker.close()
 
     @contextmanager
     def _surveyed(self, name: str) -> Iterator[Survey]:

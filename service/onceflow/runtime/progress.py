@@ -100,6 +100,15 @@ def figures(progress: Any) -> dict[str, object]:
         "spark_batch_id": progress.batchId,
         "records_per_second": progress.processedRowsPerSecond,
         "duration_ms": dict(progress.durationMs),
+        "operators": [
+            {
+                "name": one.operatorName,
+                "rows": one.numRowsTotal,
+                "updated": one.numRowsUpdated,
+                "dropped": one.numRowsDroppedByWatermark,
+            }
+            for one in operators
+        ],
         "state_rows": sum(one.numRowsTotal for one in operators),
         "state_memory_bytes": sum(one.memoryUsedBytes for one in operators),
         "state_commit_ms": sum(map(_commit_ms, operators)),
