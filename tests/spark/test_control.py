@@ -34,6 +34,7 @@ READS = (
     "/v1/pipelines/views",
     "/v1/pipelines/views/position",
     "/v1/pipelines/views/history",
+    "/v1/pipelines/views/records",
     "/v1/pipelines/views/ledger",
     "/v1/pipelines/views/dead-letters",
     "/v1/pipelines/views/why-stuck",

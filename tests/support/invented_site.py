@@ -157,6 +157,7 @@ class Hour:
         self.report(
             "progress",
             lag=round(self.lag),
+            source_records={"clicks" if self.is_timed else "orders": round(read)},
             duration_ms={
                 "latestOffset": 12 + 9 * self.dice.random(),
                 "queryPlanning": 145 + 60 * self.dice.random(),
@@ -171,7 +172,7 @@ class Hour:
 
     def _state(self, rows: float) -> dict[str, Any]:
         if not self.is_timed:
-            return {"state_rows": 0, "state_memory_bytes": 0, "operators": []}
+            return {"state_rows": 0, "state_memory_bytes": 0}
         updated = round(rows * 0.31)
         operator = {"name": "stateStoreSave", "rows": rows, "updated": updated, "dropped": 0}
         return {
@@ -225,8 +226,8 @@ def _facts(name: str, source: str, hour: Hour, now_ms: int) -> Facts:
                 topic=source,
                 partition=partition,
                 position=20_468_037 + 311 * partition,
-                last_stable_offset=20_468_090 + 311 * partition + 17 * partition,
-                high_watermark=20_468_090 + 311 * partition + 17 * partition,
+                last_stable_offset=20_468_037 + 311 * partition + round(hour.lag) // 3,
+                high_watermark=20_468_037 + 311 * partition + round(hour.lag) // 3,
                 newest_ms=now_ms - 700 - 200 * partition,
             )
             for partition in range(3)

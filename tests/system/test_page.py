@@ -72,7 +72,11 @@ def site(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     tokens = {role: new_token() for role in Role}
     lines = [line_of(token, role, f"somebody-who-may-{role}") for role, token in tokens.items()]
     (folder / "tokens").write_text("\n".join(lines))
-    control = {"port": 0, "tokens_file": str(folder / "tokens")}
+    control = {
+        "port": 0,
+        "tokens_file": str(folder / "tokens"),
+        "shown_columns": [f"{job.name}.page"],
+    }
     with started(
         folder / "serve",
         folder / "pipelines",
@@ -136,7 +140,7 @@ def grave_findings(page: Page) -> list[str]:
 
 def keep_screenshot(page: Page, name: str) -> None:
     """For the documents, if asked for; else only that one can be made."""
-    picture = page.screenshot(full_page=True)
+    picture = page.screenshot()
     assert len(picture) > 10_000
     if os.environ.get(REWRITE):
         SCREENSHOTS.mkdir(exist_ok=True)
@@ -165,6 +169,7 @@ def test_a_pipeline_shows_itself_and_stays_current(site: Site, page: Page) -> No
     expect(page.get_by_role("heading", name="page-views")).to_be_visible()
     expect(page.locator(".way")).to_contain_text(site.job.input_topic)
     expect(page.locator(".way")).to_contain_text("rows of state")
+    expect(page.locator(".way .from")).to_contain_text(re.compile(r"clicks: read \d+, \d+ wait"))
     expect(page.locator("svg.timeline rect")).not_to_have_count(0)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.locator(".plot canvas")).to_have_count(6)
@@ -228,6 +233,21 @@ def test_dead_letters_are_shown_with_their_reason_and_sent_again(site: Site, pag
     eventually(lambda: letters.count() > before + 1, timeout_s=60)
 
 
+def test_newest_records_show_what_the_settings_allow(site: Site, page: Page) -> None:
+    site.sign_in(page, Role.READ)
+    page.goto(f"{site.address}/pipelines/page-views")
+    page.get_by_text("Look into the topics").press("Enter")
+    for side in ("input", "output"):
+        rows = page.get_by_role("region", name=f"Newest {side}").locator("tbody tr")
+        expect(rows).to_have_count(20)
+        expect(rows.filter(has_text="page: /").first).to_contain_text("columns not shown")
+    shown = page.locator("#records").inner_text()
+    assert not re.search(r"\b(ms|total_ms|views): ", shown)
+    page.wait_for_timeout(3_000)
+    expect(page.locator("#records")).to_have_attribute("open", "")
+    assert grave_findings(page) == []
+
+
 def test_it_says_when_it_is_not_current(site: Site, page: Page) -> None:
     site.sign_in(page, Role.READ)
     page.context.set_offline(True)
@@ -239,6 +259,7 @@ def test_it_says_when_it_is_not_current(site: Site, page: Page) -> None:
 def test_the_last_hour_is_drawn_with_what_happened(invented: InventedSite, page: Page) -> None:
     enter(page, invented.address, invented.tokens[Role.WRITE])
     expect(page.locator("svg.spark")).to_have_count(2)
+    page.set_viewport_size({"width": 1280, "height": 620})
     keep_screenshot(page, f"overview-{scheme_of(page)}")
     page.get_by_role("link", name="page-views").click()
     charts = page.locator("#charts")
@@ -250,6 +271,7 @@ def test_the_last_hour_is_drawn_with_what_happened(invented: InventedSite, page:
     )
     marks = [text.split()[0] for text in page.locator(".marks li").all_inner_texts()]
     assert marks == ["replayed", "started", "failed", "took"]
+    page.set_viewport_size({"width": 1280, "height": 1640})
     keep_screenshot(page, f"pipeline-{scheme_of(page)}")
 
 

@@ -10,7 +10,6 @@ import pytest
 from onceflow.ops.history import (
     INTERVAL_S,
     MAX_MARKS,
-    MAX_OPERATORS,
     MAX_TEXT,
     SLOTS,
     History,
@@ -66,7 +65,7 @@ def test_nothing_is_known_before_an_interval_is_over(told: Told) -> None:
     told.clock.sleep(INTERVAL_S)
     assert told.fields()["read_per_s"] == [None], "the next batch has a share in it"
     told.idle()
-    assert told.fields()["read_per_s"] == [2.0]
+    assert told.fields()["read_per_s"] == [2.0] == told.history.read_per_s()
     assert told.passed_on == ["batch", "progress"]
 
 
@@ -88,6 +87,16 @@ def test_a_batch_is_spread_over_the_time_since_the_one_before_it(told: Told) -> 
     told.batch(read=400, took_s=1)
     told.clock.sleep(INTERVAL_S)
     assert told.fields()["read_per_s"] == [21, 20, 20, 20, None]
+
+
+def test_a_stop_leaves_no_interval_without_records(told: Told) -> None:
+    told.clock.sleep(INTERVAL_S)
+    told.batch(read=5)
+    told.report("stopped")
+    told.clock.sleep(INTERVAL_S)
+    told.report("running")
+    told.clock.sleep(INTERVAL_S)
+    assert told.fields()["read_per_s"] == [1, None, None]
 
 
 def test_while_nothing_waits_nothing_is_read(told: Told) -> None:
@@ -183,11 +192,13 @@ def test_gauges_stay_between_batches_and_end_with_the_run(told: Told) -> None:
 
 
 def test_operators_are_those_of_the_newest_batch(told: Told) -> None:
-    told.report("progress", operators=[{"name": "stateStoreSave", "rows": 3}] * 100)
+    operators = [{"name": "stateStoreSave", "rows": 3}]
+    told.report("progress", operators=operators, source_records={"clicks": 5})
     told.report("progress", lag=1)
-    assert told.fields()["operators"] == [{"name": "stateStoreSave", "rows": 3}] * MAX_OPERATORS
+    assert told.fields()["operators"] == operators
+    assert told.fields()["source_records"] == {"clicks": 5}
     told.report("stopped")
-    assert told.fields()["operators"] == []
+    assert (told.fields()["operators"], told.fields()["source_records"]) == ([], {})
 
 
 def test_phases_are_those_of_the_mean_batch(told: Told) -> None:

@@ -20,7 +20,7 @@ from onceflow.control.operations import Operation, Operations, Outcome
 from onceflow.control.page import add_page
 from onceflow.control.replay import replay_letters
 from onceflow.control.tokens import Role
-from onceflow.control.views import Views
+from onceflow.control.views import Side, Views
 from onceflow.errors import ConfigError, DeadlineError, OnceflowError
 from onceflow.ops.fleet import Member, Observed
 from onceflow.serving import Service
@@ -166,6 +166,14 @@ def _reading_pipelines(views: Views) -> APIRouter:
     ) -> Sequence[Json]:
         """Rejected records, oldest first."""
         return views.dead_letters(name, reason, most)
+
+    @router.get("/{name}/records")
+    def records(name: Name, side: Side = Side.OUTPUT) -> Sequence[Json]:
+        """The newest records of its input or output, newest first.
+
+        Values are told of columns that the setting `control.shown_columns` names.
+        """
+        return views.newest_records(name, side)
 
     @router.get("/{name}/why-stuck")
     def why_stuck(name: Name) -> Json:

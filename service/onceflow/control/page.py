@@ -130,21 +130,21 @@ class _Pages:
             {
                 **status_fields(status),
                 "seen": self._seen(status.name),
-                "trend": trend_of(self._views.history(status.name)["read_per_s"]),
+                "trend": trend_of(self._service.histories[status.name].read_per_s()),
             }
             for status in self._service.statuses()
         ]
         return self.render("overview.html", rows=rows, **_signed_in(session))
 
     def pipeline(self, session: Session, name: str) -> HTMLResponse:
-        seen = self._seen(name)
+        seen, history = self._seen(name), self._views.history(name)
         return self.render(
             "pipeline.html",
             pipeline=status_fields(self._views.status(name)),
             seen=seen,
             findings=self._findings(name),
-            way=self._way(name, seen),
-            marks=self._views.history(name)["marks"][: -MAX_MARKS - 1 : -1],
+            way=self._way(name, seen, history),
+            marks=history["marks"][: -MAX_MARKS - 1 : -1],
             **self._ledger(name),
             letters=self._letters(name),
             **_signed_in(session),
@@ -171,28 +171,31 @@ class _Pages:
         except OnceflowError:
             return ()
 
-    def _way(self, name: str, seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _way(
+        self, name: str, seen: Mapping[str, Any], newest: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
         """From topics through the query to topics; None if nobody knows it."""
         try:
             pipeline = self._views.file(name).pipeline
         except OnceflowError:
             return None
+        records = seen.get("records", {})
         sources = [
             (
                 ", ".join(source.kafka.topics or (source.kafka.pattern or "",)),
                 view,
                 _lag_of(view, seen.get("sources", ())),
+                newest["source_records"].get(view),
             )
             for view, source in pipeline.sources.items()
         ]
-        sinks = [(pipeline.sink.kafka.topic, "output")]
+        sinks = [(pipeline.sink.kafka.topic, "output", records.get("written"))]
         if pipeline.dead_letter is not None:
-            sinks.append((pipeline.dead_letter.topic, "dead letters"))
+            sinks.append((pipeline.dead_letter.topic, "dead letters", records.get("rejected")))
         if pipeline.late is not None:
-            sinks.append((pipeline.late.topic, "late records"))
+            sinks.append((pipeline.late.topic, "late records", records.get("late")))
         kind = "transform" if pipeline.transform else "query"
-        operators = self._views.history(name)["operators"]
-        return {"sources": sources, "kind": kind, "operators": operators, "sinks": sinks}
+        return {"sources": sources, "kind": kind, "operators": newest["operators"], "sinks": sinks}
 
     def _ledger(self, name: str) -> Mapping[str, Any]:
         try:

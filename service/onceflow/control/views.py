@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 
 from onceflow.clock import Deadline
 from onceflow.config import EffectiveValue, leaves_of
 from onceflow.contracts.connector import Broker
+from onceflow.control.records import newest_records
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
 from onceflow.ops.dead_letters import fields_of, read_letters
@@ -36,7 +38,7 @@ SHOWN = names_in("""
     transaction_timeout transforms
     ephemeral_checkpoints ephemeral_checkpoints.reason ephemeral_checkpoints.until
     control.address control.certificate_file control.key_file control.port control.tokens_file
-    control.trusted_proxies monitoring.address monitoring.port
+    control.shown_columns control.trusted_proxies monitoring.address monitoring.port
     sasl.allow_clear_text sasl.client_id sasl.client_secret_file sasl.mechanism sasl.password_file
     sasl.scope sasl.token_ca_file sasl.token_endpoint sasl.username
     spark.driver_memory spark.master spark.max_batch_s spark.max_made spark.max_result_bytes
@@ -44,6 +46,13 @@ SHOWN = names_in("""
     tls.ca_file tls.certificate_file tls.key_file tls.key_password_file
 """)
 """Our own settings that are no secret: the secrets stand in files, which these name."""
+
+
+class Side(StrEnum):
+    """Of a pipeline."""
+
+    INPUT = "input"
+    OUTPUT = "output"
 
 
 @dataclass
@@ -166,6 +175,25 @@ class Views:
                 key=lambda filed: (filed[0].timestamp_ms, filed[0].partition, filed[0].offset),
             )
         return [fields_of(filed) for filed in found[: -most - 1 : -1]]
+
+    def newest_records(self, name: str, side: Side) -> Sequence[Mapping[str, Any]]:
+        """The newest records of its input or output; values of columns that the settings name.
+
+        Raises:
+            OnceflowError: as `facts`, or the topics cannot be read.
+        """
+        facts, control = self.facts(name), self._service.settings.control
+        topics = {facts.head.sink.topic}
+        if side is Side.INPUT:
+            topics = {one.topic for one in facts.inputs}
+        columns = (text.partition(".") for text in (control.shown_columns if control else ()))
+        shown = {column for pipeline, _, column in columns if pipeline == facts.head.pipeline}
+        around = self._service.around
+        broker = around.connector.broker(around.connection)
+        try:
+            return newest_records(broker, topics, shown, self._deadline())
+        finally:
+            broker.close()
 
     def validate(self, name: str) -> Mapping[str, Any]:
         """Whether the file as it is now could be started: everything that is known before a run."""

@@ -23,8 +23,6 @@ MAX_MARKS = 200
 MAX_TEXT = 300
 """Characters of a mark: the error itself is shown elsewhere."""
 MAX_REPLAYED = 500
-MAX_OPERATORS = 20
-"""A query with more is told in part."""
 
 RATES = ("read", "written", "rejected")
 WATERMARK, NEWEST_EVENT = "event_watermark_ms", "newest_event_ms"
@@ -33,6 +31,8 @@ PHASES = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", 
 """Spark's names. What else the whole (`triggerExecution`) has is `other`."""
 OTHER, WHOLE = "other", "triggerExecution"
 BATCHES, VISIBLE = "batches", "visible_ms"
+NO_BATCH: Mapping[str, Any] = {"source_records": {}, "operators": []}
+"""What the newest batch has read and changed, source by source and operator by operator."""
 ENDS = {"failed", "stopped"}
 
 
@@ -61,7 +61,7 @@ class History:
         self._is_taking_over = False
         self._waited_since_s = clock.monotonic_s()
         """The next batch reads what came after this."""
-        self._operators: Sequence[Mapping[str, Any]] = ()
+        self._newest_batch: dict[str, Any] = dict(NO_BATCH)
         self.replayed: deque[int] = deque(maxlen=MAX_REPLAYED)
 
     def listening(self, passed_on: Report) -> Report:
@@ -79,12 +79,16 @@ class History:
         with self._lock:
             self._holders[self._moved_to(self._clock.monotonic_s())] = holder
 
+    def read_per_s(self) -> Sequence[float | None]:
+        """That column of `fields` alone."""
+        with self._lock:
+            return self._rate("read", self._whole_slots(self._clock.monotonic_s()))
+
     def fields(self) -> Mapping[str, Any]:
         """Columns of the whole intervals since the beginning, oldest first; None is unknown."""
         with self._lock:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.unix_ms()
-            self._moved_to(now_s)
-            slots = range(max(self._first, self._newest - SLOTS + 1), self._newest)
+            slots = self._whole_slots(now_s)
             oldest_s = (self._newest - SLOTS + 1) * INTERVAL_S
 
             def dated(at_s: float) -> int:
@@ -96,7 +100,7 @@ class History:
                 **{f"{name}_per_s": self._rate(name, slots) for name in RATES},
                 **{name: self._told(name, slots) for name in (*GAUGES, VISIBLE)},
                 "watermark_holder": [self._holders[slot % SLOTS] for slot in slots],
-                "operators": self._operators,
+                **self._newest_batch,
                 "batches": self._told(BATCHES, slots),
                 "batch_ms": {name: self._mean(name, slots) for name in (*PHASES, OTHER)},
                 "marks": [
@@ -121,7 +125,7 @@ class History:
             self._waited_since_s = now_s
         elif event in ENDS:
             self._known.clear()
-            self._operators = ()
+            self._newest_batch = dict(NO_BATCH)
             is_fenced = facts.get("error") == "FencedError"
             text = f"{facts['error']}: {facts['text']}" if "error" in facts else ""
             self._mark(now_s, "taken over" if is_fenced else event, text)
@@ -150,7 +154,7 @@ class History:
             for name in RATES:
                 self._add(name, place, 0.0)
         self._keep({name: facts[name] for name in GAUGES if name in facts})
-        self._operators = facts.get("operators", self._operators)[:MAX_OPERATORS]
+        self._newest_batch |= {name: facts[name] for name in NO_BATCH if name in facts}
         took = facts.get("duration_ms")
         if took:
             self._add(BATCHES, place, 1.0)
@@ -177,8 +181,9 @@ class History:
         for slot in range(max(oldest, self._slot_at(began_s)), self._newest + 1):
             from_s, to_s = slot * INTERVAL_S, (slot + 1) * INTERVAL_S
             share = (min(to_s, ended_s) - max(from_s, began_s)) / took_s if took_s > 0 else 1.0
-            for name, count in counts.items():
-                self._add(name, slot % SLOTS, count * share)
+            if share > 0:  # an interval that begins at the end has no part in it
+                for name, count in counts.items():
+                    self._add(name, slot % SLOTS, count * share)
 
     def _add(self, name: str, place: int, amount: float) -> None:
         column = self._columns[name]
@@ -196,6 +201,10 @@ class History:
                 column[passed % SLOTS] = math.nan
         self._newest = max(self._newest, slot)
         return self._newest % SLOTS
+
+    def _whole_slots(self, now_s: float) -> range:
+        self._moved_to(now_s)
+        return range(max(self._first, self._newest - SLOTS + 1), self._newest)
 
     def _slot_at(self, at_s: float) -> int:
         return int(at_s // INTERVAL_S)

@@ -25,7 +25,7 @@ async function refresh() {
 // Moments in the zone and the language of the browser; UTC for whoever points at them.
 function localize(root) {
   const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  for (const each of root.querySelectorAll("time")) {
+  for (const each of root.querySelectorAll("time:not([title])")) {
     each.title = each.textContent;
     each.textContent = local.format(new Date(each.dateTime));
   }
@@ -85,6 +85,47 @@ async function carriedOut(where) {
   return told.outcome ? `${told.outcome}, ${told.detail}` : told.detail;
 }
 
+// Only when somebody wants to see them: each look reads from the topics.
+async function showRecords(details) {
+  if (!details.open) return;
+  for (const body of details.querySelectorAll("[data-side]")) {
+    const said = details.querySelector("p");
+    try {
+      const answer = await fetch(`/v1/pipelines/${details.dataset.pipeline}/records?side=${body.dataset.side}`);
+      const found = await answer.json();
+      said.textContent = answer.ok ? "" : found.detail;
+      if (answer.ok) body.replaceChildren(...found.map(rowOf));
+    } catch {
+      said.textContent = "the service does not answer";
+    }
+  }
+  localize(details);
+}
+
+function rowOf(record) {
+  const row = document.createElement("tr");
+  const cell = (content, kind = "") => {
+    const made = row.appendChild(document.createElement("td"));
+    made.className = kind;
+    made.append(content);
+  };
+  const at = document.createElement("time");
+  at.dateTime = new Date(record.timestamp_ms).toISOString();
+  at.textContent = at.dateTime.replace("T", " ").replace(/\.\d+Z/, " UTC");
+  cell(at);
+  cell(`${record.topic}-${record.partition}`);
+  cell(String(record.offset), "number");
+  const told = Object.entries(record.columns).map(([name, value]) => `${name}: ${value}`);
+  if (record.key !== null) told.unshift(`key: ${record.key}`);
+  if (record.columns_not_shown) told.push(`${record.columns_not_shown} columns not shown`);
+  cell(told.join(", "), "text");
+  cell(String(record.value_bytes), "number");
+  return row;
+}
+
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches("[data-records]")) showRecords(event.target);
+}, true);
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-order]");
   if (button) order(button);
