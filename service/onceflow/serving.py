@@ -206,6 +206,8 @@ class Service:
             file = self.load(entry.name)
             self.around = replace(self.around, connection=self.settings.connection())
             around = replace(self.around, observer=observer, report=listener)
+            timed = [view for view, source in file.pipeline.sources.items() if source.event_time]
+            history.only_holder = timed[0] if len(timed) == 1 else None
             return with_bulletins(file, options, around, lambda _: None)
 
         restarts = Restarts(entry.restart, self.around.clock, SystemRandom())

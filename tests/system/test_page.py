@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect, sync_playwright
 
 from onceflow.control.tokens import Role, line_of, new_token
 from tests.support.brokers import RunningBroker
@@ -179,6 +179,8 @@ def test_a_pipeline_shows_itself_and_stays_current(site: Site, page: Page) -> No
     eventually(lambda: int(figure.inner_text()) > before, timeout_s=60)
     expect(page.locator("#live")).to_have_text("live")
     expect(page.locator(".plot canvas")).to_have_count(6)
+    event = page.get_by_role("group", name="Event time")
+    expect(event).to_have_attribute("aria-label", re.compile("held by clicks"))
     for name, told in (("Time of a batch", "compute, write, commit"), ("State", "rows")):
         chart = page.get_by_role("group", name=name)
         expect(chart).to_have_attribute("aria-label", re.compile(rf"{told} [1-9]"))
@@ -206,6 +208,9 @@ def test_it_can_be_used_by_keyboard_alone(site: Site, page: Page) -> None:
         page.keyboard.press("Enter")
         expect(page.locator("#order")).to_contain_text(seen)
         expect(page.locator("h1 .state")).to_have_text(seen)
+    marks = page.locator(".marks li")
+    expect(marks.first).to_contain_text("started")
+    expect(marks.nth(1)).to_contain_text("stopped")
     given = orders_of(site)[orders:]
     assert [str(event["path"]).rsplit("/", 1)[-1] for event in given] == ["stop", "start"]
     assert {event["who"] for event in given} == {"somebody-who-may-write"}
@@ -287,12 +292,42 @@ def test_time_can_be_walked_through_by_keyboard(invented: InventedSite, page: Pa
     expect(page.locator("#said")).to_contain_text(re.compile(r"^15:29:40: records that wait \d+"))
 
 
+def test_moments_that_no_calendar_has_break_nothing(invented: InventedSite, page: Page) -> None:
+    """Spark's calendar is longer than the browser's, and records carry any moment."""
+    far_ms = 9_000_000_000_000_000
+    record = {"topic": "t", "partition": 0, "offset": 1, "timestamp_ms": far_ms, "key": None}
+    record |= {"value_bytes": 1, "columns": {}, "columns_not_shown": 0}
+
+    def shift(route: Route) -> None:
+        history = route.fetch().json()
+        history["newest_event_ms"] = [far_ms for _ in history["at_ms"]]
+        route.fulfill(json=history)
+
+    page.route("**/history", shift)
+    page.route("**/records?*", lambda route: route.fulfill(json=[record]))
+    enter(page, invented.address, invented.tokens[Role.READ])
+    page.goto(f"{invented.address}/pipelines/page-views")
+    chart = page.get_by_role("group", name="State")
+    expect(chart).to_have_attribute("aria-label", re.compile("rows"))
+    page.get_by_text("Look into the topics").click()
+    expect(page.get_by_role("region", name="Newest output").locator("tbody tr")).to_have_count(1)
+
+
 def test_moments_are_those_of_the_browsers_zone(invented: InventedSite, page: Page) -> None:
     enter(page, invented.address, invented.tokens[Role.READ])
     page.goto(f"{invented.address}/pipelines/page-views")
     moment = page.locator("dl div").filter(has_text="Event watermark").locator("time")
     expect(moment).to_have_text("1 Mar 2026, 15:29:44")
     expect(moment).to_have_attribute("title", "2026-03-01 09:59:44 UTC")
+
+
+def test_the_service_is_drained_by_whoever_confirms_it(invented: InventedSite, page: Page) -> None:
+    enter(page, invented.address, invented.tokens[Role.WRITE])
+    for answer, said in (("Cancel", ""), ("Drain the service", "every pipeline ends")):
+        page.get_by_role("button", name="Drain the service").click()
+        page.get_by_role("dialog").get_by_role("button", name=answer).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(page.locator("#order")).to_contain_text(said)
 
 
 @pytest.mark.parametrize("path", ["/", "/pipelines/page-views", "/pipelines/refunds"])

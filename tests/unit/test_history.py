@@ -231,3 +231,7 @@ def test_the_holder_is_known_while_somebody_looks(told: Told) -> None:
     told.report("progress")
     told.clock.sleep(INTERVAL_S)
     assert told.fields()["watermark_holder"] == ["clicks", None]
+    told.history.only_holder = "orders"
+    told.report("progress")
+    told.clock.sleep(INTERVAL_S)
+    assert told.fields()["watermark_holder"] == ["clicks", None, "orders"]

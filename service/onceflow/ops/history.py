@@ -47,6 +47,7 @@ class History:
 
     Attributes:
         replayed: ids of the newest batches that ran again and were skipped.
+        only_holder: the source that must hold the event watermark, for no other has event time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,6 +63,7 @@ class History:
         self._waited_since_s = clock.monotonic_s()
         """The next batch reads what came after this."""
         self._newest_batch: dict[str, Any] = dict(NO_BATCH)
+        self.only_holder: str | None = None
         self.replayed: deque[int] = deque(maxlen=MAX_REPLAYED)
 
     def listening(self, passed_on: Report) -> Report:
@@ -149,6 +151,7 @@ class History:
 
     def _take_progress(self, facts: Mapping[str, Any], now_s: float) -> None:
         place = self._moved_to(now_s)
+        self._holders[place] = self.only_holder or self._holders[place]
         if facts.get("lag") == 0:  # else a batch is at work, or will be
             self._waited_since_s = now_s
             for name in RATES:

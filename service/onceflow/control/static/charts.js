@@ -5,6 +5,7 @@
   const EVERY_MS = 5000;
   const HEIGHT = 190;
   const MIN_SPAN_S = 120;
+  const MAX_MS = 8.64e15;
   const PHASES = [
     ["addBatch", "compute, write, commit"],
     ["latestOffset", "look for input"],
@@ -161,7 +162,10 @@
     const value = known[shown] ?? null;
     if (value === null) return unknown;
     if (each.texts) return value;
-    return each.dates ? `${each.told(value)} behind (${day.format(each.dates[shown])})` : each.told(value);
+    const date = each.dates?.[shown];
+    // A record may carry what no calendar has.
+    if (date === undefined || Math.abs(date) > MAX_MS) return each.told(value);
+    return `${each.told(value)} behind (${day.format(date)})`;
   }
 
   function moment(u, at) {

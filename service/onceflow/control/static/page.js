@@ -102,6 +102,15 @@ async function showRecords(details) {
   localize(details);
 }
 
+// Records carry any moment, also those that no calendar has.
+function timeOf(unixMs) {
+  if (Math.abs(unixMs) > 8.64e15) return `${unixMs} ms after 1970`;
+  const at = document.createElement("time");
+  at.dateTime = new Date(unixMs).toISOString();
+  at.textContent = at.dateTime.replace("T", " ").replace(/\.\d+Z/, " UTC");
+  return at;
+}
+
 function rowOf(record) {
   const row = document.createElement("tr");
   const cell = (content, kind = "") => {
@@ -109,10 +118,7 @@ function rowOf(record) {
     made.className = kind;
     made.append(content);
   };
-  const at = document.createElement("time");
-  at.dateTime = new Date(record.timestamp_ms).toISOString();
-  at.textContent = at.dateTime.replace("T", " ").replace(/\.\d+Z/, " UTC");
-  cell(at);
+  cell(timeOf(record.timestamp_ms));
   cell(`${record.topic}-${record.partition}`);
   cell(String(record.offset), "number");
   const told = Object.entries(record.columns).map(([name, value]) => `${name}: ${value}`);
