@@ -32,6 +32,7 @@ from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.tails import new_generation
 from onceflow.protocol.takeover import Claimant, is_mine
+from onceflow.runtime import jvm
 from onceflow.runtime.batch import BatchOutcome, BatchRunner
 from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.clock_watch import ClockWatch
@@ -47,20 +48,12 @@ from onceflow.runtime.output_tail import (
     read_tails,
 )
 from onceflow.runtime.output_topic import OutputTopic
-from onceflow.runtime.preflight import (
-    PreflightReport,
-    TopicNeeds,
-    preflight,
-)
+from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
 from onceflow.runtime.progress import ProgressReporter
 from onceflow.runtime.query import RunningQuery, start_query
 from onceflow.runtime.rebuild import rebuild_head
 from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.session import (
-    import_ahead,
-    one_call_site,
-    pooled,
-)
+from onceflow.runtime.session import import_ahead, one_call_site, pooled
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import Takeover, TakeoverPlan, confirm_owner, take_over
@@ -130,7 +123,7 @@ class Application:
             FencedError: a newer instance took over.
             OnceflowError: as its class says.
         """
-        with ExitStack() as stack, self._told_of_the_end():
+        with ExitStack() as stack, self._told_of_the_end(), jvm.losses_told():
             stack.callback(self._event_time.close)
             self._run(stack)
 
@@ -213,8 +206,12 @@ class Application:
         board = around.connector.bulletin_board(name, around.connection)
         stack.callback(board.close)
         around.report("standby", pipeline=name)
-        if why := Standby(board, around.clock).wait(self._drain_requested.is_set):
+        if why := Standby(board, around.clock).wait(self._is_drained_with_spark):
             around.report("taking_over", pipeline=name, why=why)
+
+    def _is_drained_with_spark(self) -> bool:
+        jvm.require_spark()
+        return self._drain_requested.is_set()
 
     def _warm_up(self, session: SparkSession) -> None:
         around = self._around

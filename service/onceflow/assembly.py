@@ -23,6 +23,7 @@ from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.identity import FencingToken
 from onceflow.protocol.ledger import HeadEntry, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
+from onceflow.runtime import jvm
 from onceflow.runtime.batch import BatchSettings
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.divergence import DivergenceDesk
@@ -149,7 +150,7 @@ class Assembly:
             return engine.open_session(pipeline.checkpoint_location)
         session = open_session(pipeline.name, self._around.session, pipeline.checkpoint_location)
         # Last: if a look has failed meanwhile, this is undone at once.
-        stack.callback(session.stop)
+        stack.callback(jvm.stop, session)
         return session
 
     def analyse(self, session: SparkSession) -> Analysis:

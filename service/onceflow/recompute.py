@@ -14,6 +14,7 @@ from onceflow.protocol.commit import Verdict
 from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
+from onceflow.runtime import jvm
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, DrainRequestedError
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.committer import Payload
@@ -56,8 +57,9 @@ class Recomputation:
                 the query is another one.
             CorruptionError: it computes other rows, which are shown; or its records or files of the
                 checkpoint are gone.
+            RetriableError: Spark has ended meanwhile.
         """
-        with ExitStack() as stack:
+        with ExitStack() as stack, jvm.losses_told():
             tools = self._assembly.open_tools(stack)
             tools.broker.brokers(self._assembly.deadline())
             entry = self._entry(tools, batch_id)

@@ -139,9 +139,13 @@ class Service:
         self.metrics = Metrics(around.clock, self.statuses, _versions(), self._free_bytes)
         members = [self._member(entry, options, report_of(entry.name)) for entry in entries]
         self._renewal = Renewal(settings.secret_files(), around.clock)
-        self.fleet = Fleet(members, self.engine.is_lost, around.clock, self._is_renewed)
+        self.fleet = Fleet(members, self.engine.loss, around.clock, self._is_renewed)
         self.health = Health(
-            around.clock, lambda: self.fleet.looked_at_s, self.statuses, self.fleet.is_draining
+            around.clock,
+            lambda: self.fleet.looked_at_s,
+            self.statuses,
+            self.fleet.is_draining,
+            lambda: self.fleet.has_lost_engine,
         )
 
     def statuses(self) -> Sequence[Status]:

@@ -319,6 +319,15 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        "J",
+        "SIGKILL or SIGTERM for Spark's JVM under a driver that lives, at its start or later",
+        f"the driver ends at once with 3 and says why; {ONCE}",
+        _in(
+            "jvms",
+            "without_its_jvm_a_service_ends_to_be_started_again_and_loses_nothing",
+        ),
+    ),
+    Row(
         "B",
         "a disk full under the checkpoint",
         f"the process ends and says so; {ONCE} when there is room",

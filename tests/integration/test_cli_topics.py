@@ -35,12 +35,16 @@ Topic = Callable[[str], str]
 
 
 @pytest.fixture
-def cli(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """Runs one command line against the broker."""
     monkeypatch.setenv("ONCEFLOW_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
 
     def cli(*arguments: str, stdin: str = "") -> Result:
-        return CliRunner().invoke(build_app(), arguments, input=stdin)
+        (tmp_path / "stdin").write_text(stdin)
+        with (tmp_path / "stdin").open("rb") as file, monkeypatch.context() as patched:
+            # Typer's would have no descriptor, as real ones have.
+            patched.setattr("typer.testing.make_input_stream", lambda *_: file)
+            return CliRunner().invoke(build_app(), arguments)
 
     return cli
 

@@ -26,7 +26,11 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
+BEGINNING_OF_A_TASK = struct.pack("!i", 0)
+"""Not all of it: the worker waits for the rest, and has an error to report when none comes."""
+
+
+def end_a_worker(daemon: list[str], folder: Path, sent: bytes = b"") -> str:
     """Let a daemon fork a worker, as Spark does, and leave that; what they say of it."""
     variables = {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
@@ -51,6 +55,7 @@ def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
             connection.connect(address)
             told = connection.recv(4, socket.MSG_WAITALL)
             worker = os.pidfd_open(struct.unpack("!i", told)[0])
+            connection.sendall(sent)
         # It shares the daemon's stderr, and has to end by itself: the daemon would end it.
         assert select.select([worker], [], [], TIMEOUT_S)[0]
         os.close(worker)
@@ -58,18 +63,23 @@ def end_an_idle_worker(daemon: list[str], folder: Path) -> str:
         return process.stderr.read().decode()
 
 
-def test_a_worker_that_is_no_longer_needed_ends_without_a_word(folder: Path) -> None:
-    assert end_an_idle_worker([sys.executable, "-m", DAEMON], folder) == ""
+TASKS = pytest.mark.parametrize("sent", [b"", BEGINNING_OF_A_TASK], ids=["idle", "in mid-task"])
+
+
+@TASKS
+def test_a_worker_that_is_no_longer_needed_ends_without_a_word(folder: Path, sent: bytes) -> None:
+    assert end_a_worker([sys.executable, "-m", DAEMON], folder, sent) == ""
 
 
 def test_so_does_one_whose_daemon_spark_asked_for_by_its_own_name(folder: Path) -> None:
     make_spark_home(folder)
     python = str(folder / WORKER_PYTHON)
 
-    assert end_an_idle_worker([python, "-m", "pyspark.daemon"], folder) == ""
+    assert end_a_worker([python, "-m", "pyspark.daemon"], folder) == ""
 
 
-def test_the_checks_above_would_notice(folder: Path) -> None:
+@TASKS
+def test_the_checks_above_would_notice(folder: Path, sent: bytes) -> None:
     daemon = [sys.executable, "-m", "pyspark.daemon"]
 
-    assert "BrokenPipeError" in end_an_idle_worker(daemon, folder)
+    assert "BrokenPipeError" in end_a_worker(daemon, folder, sent)

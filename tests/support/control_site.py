@@ -78,7 +78,7 @@ class Site:
         )
         restarts = Restarts(Restart(), SystemClock(), Random(1))
         self.member = Member("views", self.maker, restarts, self.maker.listen)
-        self.service.fleet = Fleet([self.member], lambda: False, SystemClock())
+        self.service.fleet = Fleet([self.member], lambda: None, SystemClock())
         self.gate = Gate(Tokens(self.tokens), self.clock, self.audit)
 
     def audit(self, what: str, **facts: object) -> None:

@@ -50,7 +50,7 @@ def engine(settings: SessionSettings = QUICK) -> SharedEngine:
     The start of its context and of its Python workers is most of what a short run would cost. One
     with other settings ends the one before.
     """
-    if not _kept or _kept[0][0] != settings or _kept[0][1].is_lost():
+    if not _kept or _kept[0][0] != settings or _kept[0][1].loss():
         end_engine()
         _kept.append((settings, SharedEngine(settings)))
     return _kept[0][1]

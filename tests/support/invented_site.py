@@ -337,7 +337,7 @@ def _living(service: Service) -> Iterator[None]:
         Member(name, maker, Restarts(Restart(), SystemClock(), Random(1)), maker.listen)
         for name, maker in makers.items()
     ]
-    service.fleet = Fleet(members, lambda: False, SystemClock())
+    service.fleet = Fleet(members, lambda: None, SystemClock())
     for member in members:
         member.begin()
     try:

@@ -26,7 +26,14 @@ from onceflow.ops.facts import Facts, InputFacts, OutputFacts, watermark_holder
 from onceflow.ops.retention import Forecast
 from onceflow.protocol.bulletin import Bulletin, Ending, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
-from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    BatchPlan,
+    HeadEntry,
+    OwnerEntry,
+    RecordCounts,
+    SinkState,
+)
 
 NOW_MS = 1_700_000_000_000
 OWNER = OwnerEntry(FencingToken(3), "run-3", "here", NOW_MS - 3_600_000, Layout(1, 3))
@@ -88,7 +95,17 @@ def test_a_pipeline_that_is_well_has_no_cause() -> None:
 
 def test_what_could_not_be_seen_is_no_cause() -> None:
     blind = Facts(NOW_MS, head(), blind={"input": "no answer"})
-    assert set(causes(blind)) <= {Cause.NO_INPUT}
+    assert causes(blind) == []
+    assert blind.lag is None
+
+
+def test_before_the_first_batch_nobody_knows_what_waits() -> None:
+    new = facts(inputs=(), recent=[head(NOTHING_COMMITTED)], head=head(NOTHING_COMMITTED))
+    assert new.lag is None
+    assert found(new, Cause.NO_INPUT).what == "nothing has been read yet"
+    stopped = facts(inputs=(), ending=ended(6))
+    evidence = found(stopped, Cause.STOPPED).evidence
+    assert "nobody knows how many records wait" in evidence
 
 
 # Who runs it

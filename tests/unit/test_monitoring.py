@@ -29,11 +29,16 @@ class Watched:
     observed: Observed = Observed.RUNNING
     desired: Desired = Desired.RUNNING
     is_draining: bool = False
+    has_lost_engine: bool = False
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def app(self) -> FastAPI:
         health = Health(
-            self.clock, lambda: self.looked_at_s, self.statuses, lambda: self.is_draining
+            self.clock,
+            lambda: self.looked_at_s,
+            self.statuses,
+            lambda: self.is_draining,
+            lambda: self.has_lost_engine,
         )
         return monitoring_app(self.registry, health)
 
@@ -64,6 +69,8 @@ def test_it_lives_while_its_loop_turns(watched: Watched, client: httpx.Client) -
     watched.clock.sleep(STALLED_AFTER_S)
     watched.is_draining = True
     assert client.get("/livez").status_code == 200
+    watched.has_lost_engine = True
+    assert client.get("/livez").status_code == 503
 
 
 @pytest.mark.parametrize("observed", [*Observed])

@@ -28,9 +28,11 @@ def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession
     """A session under the settings of a real run, on one core of this machine.
 
     Raises:
-        ConfigError: the settings are wrong, there is no Java, or Spark cannot be started.
+        ConfigError: the settings are wrong, there is no Java, or Spark refuses to start.
+        RetriableError: Spark has ended.
     """
     from onceflow.java.choice import use_java
+    from onceflow.runtime import jvm
     from onceflow.runtime.session import SessionSettings, open_session
     from onceflow.runtime.spark_home import sharing_options
 
@@ -39,6 +41,7 @@ def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession
     settings = SessionSettings(**spark.model_dump())
     session = open_session(command, settings, "", options)
     try:
-        yield session
+        with jvm.losses_told():
+            yield session
     finally:
-        session.stop()
+        jvm.stop(session)

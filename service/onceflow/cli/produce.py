@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from select import select
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.errors import ConfigError, RecordError
 
+if TYPE_CHECKING:
+    from onceflow.clock import Clock
+
 CHUNK_LINES = 50_000
-"""Lines that are held in memory and acknowledged together."""
+"""Lines that are held in memory and acknowledged together, at most."""
+PATIENCE_S = 1.0
+"""For so long a line waits for more of them: a slow feed is seen as it comes."""
+BLOCK_BYTES = 1 << 20
 CHUNK_TIMEOUT_S = 120.0
 """For one chunk; a broker on this machine needs a second."""
 
@@ -42,15 +49,14 @@ def produce(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Write each line of a file as one record."""
+    """Write each line of a file as one record. A line that waits for others is written soon."""
     from onceflow.clock import Deadline, SystemClock
     from onceflow.contracts.connector import TopicSpec, find_connector
 
     connection = settings_of(bootstrap_servers, config).connection()
     clock = SystemClock()
-    written = 0
-    with _lines_of(file) as lines, closing(find_connector("kafka").broker(connection)) as broker:
-        records = (keyed(number, line, key) for number, line in numbered(lines))
+    read = written = 0
+    with _opened(file) as input_, closing(find_connector("kafka").broker(connection)) as broker:
         deadline = Deadline.after(clock, CHUNK_TIMEOUT_S)
         broker.brokers(deadline)
         if partitions is not None:
@@ -61,14 +67,56 @@ def produce(
                 subject=topic,
                 then="--partitions N creates it",
             )
-        while chunk := list(islice(records, CHUNK_LINES)):
-            written += broker.publish(topic, chunk, Deadline.after(clock, CHUNK_TIMEOUT_S))
+        for lines in chunks(input_.fileno(), clock):
+            records = [keyed(number, line, key) for number, line in numbered(lines, read)]
+            read += len(lines)
+            written += broker.publish(topic, records, Deadline.after(clock, CHUNK_TIMEOUT_S))
     typer.echo(f"{written:,} records written to {topic}")
 
 
-def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Lines without their ends, each with its number from 1; empty ones are left out."""
-    for number, line in enumerate(lines, start=1):
+def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
+    """Lines of a file or a pipe, as many at a time as there are.
+
+    Args:
+        descriptor: of what to read, to its end.
+        clock: measures `PATIENCE_S`, after which a line waits for no more of them.
+    """
+    from onceflow.clock import Deadline
+
+    lines: list[bytes] = []
+    unfinished = [b""]
+    patience = Deadline.after(clock, PATIENCE_S)
+    while True:
+        if lines and not select([descriptor], [], [], patience.remaining_s())[0]:
+            yield lines
+            lines = []
+        # Without lines nobody waits for anything but the input.
+        if not (block := os.read(descriptor, BLOCK_BYTES)):
+            break
+        if not lines:
+            patience = Deadline.after(clock, PATIENCE_S)
+        first, *others = block.split(b"\n")
+        unfinished.append(first)
+        if others:
+            lines += [b"".join(unfinished), *others[:-1]]
+            unfinished = [others[-1]]
+        while len(lines) >= CHUNK_LINES or (lines and patience.is_over):
+            yield lines[:CHUNK_LINES]
+            lines = lines[CHUNK_LINES:]
+    if last := b"".join(unfinished):
+        lines.append(last)
+    if lines:
+        yield lines
+
+
+def numbered(lines: Iterable[bytes], before: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Lines without their ends, each with its number; empty ones are left out.
+
+    Args:
+        lines: some of a file's.
+        before: how many came before them.
+    """
+    for number, line in enumerate(lines, start=before + 1):
         if text := line.rstrip(b"\r\n"):
             yield number, text
 
@@ -93,7 +141,7 @@ def keyed(number: int, line: bytes, key: str | None) -> tuple[bytes | None, byte
     return (found if isinstance(found, str) else json.dumps(found)).encode(), line
 
 
-def _lines_of(file: Path | None) -> AbstractContextManager[BinaryIO]:
+def _opened(file: Path | None) -> AbstractContextManager[BinaryIO]:
     if file is None:
         return nullcontext(sys.stdin.buffer)
     try:

@@ -63,7 +63,7 @@ def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
     console = Terminal()
     name = facts.head.pipeline
     if not findings:
-        console.print(Text(f"{name}: nothing holds it up; {facts.lag:,} records wait"))
+        console.print(Text(f"{name}: nothing holds it up; {facts.waiting}"))
     for finding in findings:
         console.print(Text.assemble((f"{finding.cause}: ", "bold red"), finding.what))
         for line in finding.evidence:

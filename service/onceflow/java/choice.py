@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, RetriableError
 
 HOME = "JAVA_HOME"
 VERSIONS = (17, 21)
@@ -32,6 +33,8 @@ _RUNTIME = "java-runtime"
 """Folder of the package in which its Java is; its own constant `JAVA_HOME` says the same."""
 ANSWER_TIMEOUT_S = 30
 """Java answers in 0.1 s; a cold disk or a loaded machine should not look like no Java."""
+ENDED_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM)
+"""Signals of a kernel without memory, and of whoever ends a service while it starts."""
 
 _EXPECTED = " or ".join(f"Java {version}" for version in VERSIONS)
 _CURE = f"Run `pip install 'onceflow[java]'`, or set {HOME} to {_EXPECTED}"
@@ -78,6 +81,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
     Raises:
         ConfigError: there is none, it does not run, or it is neither 17 nor 21.
+        RetriableError: somebody ended it before it answered.
     """
     executable, origin = _choose(environment)
     properties = _ask(executable)
@@ -97,7 +101,7 @@ def use_java() -> Java:
     """Find the Java to use, and let every process that this one starts find the same.
 
     Raises:
-        ConfigError: as `find_java`.
+        OnceflowError: as `find_java`.
     """
     java = find_java()
     os.environ.setdefault(HOME, str(java.home))
@@ -148,6 +152,13 @@ def _ask(executable: Path) -> Mapping[str, str]:
         raise ConfigError(
             "Java does not run", subject=str(executable), found=str(error), then=_CURE
         ) from error
+    if -answer.returncode in ENDED_BY_OTHERS:
+        raise RetriableError(
+            "Java was ended while it told its version",
+            subject=str(executable),
+            found=f"signal {-answer.returncode}",
+            then="start again; if it happens each time, this machine may lack memory",
+        )
     text = answer.stderr + answer.stdout
     properties = dict(_PROPERTY.findall(text))
     if len(properties) < 2 or not _version(properties["java.version"]):

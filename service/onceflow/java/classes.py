@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from onceflow.errors import ConfigError
+from onceflow.errors import OnceflowError
 from onceflow.java.choice import Java, find_java
 
 DUMP_TIMEOUT_S = 60
@@ -48,7 +48,7 @@ def record_with(record: Callable[[Java], None]) -> None:
     """
     try:
         java = find_java()
-    except ConfigError as error:
+    except OnceflowError as error:
         sys.exit(f"onceflow: {error}")
     if _run(java, "-Xshare:on", "-version").returncode != 0:
         done = _run(java, "-Xshare:dump", *_SILENT)

@@ -131,19 +131,18 @@ _LOST_OUTPUT = f"restore the topic, or, to write the output again, {NEW_GENERATI
 
 def _stopped(facts: Facts) -> Iterator[Finding]:
     ending, bulletin = _last_end(facts), facts.bulletin
-    waiting = f"{facts.lag:,} records wait"
     if ending and ending.exit_code == FencedError.exit_code:
         return
     if ending:
         how = f"with exit code {ending.exit_code}: {ending.message}" if ending.error else "well"
         told = f"the run on {ending.host} ended {_ago(facts.at_ms - ending.at_ms)} {how}"
         cure = f"do what the message says, then {_START}" if ending.error else _START
-        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, waiting), cure)
+        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), cure)
     elif bulletin and not _is_fresh(facts):
         told = (
             f"the last word of the run on {bulletin.host} came {_ago(facts.at_ms - bulletin.at_ms)}"
         )
-        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, waiting), _START)
+        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), _START)
 
 
 _START = "start it again: it goes on where it stopped, or says why it cannot"
@@ -300,16 +299,17 @@ def _idle_input(facts: Facts) -> Iterator[Finding]:
 
 
 def _lag(facts: Facts) -> Iterator[Finding]:
-    if not facts.lag or _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
+    lag = facts.lag
+    if not lag or _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
         return
     batches = [entry for entry in facts.recent if entry.batch.batch_id != NOTHING_COMMITTED]
     last_ms = facts.at_ms - batches[-1].plan.batch_timestamp_ms if batches else None
-    if not _is_much(facts, batches) and last_ms is not None and last_ms < SILENT_AFTER_MS:
+    if not _is_much(facts, lag, batches) and last_ms is not None and last_ms < SILENT_AFTER_MS:
         return
     rate, arrivals = _capacity(facts) or _committed_rate(batches), facts.arrivals_per_s
     worst = max(facts.inputs, key=lambda one: one.lag)
     evidence = [
-        f"{facts.lag:,} records wait, most in {worst.name}: {worst.lag:,}",
+        f"{lag:,} records wait, most in {worst.name}: {worst.lag:,}",
         "no batch was committed" if last_ms is None else f"the last batch began {_ago(last_ms)}",
     ]
     if rate:
@@ -318,24 +318,33 @@ def _lag(facts: Facts) -> Iterator[Finding]:
         evidence.append(f"{arrivals:,.0f} records/s come in")
     yield Finding(
         Cause.LAG,
-        f"the pipeline is behind by {facts.lag:,} records: {_eta(facts.lag, rate, arrivals or 0)}",
+        f"the pipeline is behind by {lag:,} records: {_eta(lag, rate, arrivals or 0)}",
         tuple(evidence),
         "wait if it catches up; else give it more cores, and look at where a batch's time goes"
         " (`duration_ms` of its progress)",
     )
 
 
-def _is_much(facts: Facts, batches: Sequence[HeadEntry]) -> bool:
+def _is_much(facts: Facts, lag: int, batches: Sequence[HeadEntry]) -> bool:
     """Whether more waits than the next few batches read."""
     if capacity := _capacity(facts):
-        return facts.lag / capacity >= LAG_AFTER_S
-    return facts.lag > FEW_BATCHES * max((entry.records.read for entry in batches), default=0)
+        return lag / capacity >= LAG_AFTER_S
+    return lag > FEW_BATCHES * max((entry.records.read for entry in batches), default=0)
 
 
 def _no_input(facts: Facts) -> Iterator[Finding]:
     if _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
         return
     if any(one.lag or one.undecided for one in facts.inputs) or facts.arrivals_per_s:
+        return
+    if not facts.inputs:
+        if "input" not in facts.blind:
+            yield Finding(
+                Cause.NO_INPUT,
+                "nothing has been read yet",
+                ("no batch was committed, so no position is known",),
+                "look whether the input has records: the first batch begins with the first of them",
+            )
         return
     newest = max(
         (one for one in facts.inputs if one.newest_ms is not None), key=_newest_ms, default=None

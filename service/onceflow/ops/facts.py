@@ -101,9 +101,15 @@ class Facts:
     blind: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def lag(self) -> int:
-        """Of all inputs together."""
-        return sum(one.lag for one in self.inputs)
+    def lag(self) -> int | None:
+        """Of all inputs together; None before the first batch, and if they could not be seen."""
+        return sum(one.lag for one in self.inputs) if self.inputs else None
+
+    @property
+    def waiting(self) -> str:
+        """The lag, for people."""
+        lag = self.lag
+        return "nobody knows how many records wait" if lag is None else f"{lag:,} records wait"
 
 
 @dataclass(frozen=True)

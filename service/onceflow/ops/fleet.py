@@ -14,13 +14,16 @@ from functools import partial
 from typing import Protocol
 
 from onceflow.clock import Clock, Deadline
-from onceflow.errors import OnceflowError, RetriableError
+from onceflow.errors import OnceflowError
 from onceflow.ops.restarts import Restarts
 
 WATCH_INTERVAL_S = 0.5
 """Between two looks at all pipelines: whether any is left."""
 END_TIMEOUT_S = 300.0
 """For all pipelines to drain: more than one of them takes, for they do it at the same time."""
+LOST_END_TIMEOUT_S = 10.0
+"""For all to notice that what they need has ended, and to close. Their next starts decide what is
+open; nobody starts while this process lasts."""
 
 
 class Desired(StrEnum):
@@ -258,28 +261,30 @@ class Fleet:
 
     Args:
         members: with different names.
-        is_engine_lost: whether what all of them need has ended.
+        engine_loss: why what all of them need has ended; None if it lasts.
         clock: measures the end.
         is_renewed: whether what they sign in with has changed since it was last asked; then each is
             restarted, after its running batch.
 
     Attributes:
         looked_at_s: when all were looked at last, on the monotonic scale.
+        has_lost_engine: whether what all of them need was seen to have ended.
     """
 
     def __init__(
         self,
         members: Sequence[Member],
-        is_engine_lost: Callable[[], bool],
+        engine_loss: Callable[[], OnceflowError | None],
         clock: Clock,
         is_renewed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.members = {member.name: member for member in members}
-        self._is_engine_lost = is_engine_lost
+        self._engine_loss = engine_loss
         self._is_renewed = is_renewed
         self._clock = clock
         self._drain_requested = threading.Event()
         self.looked_at_s = clock.monotonic_s()
+        self.has_lost_engine = False
 
     def is_draining(self) -> bool:
         """Whether it was asked to end."""
@@ -293,7 +298,7 @@ class Fleet:
         """Run until all are drained, or have failed for good.
 
         Raises:
-            RetriableError: Spark has ended, and with it every pipeline.
+            OnceflowError: Spark has ended, and with it every pipeline.
             Exception: what a pipeline failed with, if all have.
         """
         for member in self.members.values():
@@ -306,10 +311,9 @@ class Fleet:
 
     def _look(self) -> None:
         self.looked_at_s = self._clock.monotonic_s()
-        if self._is_engine_lost():
-            raise RetriableError(
-                "Spark has ended", then="so do all pipelines; nothing is lost, start again"
-            )
+        if (lost := self._engine_loss()) is not None:
+            self.has_lost_engine = True
+            raise lost
         if self._is_renewed():
             for member in self.members.values():
                 if member.status().desired is Desired.RUNNING:
@@ -320,7 +324,8 @@ class Fleet:
             raise errors[0]
 
     def _end(self) -> None:
-        deadline = Deadline.after(self._clock, END_TIMEOUT_S)
+        timeout_s = LOST_END_TIMEOUT_S if self.has_lost_engine else END_TIMEOUT_S
+        deadline = Deadline.after(self._clock, timeout_s)
         for member in self.members.values():
             member.end()
         for member in self.members.values():

@@ -29,15 +29,19 @@ class Health:
         looked_at_s: when its loop turned last, on the monotonic scale.
         statuses: of its pipelines.
         is_draining: whether it is about to end.
+        has_lost_engine: whether Spark has ended, and nothing can be done without another process.
     """
 
     clock: Clock
     looked_at_s: Callable[[], float]
     statuses: Callable[[], Sequence[Status]]
     is_draining: Callable[[], bool]
+    has_lost_engine: Callable[[], bool] = lambda: False
 
     def is_alive(self) -> bool:
-        """Whether its control loop turns, or it ends. Silent brokers are no reason to be killed."""
+        """Whether its loop turns, or it drains. Silent brokers are no reason to be killed."""
+        if self.has_lost_engine():
+            return False
         return self.is_draining() or self.clock.monotonic_s() - self.looked_at_s() < STALLED_AFTER_S
 
     def waits_for(self) -> Sequence[Status]:

@@ -151,7 +151,9 @@ class Survey:
         return [one for one in found if one is not None]
 
     def _written(self, facts: Facts) -> int | None:
-        """Offsets in all its input topics together."""
+        """Offsets in all its input topics together; None if they are not known."""
+        if not facts.inputs:
+            return None
         topics = {one.topic for one in facts.inputs}
 
         def ends() -> int:

@@ -69,7 +69,8 @@ class ProgressReporter:
             # A display without its lag is better than a query that ends for want of one.
             return {"lag": None}
         self.observer.lag(lag)
-        return {"lag": sum(lag.values())}
+        # Before the first batch no position is known, so whatever waits is not counted.
+        return {"lag": sum(lag.values()) if lag else None}
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, LAG_TIMEOUT_S)
@@ -77,6 +78,8 @@ class ProgressReporter:
 
 def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple[str, int], int]:
     """Offsets between the pipeline's position and the last stable offset of each input partition.
+
+    Empty while no position is known.
 
     Raises:
         OnceflowError: the brokers did not tell.

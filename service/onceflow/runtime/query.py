@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,6 +18,7 @@ from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
 from onceflow.runtime.batch import BatchRunner, DrainRequestedError
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.executed import Execution, ExecutionReader
+from onceflow.runtime.jvm import UNREACHABLE, require_spark
 from onceflow.runtime.spark_errors import CANNOT_LOAD, cannot_load, from_text, innermost, text_of
 
 WATCH_INTERVAL_S = 0.2
@@ -165,13 +165,15 @@ class RunningQuery:
                 reach(CrashPoint.AFTER_SPARK_COMMIT)
             on_tick(progress)
             if is_over:
+                # A context that is stopped ends its queries as if they had caught up.
+                require_spark()
                 return
             self._check_duration()
             try:
                 for look in watches:
                     look()
             except OnceflowError:
-                self._query.stop()
+                self._stop_quietly()
                 raise
 
     def _check_duration(self) -> None:
@@ -203,7 +205,7 @@ class RunningQuery:
         thread.join(timeout_s)
 
     def _stop_quietly(self) -> None:
-        with suppress(Py4JError, PySparkException):
+        with suppress(*UNREACHABLE, PySparkException):
             self._query.stop()
 
     def drain(self, timeout_s: float) -> bool:

@@ -8,22 +8,24 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.traceback_utils import SCCallSiteSync
 
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import ConfigError, Fault, OnceflowError, RetriableError
 from onceflow.java.choice import use_java
 from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.loopback import LOOPBACK
+from onceflow.runtime import jvm
 from onceflow.runtime.local_files import use_quick_local_files
 from onceflow.runtime.spark_home import (
     DAEMON,
@@ -214,7 +216,8 @@ def open_session(
         java_options: further options of the driver's JVM; None to use the archive of classes.
 
     Raises:
-        ConfigError: a setting breaks exactly once, there is no Java, or Spark cannot be started.
+        ConfigError: a setting breaks exactly once, there is no Java, or Spark refuses to start.
+        RetriableError: Spark's JVM was ended while it started, or Spark could not reach something.
     """
     check_conf(settings.conf)
     is_local = settings.master.startswith("local")
@@ -229,14 +232,9 @@ def open_session(
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        raise ConfigError(
-            "Spark did not start",
-            subject=settings.master,
-            expected=f"Java at {java.home} and a reachable master",
-            found=str(error).splitlines()[0],
-            then="`onceflow doctor` checks this machine",
-        ) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        raise jvm.start_error(error, settings.master, java.home) from error
+    jvm.quiet_accumulators(session)
     if is_local:
         use_quick_local_files(session)
     return session
@@ -254,6 +252,7 @@ class SharedEngine:
     def __init__(self, settings: SessionSettings) -> None:
         self._settings = replace(settings, conf={**_FAIR, **settings.conf})
         self._first: SparkSession | None = None
+        self._failure: OnceflowError | None = None
         self._lock = threading.Lock()
 
     def open_session(self, checkpoint: str) -> SparkSession:
@@ -263,32 +262,43 @@ class SharedEngine:
             checkpoint: location of Spark's checkpoint.
 
         Raises:
-            ConfigError: as the function of the same name.
+            OnceflowError: as the function of the same name.
         """
         with self._lock:
             if self._first is None:
-                self._first = open_session("serve", self._settings, checkpoint="")
+                self._first = self._started()
             session = self._first.newSession()
         if _is_remote(checkpoint):
             for key in _LOCAL_CHECKPOINT.keys() - self._settings.conf.keys():
                 session.conf.unset(key)
         return session
 
-    def is_lost(self) -> bool:
-        """Whether Spark was started and has ended since; this process can't bring it back."""
-        if self._first is None:
-            return False
+    def loss(self) -> OnceflowError | None:
+        """Why this process cannot use Spark any more; None if it can, or has not started it.
+
+        A start that failed counts, unless settings are to blame: PySpark holds on to its first JVM,
+        so whoever tried again would talk to one that is gone.
+        """
+        if self._failure is not None:
+            return self._failure
         # No public way. None if this process has stopped it.
-        context = self._first.sparkContext._jsc  # noqa: SLF001
-        try:
-            return context is None or bool(context.sc().isStopped())
-        except (Py4JError, OSError):
-            return True
+        if self._first is not None and self._first.sparkContext._jsc is None:  # noqa: SLF001
+            return RetriableError("Spark has ended", found="this process has stopped it")
+        return jvm.loss()
 
     def stop(self) -> None:
-        """End Spark, if it was started."""
+        """End Spark, if it was started and lasts."""
         if self._first is not None:
-            self._first.stop()
+            jvm.stop(self._first)
+
+    def _started(self) -> SparkSession:
+        try:
+            return open_session("serve", self._settings, checkpoint="")
+        except ConfigError:
+            raise
+        except OnceflowError as error:
+            self._failure = error
+            raise
 
 
 @contextmanager
@@ -302,8 +312,9 @@ def pooled(session: SparkSession, pool: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # As Spark documents it, although its annotation says str.
-        context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
+        with suppress(*jvm.UNREACHABLE):
+            # As Spark documents it, although its annotation says str.
+            context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
 
 
 def import_ahead() -> None:
@@ -321,8 +332,13 @@ def one_call_site(session: SparkSession) -> Iterator[None]:
     PySpark tells it around each action, unless that happens inside of another, and then takes back
     what Spark had noted for the query: it would search the stack for every RDD of the next batch.
     """
-    with SCCallSiteSync(session.sparkContext):  # type: ignore[no-untyped-call]
+    site = SCCallSiteSync(session.sparkContext)  # type: ignore[no-untyped-call]
+    site.__enter__()  # type: ignore[no-untyped-call]
+    try:
         yield
+    finally:
+        with suppress(*jvm.UNREACHABLE):
+            site.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:
@@ -339,6 +355,8 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
     conf[_JAVA_OPTIONS] = " ".join(
         [
             f"-Dlog4j2.configurationFile={_LOGGING}",
+            # Else it writes JSON, as the run itself does where nobody looks on.
+            "-Donceflow.log=text" if sys.stderr.isatty() else "",
             _COMPILER,
             _COLLECTOR,
             _least_heap(conf["spark.driver.memory"]),

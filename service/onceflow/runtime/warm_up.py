@@ -10,13 +10,13 @@ import threading
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.runtime.collect import collect
+from onceflow.runtime.jvm import UNREACHABLE
 from onceflow.runtime.query import QueryHandle, QueryPlan
 
 BATCHES = 3
@@ -75,6 +75,6 @@ def warm_up(plan: QueryPlan, handle: QueryHandle, max_result_bytes: int) -> int:
             handle.set(query)
             done.wait(TIMEOUT_S)
             query.stop()
-        except (OnceflowError, PySparkException, Py4JError):
+        except (OnceflowError, PySparkException, *UNREACHABLE):
             return len(seen)
     return len(seen)

@@ -1,0 +1,67 @@
+"""What a run tells about itself between its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from onceflow.clock import Deadline
+from onceflow.contracts.observer import Observer
+from onceflow.errors import DeadlineError
+from tests.support.clock import ManualClock
+from tests.support.entries import head
+
+progress = pytest.importorskip("onceflow.runtime.progress")
+
+
+@dataclass
+class Run:
+    """One whose position and brokers a test sets."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    is_deaf: bool = False
+    told: list[Mapping[str, object]] = field(default_factory=list)
+
+    def offsets(self, topic: str, _: Deadline) -> Mapping[int, tuple[int, int, int]]:
+        if self.is_deaf:
+            raise DeadlineError("no answer")
+        return {0: (0, 400, 450), 1: (0, 7, 7)}
+
+    def report(self, event: str, /, **facts: object) -> None:
+        assert event == "progress"
+        self.told.append(facts)
+
+    def lag(self, records: Mapping[tuple[str, int], int]) -> None:
+        self.told.append({"metrics": dict(records)})
+
+    def position(self) -> Any:
+        newest = head(3, 0, 150)
+        return replace(newest, plan=replace(newest.plan, sources=self.sources))
+
+    def look(self) -> list[Mapping[str, object]]:
+        """What it tells and what metrics get, of one look."""
+        observer = cast("Observer", self)
+        made = progress.ProgressReporter(
+            self.report, cast("Any", self), self.position, lambda: None, self.clock, observer
+        )
+        made(None)
+        return self.told
+
+
+def test_lag_is_counted_from_the_position_to_what_is_decided() -> None:
+    run = Run(sources={"clicks": {"clicks-in": {0: (0, 150), 1: (0, 7)}}})
+    counted = {("clicks-in", 0): 250, ("clicks-in", 1): 0}
+    assert run.look() == [{"metrics": counted}, {"lag": 250, "retention_left_s": None}]
+
+
+def test_lag_is_unknown_before_the_first_batch() -> None:
+    assert Run().look() == [{"metrics": {}}, {"lag": None, "retention_left_s": None}]
+
+
+def test_lag_is_unknown_while_no_broker_answers() -> None:
+    run = Run(sources={"clicks": {"clicks-in": {0: (0, 150)}}}, is_deaf=True)
+    assert run.look() == [{"lag": None, "retention_left_s": None}]
