@@ -325,7 +325,6 @@ class Application:
         pool.start(takeover.lanes)
         appender = self._writers.appender()
         stack.callback(appender.close)
-        timeouts = CommitTimeouts(options.transaction_timeout_s, options.takeover_timeout_s)
         return Committer(
             CommitTools(
                 name,
@@ -334,7 +333,7 @@ class Application:
                 appender,
                 tools.ledger,
                 around.clock,
-                timeouts,
+                CommitTimeouts(options.transaction_timeout_s, options.takeover_timeout_s),
                 around.observer,
             )
         )
@@ -448,7 +447,9 @@ class Application:
             is_skipped=outcome.is_skipped,
             replays_skipped=self._replays_skipped,
             records=asdict(head.records),
+            batch_timestamp_ms=head.plan.batch_timestamp_ms,
             event_watermark_ms=head.plan.event_watermark_ms,
+            newest_event_ms=head.newest_event_ms,
         )
 
 

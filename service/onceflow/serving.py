@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
 
 from onceflow.app import RunOptions, with_bulletins
 from onceflow.assembly import Surroundings
@@ -18,6 +17,7 @@ from onceflow.config import DEFAULT_FILE, EffectiveValue
 from onceflow.errors import ConfigError, Fault
 from onceflow.ops.exit_watch import end_within
 from onceflow.ops.fleet import Fleet, Member, Report, Run, Status
+from onceflow.ops.history import History
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.metrics import Metrics
 from onceflow.ops.monitoring import Health, monitoring_app
@@ -31,7 +31,6 @@ from onceflow.runtime.session import SharedEngine
 from onceflow.settings import Settings
 
 SUFFIXES = (".yaml", ".yml")
-MAX_REPLAYED = 500
 
 
 @dataclass(frozen=True)
@@ -132,10 +131,8 @@ class Service:
         self.entries = {entry.name: entry for entry in entries}
         self.settings = settings
         self.effective = effective
-        self.replayed: Mapping[str, deque[int]] = {
-            entry.name: deque(maxlen=MAX_REPLAYED) for entry in entries
-        }
-        """Newest batches of each pipeline that ran again and were skipped."""
+        self.histories = {entry.name: History(around.clock) for entry in entries}
+        """What happened to each pipeline in the last hour."""
         self.engine = SharedEngine(around.session)
         self._report = report_of("")
         self.around = replace(around, engine=self.engine)
@@ -204,7 +201,8 @@ class Service:
             self.engine.stop()
 
     def _member(self, entry: Entry, options: RunOptions, report: Report) -> Member:
-        listening = self.metrics.listening(entry.name, self._marking(entry.name, report))
+        history = self.histories[entry.name]
+        listening = self.metrics.listening(entry.name, history.listening(report))
         observer = self.metrics.observer_of(entry.name)
 
         def make(listener: Report) -> Run:
@@ -212,6 +210,8 @@ class Service:
             file = self.load(entry.name)
             self.around = replace(self.around, connection=self.settings.connection())
             around = replace(self.around, observer=observer, report=listener)
+            timed = [view for view, source in file.pipeline.sources.items() if source.event_time]
+            history.only_holder = timed[0] if len(timed) == 1 else None
             return with_bulletins(file, options, around, lambda _: None)
 
         restarts = Restarts(entry.restart, self.around.clock, SystemRandom())
@@ -222,14 +222,6 @@ class Service:
         if is_renewed:
             self._report("renewed", files=[str(file) for file in self.settings.secret_files()])
         return is_renewed
-
-    def _marking(self, name: str, report: Report) -> Report:
-        def mark(event: str, /, **facts: Any) -> None:
-            if event == "batch" and facts["is_skipped"]:
-                self.replayed[name].append(facts["batch_id"])
-            report(event, **facts)
-
-        return mark
 
     def _free_bytes(self) -> Mapping[str, int]:
         """Room for each checkpoint that lies on a disk of this machine."""

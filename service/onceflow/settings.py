@@ -251,6 +251,12 @@ class Control(SettingsBlock):
         description="Addresses and networks of proxies whose `X-Forwarded-For` and"
         " `X-Forwarded-Proto` are believed; left out: none.",
     )
+    shown_columns: list[Annotated[str, Field(pattern=r"^[a-z0-9-]+\..+$")]] = Field(
+        default_factory=list,
+        description="Columns of JSON records, as `PIPELINE.COLUMN`, whose values everybody who may"
+        " read sees among the newest records of the pipeline's input and output; the column `_key`"
+        " is the key. Left out: none.",
+    )
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:

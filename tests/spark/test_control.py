@@ -9,31 +9,32 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from onceflow.config import leaves_of
 from onceflow.control.access import (
     BURST,
-    COOKIE,
     FAILURES,
     MAX_BODY_BYTES,
     MAX_CALLS,
-    MAX_SESSIONS,
 )
 from onceflow.control.operations import MAX_RUNNING
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
+from onceflow.ops.history import INTERVAL_S
 from onceflow.settings import Settings
-from tests.support.control_site import HERE, SECRET, Callers, Site, answered
+from tests.support.control_site import HERE, SECRET, Callers, Site
 from tests.support.eventually import eventually
+from tests.support.pipelines import pipeline_text
 
 READS = (
     "/v1/pipelines",
     "/v1/pipelines/views",
     "/v1/pipelines/views/position",
+    "/v1/pipelines/views/history",
+    "/v1/pipelines/views/records",
     "/v1/pipelines/views/ledger",
     "/v1/pipelines/views/dead-letters",
     "/v1/pipelines/views/why-stuck",
@@ -41,12 +42,12 @@ READS = (
     "/v1/configuration",
     "/v1/openapi.json",
 )
-ORDERS = ("validate", "start", "stop", "restart")
+ORDERS = ("validate", "start", "stop", "restart", "dead-letters/replay")
 
 
 @pytest.mark.parametrize("path", [*READS, *(f"/v1/pipelines/views/{order}" for order in ORDERS)])
 def test_nobody_comes_in_without_a_token(callers: Callers, path: str) -> None:
-    method = "POST" if path.rsplit("/", 1)[-1] in ORDERS else "GET"
+    method = "POST" if path.endswith(ORDERS) else "GET"
     for token in (None, new_token()):
         with callers.by(token) as client:
             answer = client.request(method, path)
@@ -121,6 +122,32 @@ def test_what_pipelines_say_reaches_a_terminal_as_escapes(site: Site, callers: C
         page = client.get("/").text
     assert r"\x1b[2J\x9b2J\u202e" in page
     assert "\x1b" not in page
+
+
+def test_the_last_hour_is_kept_and_told(site: Site, callers: Callers) -> None:
+    report = site.service.histories["views"].listening(lambda event, /, **facts: None)
+    report("owner", token=2, run_id="r")
+    report("progress", lag=7)
+    site.clock.sleep(INTERVAL_S)
+    with callers.by(site.reader) as client:
+        found = client.get("/v1/pipelines/views/history").json()
+    assert found["pipeline"] == "views"
+    assert found["lag"] == [7]
+    assert found["read_per_s"] == [None]
+    assert [mark["what"] for mark in found["marks"]] == ["started"]
+
+
+def test_a_replay_that_cannot_be_says_why(site: Site, callers: Callers) -> None:
+    file = site.folder / "views.yaml"
+    for text, why in (
+        ("", "no dead-letter topic"),
+        ("dead_letter: {topic: d}\n", "nobody answers"),
+    ):
+        file.write_text(pipeline_text() + text)
+        with callers.by(site.writer) as client:
+            answer = client.post("/v1/pipelines/views/dead-letters/replay").json()
+        assert answer["outcome"] == "failed"
+        assert why in answer["detail"]
 
 
 def test_drain_ends_the_service(site: Site, callers: Callers) -> None:
@@ -354,111 +381,6 @@ def test_headers_keep_browsers_from_harm(site: Site, callers: Callers) -> None:
     assert headers["x-frame-options"] == "DENY"
     assert headers["cache-control"] == "no-store"
     assert "server" not in headers
-
-
-class TestPage:
-    """The page's sign-in; what it shows is tested in a browser."""
-
-    @pytest.fixture
-    def client(self, callers: Callers) -> Iterator[httpx.Client]:
-        with callers.by(None) as client:
-            yield client
-
-    def sign_in(self, client: httpx.Client, token: str) -> httpx.Response:
-        return client.post("/sign-in", data={"token": token})
-
-    def test_it_asks_who_is_there(self, client: httpx.Client) -> None:
-        for path in ("/", "/pipelines/views"):
-            answer = client.get(path)
-            assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
-        assert client.get("/static/../access.py").status_code == 404
-
-    def test_a_wrong_token_is_refused(self, client: httpx.Client) -> None:
-        answer = self.sign_in(client, new_token())
-        assert answer.status_code == 401
-        assert COOKIE not in client.cookies
-
-    def test_a_session_shows_and_ends(self, site: Site, client: httpx.Client) -> None:
-        answer = self.sign_in(client, site.reader)
-        assert answer.status_code == 303
-        flags = answer.headers["set-cookie"].lower()
-        assert "httponly" in flags
-        assert "samesite=strict" in flags
-        assert "views" in client.get("/").text
-        assert client.get("/v1/pipelines").status_code == 200
-        client.get("/sign-out")
-        assert client.get("/").status_code == 303
-
-    @pytest.mark.parametrize(
-        ("proxies", "begins", "is_secure"),
-        [((), "onceflow-session=", False), ((HERE,), "__Host-onceflow-session=", True)],
-    )
-    def test_who_is_believed_decides_on_the_cookie(
-        self, site: Site, proxies: tuple[str, ...], begins: str, is_secure: bool
-    ) -> None:
-        headers = {"X-Forwarded-Proto": "https"}
-        with answered(site, trusted_proxies=proxies) as callers, callers.by(None) as client:
-            client.headers.update(headers)
-            set_cookie = self.sign_in(client, site.reader).headers["set-cookie"]
-            assert set_cookie.startswith(begins)
-            assert ("; secure" in set_cookie.lower()) is is_secure
-            name, _, rest = set_cookie.partition("=")
-            client.headers["cookie"] = f"{name}={rest.partition(';')[0]}"
-            assert client.get("/").status_code == 200
-
-    def test_a_session_ends_with_its_token(self, site: Site, client: httpx.Client) -> None:
-        self.sign_in(client, site.writer)
-        assert client.get("/").status_code == 200
-        lines = site.tokens.read_text()
-        site.tokens.write_text(line_of(site.reader, Role.READ, "ann"))
-        assert client.get("/").status_code == 303
-        assert client.get("/v1/pipelines").status_code == 401
-        site.tokens.write_text(line_of(site.writer, Role.READ, "bob"))
-        assert "data-order" not in client.get("/pipelines/views").text, "its role is changed"
-        site.tokens.write_text(line_of(new_token(), Role.WRITE, "bob"))
-        assert client.get("/").status_code == 303, "the name has another token"
-        site.tokens.write_text("nonsense")
-        assert client.get("/").status_code == 503
-        site.tokens.write_text(lines)
-        assert client.get("/").status_code == 200
-
-    def test_signing_in_ends_no_sessions_of_others(self, site: Site, callers: Callers) -> None:
-        with callers.by(None) as bob:
-            self.sign_in(bob, site.writer)
-            for _ in range(MAX_SESSIONS + 1):
-                site.clock.sleep(1)
-                with callers.by(None) as ann:
-                    assert self.sign_in(ann, site.reader).status_code == 303
-            assert bob.get("/").status_code == 200
-
-    def test_a_session_does_not_last_for_ever(self, site: Site, client: httpx.Client) -> None:
-        self.sign_in(client, site.reader)
-        site.clock.sleep(8 * 3600)
-        assert client.get("/").status_code == 303
-
-    def test_orders_of_a_session_repeat_what_the_page_was_given(
-        self, site: Site, client: httpx.Client
-    ) -> None:
-        self.sign_in(client, site.writer)
-        where = "/v1/pipelines/views/stop"
-        assert client.post(where).status_code == 401
-        assert client.post(where, headers={"X-CSRF-Token": "guessed"}).status_code == 401
-        page = client.get("/pipelines/views").text
-        csrf = page.split('name="csrf" content="')[1].split('"')[0]
-        assert client.post(where, headers={"X-CSRF-Token": csrf}).status_code == 200
-
-    def test_orders_are_offered_to_those_who_may(self, site: Site, callers: Callers) -> None:
-        for token, is_offered in ((site.reader, False), (site.writer, True)):
-            with callers.by(None) as client:
-                self.sign_in(client, token)
-                assert ("data-order" in client.get("/pipelines/views").text) is is_offered
-
-    def test_what_pipelines_say_is_no_markup(self, site: Site, client: httpx.Client) -> None:
-        site.maker.faults += [ConfigError("<script>alert(1)</script>")]
-        self.sign_in(client, site.writer)
-        site.member.restart()
-        eventually(lambda: "alert(1)" in client.get("/").text, timeout_s=10)
-        assert "<script>alert" not in client.get("/").text
 
 
 def _check(condition: bool) -> None:

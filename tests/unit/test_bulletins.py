@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES
@@ -190,7 +191,10 @@ def test_bulletins_survive_their_text() -> None:
 
 def test_times_of_the_state_are_per_task() -> None:
     operator = SimpleNamespace(
+        operatorName="stateStoreSave",
         numRowsTotal=10,
+        numRowsUpdated=4,
+        numRowsDroppedByWatermark=1,
         memoryUsedBytes=20,
         allUpdatesTimeMs=100,
         allRemovalsTimeMs=50,
@@ -203,10 +207,18 @@ def test_times_of_the_state_are_per_task() -> None:
         processedRowsPerSecond=1.0,
         durationMs={"addBatch": 9},
         stateOperators=[operator, operator],
+        observedMetrics={
+            "onceflow.clicks": Row(read=7, rejected=0),
+            "onceflow.of-the-query": Row(most=1),
+            "onceflow-view.clicks": Row(count=1),
+        },
     )
     found = figures(progress)
     assert (found["state_commit_ms"], found["state_upload_ms"]) == (100, 20)
     assert (found["state_rows"], found["state_memory_bytes"]) == (20, 40)
+    told = {"name": "stateStoreSave", "rows": 10, "updated": 4, "dropped": 1}
+    assert found["operators"] == [told, told]
+    assert found["source_records"] == {"clicks": 7}
 
 
 @pytest.mark.parametrize(("text", "size"), [("2g", 2 << 30), ("512m", 512 << 20), ("9K", 9 << 10)])

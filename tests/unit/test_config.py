@@ -415,6 +415,7 @@ CONTROL = {"tokens_file": "tokens"}
     [
         ({}, "`tokens_file` is missing"),
         (CONTROL | {"trusted_proxies": ["*"]}, "not an address or a network"),
+        (CONTROL | {"shown_columns": ["*"]}, "should match pattern"),
         (CONTROL | {"client_ca_file": "ca.pem"}, "unknown key"),
         (CONTROL | {"certificate_file": "c.pem"}, "half a key pair"),
         (CONTROL | {"address": "10.1.2.3"}, "tokens would cross the network in clear text"),

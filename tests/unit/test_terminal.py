@@ -16,9 +16,7 @@ from rich.text import Text
 
 from onceflow.cli.report import open_fleet_report, open_report
 from onceflow.cli.terminal import Terminal, guard_streams
-from onceflow.control.drawing import graph_of
 from onceflow.ops.texts import on_one_line, visible
-from onceflow.pipeline.loader import load_pipeline
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text
 
@@ -93,12 +91,6 @@ def test_tables_take_neither_markup_nor_control_characters() -> None:
     said = stream.getvalue()
     assert said.count("[link=") == 4
     assert harmful(said) == []
-
-
-def test_the_drawing_holds_no_control_characters(tmp_path: Path) -> None:
-    file = tmp_path / "views.yaml"
-    file.write_text(pipeline_text().replace("topics: [clicks]", 'pattern: "a\\u202eb.*"'))
-    assert "\u202e" not in graph_of(load_pipeline(file).pipeline, {"sources": ()})
 
 
 class TerminalStream(io.StringIO):

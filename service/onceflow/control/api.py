@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -17,8 +18,9 @@ from fastapi.responses import JSONResponse
 from onceflow.control.access import RETRY_S, Gate, Guard, needs
 from onceflow.control.operations import Operation, Operations, Outcome
 from onceflow.control.page import add_page
+from onceflow.control.replay import replay_letters
 from onceflow.control.tokens import Role
-from onceflow.control.views import Views
+from onceflow.control.views import Side, Views
 from onceflow.errors import ConfigError, DeadlineError, OnceflowError
 from onceflow.ops.fleet import Member, Observed
 from onceflow.serving import Service
@@ -141,6 +143,14 @@ def _reading_pipelines(views: Views) -> APIRouter:
         """The newest entry of its ledger."""
         return views.position(name)
 
+    @router.get("/{name}/history")
+    def history(name: Name) -> Json:
+        """Rates, lag, times and state of the last hour, and what happened; ends with the process.
+
+        Columns of intervals, oldest first; null is unknown.
+        """
+        return views.history(name)
+
     @router.get("/{name}/ledger")
     def ledger(
         name: Name, last: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 20
@@ -156,6 +166,14 @@ def _reading_pipelines(views: Views) -> APIRouter:
     ) -> Sequence[Json]:
         """Rejected records, oldest first."""
         return views.dead_letters(name, reason, most)
+
+    @router.get("/{name}/records")
+    def records(name: Name, side: Side = Side.OUTPUT) -> Sequence[Json]:
+        """The newest records of its input or output, newest first.
+
+        Values are told of columns that the setting `control.shown_columns` names.
+        """
+        return views.newest_records(name, side)
 
     @router.get("/{name}/why-stuck")
     def why_stuck(name: Name) -> Json:
@@ -195,6 +213,11 @@ def _writing(service: Service, views: Views, operations: Operations) -> APIRoute
         """Drain it, and start it with its file as it is then."""
         return order("restart", name, response, wait)
 
+    @router.post("/pipelines/{name}/dead-letters/replay", dependencies=here)
+    def replay(name: Name, response: Response, wait: Wait = DEFAULT_WAIT_S) -> Json:
+        """Send its dead letters that were not sent before to their topics again, each once."""
+        return carried_out("replay", name, response, wait, lambda: replay_letters(service, name))
+
     @router.post("/drain")
     def drain() -> Json:
         """Drain every pipeline and end the process, as SIGTERM does."""
@@ -203,7 +226,13 @@ def _writing(service: Service, views: Views, operations: Operations) -> APIRoute
 
     def order(action: str, name: str, response: Response, wait_s: float) -> Json:
         member = service.fleet.members[name]
-        operation = operations.begin(action, name, lambda: carry_out(member, action))
+        work = partial(_carry_out, member, action)
+        return carried_out(action, name, response, wait_s, work)
+
+    def carried_out(
+        action: str, name: str, response: Response, wait_s: float, work: Callable[[], str]
+    ) -> Json:
+        operation = operations.begin(action, name, work)
         if operation is None:
             detail = "too many orders are being carried out"
             raise HTTPException(429, detail, {"Retry-After": str(RETRY_S)})
@@ -213,22 +242,23 @@ def _writing(service: Service, views: Views, operations: Operations) -> APIRoute
             response.headers["Location"] = f"/v1/operations/{operation.operation_id}"
         return _operation_fields(operation)
 
-    def carry_out(member: Member, action: str) -> str:
-        give, wanted = _ORDERS[action]
-        seen = member.follow(give, wanted, ORDER_TIMEOUT_S)
-        if seen in wanted:
-            return str(seen)
-        error = member.status().error
-        if isinstance(error, OnceflowError):
-            raise error
-        raise DeadlineError(
-            f"{action} is not true yet",
-            subject=member.name,
-            expected=" or ".join(wanted),
-            found=str(error or seen),
-        )
-
     return router
+
+
+def _carry_out(member: Member, action: str) -> str:
+    give, wanted = _ORDERS[action]
+    seen = member.follow(give, wanted, ORDER_TIMEOUT_S)
+    if seen in wanted:
+        return str(seen)
+    error = member.status().error
+    if isinstance(error, OnceflowError):
+        raise error
+    raise DeadlineError(
+        f"{action} is not true yet",
+        subject=member.name,
+        expected=" or ".join(wanted),
+        found=str(error or seen),
+    )
 
 
 def _is_here(service: Service) -> Callable[[str], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -13,20 +13,31 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from onceflow.control.access import Gate, Session, address_of, cookie_of
-from onceflow.control.drawing import graph_of, timeline_of
+from onceflow.control.drawing import timeline_of, trend_of
 from onceflow.control.tokens import Role
 from onceflow.control.views import Views, status_fields
 from onceflow.errors import OnceflowError
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.retention import duration_text
 from onceflow.ops.summary import summary_of
-from onceflow.ops.texts import time_text, visible
+from onceflow.ops.texts import iso_text, time_text, visible
+from onceflow.protocol.ledger import HeadEntry
 from onceflow.serving import Service
 
 HERE = Path(__file__).parent
-STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
+STATIC = {
+    "charts.js": "text/javascript",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "uPlot.LICENSE": "text/plain",
+    "uPlot.iife.min.js": "text/javascript",
+    "uPlot.min.css": "text/css",
+}
 MAX_LETTERS = 10
-"""Dead letters that a pipeline's page shows."""
+"""Dead letters that a pipeline's page shows, the newest first."""
+MAX_BATCHES = 12
+"""Batches that it tells by themselves; a bar has each of the newest 60."""
+MAX_MARKS = 12
 
 
 def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
@@ -106,6 +117,7 @@ class _Pages:
         )
         self._templates.filters |= {
             "count": _count,
+            "moment": moment,
             "duration": duration_text,
             "path": lambda text: quote(text, safe=""),
         }
@@ -115,20 +127,25 @@ class _Pages:
 
     def overview(self, session: Session) -> HTMLResponse:
         rows = [
-            {**status_fields(status), "seen": self._seen(status.name)}
+            {
+                **status_fields(status),
+                "seen": self._seen(status.name),
+                "trend": trend_of(self._service.histories[status.name].read_per_s()),
+            }
             for status in self._service.statuses()
         ]
         return self.render("overview.html", rows=rows, **_signed_in(session))
 
     def pipeline(self, session: Session, name: str) -> HTMLResponse:
-        seen = self._seen(name)
+        seen, history = self._seen(name), self._views.history(name)
         return self.render(
             "pipeline.html",
             pipeline=status_fields(self._views.status(name)),
             seen=seen,
             findings=self._findings(name),
-            graph=self._graph(name, seen),
-            timeline=self._timeline(name),
+            way=self._way(name, seen, history),
+            marks=history["marks"][: -MAX_MARKS - 1 : -1],
+            **self._ledger(name),
             letters=self._letters(name),
             **_signed_in(session),
         )
@@ -140,7 +157,7 @@ class _Pages:
             return {"is_seen": False, "why": str(error)}
         bulletin = facts.bulletin
         return {
-            **summary_of(facts, time_text),
+            **summary_of(facts, moment),
             "is_seen": True,
             "lag": facts.lag,
             "records_per_second": bulletin.records_per_second if bulletin else None,
@@ -154,22 +171,44 @@ class _Pages:
         except OnceflowError:
             return ()
 
-    def _graph(self, name: str, seen: Mapping[str, Any]) -> str:
+    def _way(
+        self, name: str, seen: Mapping[str, Any], newest: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """From topics through the query to topics; None if nobody knows it."""
         try:
-            return graph_of(self._views.file(name).pipeline, seen)
+            pipeline = self._views.file(name).pipeline
         except OnceflowError:
-            return ""
+            return None
+        records = seen.get("records", {})
+        sources = [
+            (
+                ", ".join(source.kafka.topics or (source.kafka.pattern or "",)),
+                view,
+                _lag_of(view, seen.get("sources", ())),
+                newest["source_records"].get(view),
+            )
+            for view, source in pipeline.sources.items()
+        ]
+        sinks = [(pipeline.sink.kafka.topic, "output", records.get("written"))]
+        if pipeline.dead_letter is not None:
+            sinks.append((pipeline.dead_letter.topic, "dead letters", records.get("rejected")))
+        if pipeline.late is not None:
+            sinks.append((pipeline.late.topic, "late records", records.get("late")))
+        kind = "transform" if pipeline.transform else "query"
+        return {"sources": sources, "kind": kind, "operators": newest["operators"], "sinks": sinks}
 
-    def _timeline(self, name: str) -> str:
+    def _ledger(self, name: str) -> Mapping[str, Any]:
         try:
             recent = self._views.facts(name).recent
         except OnceflowError:
-            return ""
-        return timeline_of(recent, self._service.replayed[name])
+            return {"bars": "", "batches": ()}
+        replayed = self._service.histories[name].replayed
+        newest = [_batch(entry, replayed) for entry in recent[: -MAX_BATCHES - 1 : -1]]
+        return {"bars": timeline_of(recent, replayed), "batches": newest}
 
     def _letters(self, name: str) -> Mapping[str, Any]:
         try:
-            return {"rows": self._views.dead_letters(name, "", MAX_LETTERS), "why": ""}
+            return {"rows": self._views.newest_dead_letters(name, MAX_LETTERS), "why": ""}
         except OnceflowError as error:
             return {"rows": (), "why": str(error)}
 
@@ -184,6 +223,35 @@ def _signed_in(session: Session) -> Mapping[str, Any]:
 
 def _visible(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def moment(unix_ms: int) -> str:
+    """A moment in UTC, which the page's script turns into that of the browser's zone."""
+    iso = iso_text(unix_ms)
+    if "T" not in iso:  # there is none, or no calendar has it
+        return iso
+    return Markup('<time datetime="{}">{}</time>').format(iso, time_text(unix_ms))
+
+
+def _lag_of(source: str, places: Sequence[Mapping[str, Any]]) -> int | None:
+    """Of all partitions together; None if that of one is unknown."""
+    found = [place["lag"] for place in places if place["source"] == source]
+    return sum(found) if found and None not in found else None
+
+
+def _batch(entry: HeadEntry, replayed: Collection[int]) -> Mapping[str, Any]:
+    records = entry.records
+    return {
+        "batch_id": entry.batch.batch_id,
+        "at_ms": entry.plan.batch_timestamp_ms,
+        "read": records.read,
+        "written": records.written,
+        "left_out": records.rejected + records.refused + records.late,
+        "generation": entry.generation,
+        "token": entry.token,
+        "note": entry.note,
+        "is_replayed": entry.batch.batch_id in replayed,
+    }
 
 
 def _count(value: float | None) -> str:

@@ -7,16 +7,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 
 from onceflow.clock import Deadline
 from onceflow.config import EffectiveValue, leaves_of
+from onceflow.contracts.connector import Broker
+from onceflow.control.records import newest_records
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
 from onceflow.ops.dead_letters import fields_of, read_letters
 from onceflow.ops.diagnosis import diagnose
-from onceflow.ops.facts import Facts
+from onceflow.ops.facts import Facts, watermark_holder
 from onceflow.ops.fleet import Status
 from onceflow.ops.summary import summary_of
 from onceflow.ops.survey import Survey
@@ -35,7 +38,7 @@ SHOWN = names_in("""
     transaction_timeout transforms
     ephemeral_checkpoints ephemeral_checkpoints.reason ephemeral_checkpoints.until
     control.address control.certificate_file control.key_file control.port control.tokens_file
-    control.trusted_proxies monitoring.address monitoring.port
+    control.shown_columns control.trusted_proxies monitoring.address monitoring.port
     sasl.allow_clear_text sasl.client_id sasl.client_secret_file sasl.mechanism sasl.password_file
     sasl.scope sasl.token_ca_file sasl.token_endpoint sasl.username
     spark.driver_memory spark.master spark.max_batch_s spark.max_made spark.max_result_bytes
@@ -43,6 +46,13 @@ SHOWN = names_in("""
     tls.ca_file tls.certificate_file tls.key_file tls.key_password_file
 """)
 """Our own settings that are no secret: the secrets stand in files, which these name."""
+
+
+class Side(StrEnum):
+    """Of a pipeline."""
+
+    INPUT = "input"
+    OUTPUT = "output"
 
 
 @dataclass
@@ -91,7 +101,13 @@ class Views:
                 with self._surveyed(name) as survey:
                     look.facts = survey.facts()
                 look.at_s = clock.monotonic_s()
+                holder = watermark_holder(look.facts)
+                self._service.histories[name].note_holder(holder.source if holder else None)
             return look.facts
+
+    def history(self, name: str) -> Mapping[str, Any]:
+        """What happened in the last hour, from memory."""
+        return {"pipeline": name, **self._service.histories[name].fields()}
 
     def why_stuck(self, name: str) -> Mapping[str, Any]:
         """Causes, gravest first; takes `WATCH_S`.
@@ -139,15 +155,43 @@ class Views:
             ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
-        pipeline = self.file(name).pipeline
-        if pipeline.dead_letter is None:
-            expected = "`dead_letter: {topic: ...}` in its file"
-            raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
-        broker = self._service.around.connector.broker(self._service.around.connection)
-        try:
-            letters = read_letters(broker, pipeline.dead_letter.topic, {}, self._deadline())
+        with self._letters(name) as (broker, topic):
+            letters = read_letters(broker, topic, {}, self._deadline())
             wanted = (filed for filed in letters if reason in {"", filed[1].reason})
             return [fields_of(filed) for filed in islice(wanted, most)]
+
+    def newest_dead_letters(self, name: str, most: int) -> Sequence[Mapping[str, Any]]:
+        """The newest rejected records, newest first.
+
+        Raises:
+            ConfigError: the pipeline has no dead-letter topic.
+            OnceflowError: the topic cannot be read.
+        """
+        with self._letters(name) as (broker, topic):
+            ends = {p: end for p, (_, end, _) in broker.offsets(topic, self._deadline()).items()}
+            starts = {partition: end - most for partition, end in ends.items()}
+            found = sorted(
+                read_letters(broker, topic, starts, self._deadline()),
+                key=lambda filed: (filed[0].timestamp_ms, filed[0].partition, filed[0].offset),
+            )
+        return [fields_of(filed) for filed in found[: -most - 1 : -1]]
+
+    def newest_records(self, name: str, side: Side) -> Sequence[Mapping[str, Any]]:
+        """The newest records of its input or output; values of columns that the settings name.
+
+        Raises:
+            OnceflowError: as `facts`, or the topics cannot be read.
+        """
+        facts, control = self.facts(name), self._service.settings.control
+        topics = {facts.head.sink.topic}
+        if side is Side.INPUT:
+            topics = {one.topic for one in facts.inputs}
+        columns = (text.partition(".") for text in (control.shown_columns if control else ()))
+        shown = {column for pipeline, _, column in columns if pipeline == facts.head.pipeline}
+        around = self._service.around
+        broker = around.connector.broker(around.connection)
+        try:
+            return newest_records(broker, topics, shown, self._deadline())
         finally:
             broker.close()
 
@@ -180,6 +224,18 @@ class Views:
     def configuration(self) -> Sequence[Mapping[str, Any]]:
         """Every setting of the process, and where it comes from; masked if it may be a secret."""
         return [_shown(value) for value in self._service.effective]
+
+    @contextmanager
+    def _letters(self, name: str) -> Iterator[tuple[Broker, str]]:
+        pipeline = self.file(name).pipeline
+        if pipeline.dead_letter is None:
+            expected = "`dead_letter: {topic: ...}` in its file"
+            raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
+        broker = self._service.around.connector.broker(self._service.around.connection)
+        try:
+            yield broker, pipeline.dead_letter.topic
+        finally:
+            broker.close()
 
     @contextmanager
     def _surveyed(self, name: str) -> Iterator[Survey]:

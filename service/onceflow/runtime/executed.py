@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -286,6 +287,16 @@ def observed(marked: DataFrame, source: str) -> DataFrame:
         F.count(F.col(REASON_COLUMN)).alias("rejected"),
     )
     return marked.observe(_OBSERVED + source, *columns)
+
+
+def records_of(metrics: Mapping[str, Any]) -> Mapping[str, int]:
+    """Source -> records that it delivered, by what Spark's progress of a batch observed."""
+    return {
+        name.removeprefix(_OBSERVED): row.read
+        for name, row in metrics.items()
+        # A query may observe under any name.
+        if name.startswith(_OBSERVED) and "read" in row
+    }
 
 
 def shielded(source: str, view: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from onceflow.contracts.connector import Broker
 from onceflow.contracts.observer import Observer
 from onceflow.errors import OnceflowError
 from onceflow.protocol.ledger import HeadEntry
+from onceflow.runtime.executed import records_of
 
 LAG_INTERVAL_S = 2.0
 """Between two looks at the brokers: a display need not be newer, and look-ups are not free."""
@@ -103,6 +104,16 @@ def figures(progress: Any) -> dict[str, object]:
         "spark_batch_id": progress.batchId,
         "records_per_second": progress.processedRowsPerSecond,
         "duration_ms": dict(progress.durationMs),
+        "source_records": records_of(progress.observedMetrics),
+        "operators": [
+            {
+                "name": one.operatorName,
+                "rows": one.numRowsTotal,
+                "updated": one.numRowsUpdated,
+                "dropped": one.numRowsDroppedByWatermark,
+            }
+            for one in operators
+        ],
         "state_rows": sum(one.numRowsTotal for one in operators),
         "state_memory_bytes": sum(one.memoryUsedBytes for one in operators),
         "state_commit_ms": sum(map(_commit_ms, operators)),

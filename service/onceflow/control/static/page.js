@@ -2,14 +2,17 @@
 "use strict";
 
 const EVERY_MS = 2000;
+const MAX_LOOKS = 200;
 const live = document.getElementById("live");
 
 async function refresh() {
   if (!live || document.hidden) return;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (answer.redirected) location.assign(answer.url);
     if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    localize(fresh);
     swap(document.getElementById("main"), fresh.getElementById("main"));
     live.textContent = "live";
     live.classList.remove("stale");
@@ -19,16 +22,23 @@ async function refresh() {
   }
 }
 
-// Part by part, so that whatever has the focus, or says what became of an order, stays.
+// Moments in the zone and the language of the browser; UTC for whoever points at them.
+function localize(root) {
+  const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  for (const each of root.querySelectorAll("time:not([title])")) {
+    each.title = each.textContent;
+    each.textContent = local.format(new Date(each.dateTime));
+  }
+}
+
+// Part by part, so that whatever has the focus stays. Charts renew themselves.
 function swap(old, fresh) {
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || old.dataset?.kept) return;
   const isSame = old.nodeType === 1 && old.children.length > 0 && old.children.length === fresh.children.length
     && old.tagName === fresh.tagName && old.childNodes.length === fresh.childNodes.length;
-  if (old.id === "order") return;
   if (!isSame) {
     if (old.contains(document.activeElement) && old.id !== "main") return;
-    const said = old.querySelector?.("#order");
-    if (said) fresh.querySelector("#order")?.replaceWith(said);
+    for (const kept of old.querySelectorAll?.("[data-kept]") ?? []) fresh.querySelector(`#${kept.id}`)?.replaceWith(kept);
     old.replaceWith(fresh);
     return;
   }
@@ -36,22 +46,92 @@ function swap(old, fresh) {
   for (const [place, node] of [...old.childNodes].entries()) swap(node, fresh.childNodes[place].cloneNode(true));
 }
 
+function confirmed(question, answer) {
+  const dialog = document.getElementById("confirm");
+  dialog.querySelector("p").textContent = question;
+  dialog.querySelector("[value=yes]").textContent = answer;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((tell) => {
+    dialog.addEventListener("close", () => tell(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
 async function order(button) {
-  const pipeline = button.parentElement.dataset.pipeline;
   const action = button.dataset.order;
-  if (action !== "start" && !confirm(`${action} ${decodeURIComponent(pipeline)}? Its running batch commits first.`)) return;
+  if (!(await confirmed(button.dataset.ask, button.textContent))) return;
   const said = document.getElementById("order");
   said.textContent = `${action}…`;
-  const csrf = document.querySelector("meta[name=csrf]").content;
-  const answer = await fetch(`/v1/pipelines/${pipeline}/${action}?wait=60`, {
-    method: "POST",
-    headers: { "x-csrf-token": csrf },
-  });
-  const told = await answer.json();
-  said.textContent = answer.ok ? `${action}: ${told.outcome} ${told.detail}` : `${action}: ${told.detail}`;
+  try {
+    const told = await carriedOut(button.dataset.where);
+    said.textContent = `${action}: ${told}`;
+  } catch (error) {
+    said.textContent = `${action}: the service does not answer (${error.message})`;
+  }
   await refresh();
 }
 
+// What became of an order, however long it takes.
+async function carriedOut(where) {
+  const csrf = document.querySelector("meta[name=csrf]").content;
+  let answer = await fetch(`${where}?wait=60`, { method: "POST", headers: { "x-csrf-token": csrf } });
+  let told = await answer.json();
+  for (let look = 0; told.outcome === "running" && look < MAX_LOOKS; look++) {
+    await new Promise((go) => setTimeout(go, EVERY_MS));
+    answer = await fetch(`/v1/operations/${told.id}`);
+    told = await answer.json();
+  }
+  if (told.draining) return "every pipeline ends after its running batch";
+  return told.outcome ? `${told.outcome}, ${told.detail}` : told.detail;
+}
+
+// Only when somebody wants to see them: each look reads from the topics.
+async function showRecords(details) {
+  if (!details.open) return;
+  for (const body of details.querySelectorAll("[data-side]")) {
+    const said = details.querySelector("p");
+    try {
+      const answer = await fetch(`/v1/pipelines/${details.dataset.pipeline}/records?side=${body.dataset.side}`);
+      const found = await answer.json();
+      said.textContent = answer.ok ? "" : found.detail;
+      if (answer.ok) body.replaceChildren(...found.map(rowOf));
+    } catch {
+      said.textContent = "the service does not answer";
+    }
+  }
+  localize(details);
+}
+
+// Records carry any moment, also those that no calendar has.
+function timeOf(unixMs) {
+  if (Math.abs(unixMs) > 8.64e15) return `${unixMs} ms after 1970`;
+  const at = document.createElement("time");
+  at.dateTime = new Date(unixMs).toISOString();
+  at.textContent = at.dateTime.replace("T", " ").replace(/\.\d+Z/, " UTC");
+  return at;
+}
+
+function rowOf(record) {
+  const row = document.createElement("tr");
+  const cell = (content, kind = "") => {
+    const made = row.appendChild(document.createElement("td"));
+    made.className = kind;
+    made.append(content);
+  };
+  cell(timeOf(record.timestamp_ms));
+  cell(`${record.topic}-${record.partition}`);
+  cell(String(record.offset), "number");
+  const told = Object.entries(record.columns).map(([name, value]) => `${name}: ${value}`);
+  if (record.key !== null) told.unshift(`key: ${record.key}`);
+  if (record.columns_not_shown) told.push(`${record.columns_not_shown} columns not shown`);
+  cell(told.join(", "), "text");
+  cell(String(record.value_bytes), "number");
+  return row;
+}
+
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches("[data-records]")) showRecords(event.target);
+}, true);
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-order]");
   if (button) order(button);
@@ -61,4 +141,5 @@ async function keepFresh() {
   await refresh();
   setTimeout(keepFresh, EVERY_MS);
 }
+localize(document);
 setTimeout(keepFresh, EVERY_MS);

@@ -1,0 +1,79 @@
+"""The newest records of a topic, to look at. Values are shown of columns that the settings name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.ops.texts import on_one_line, text_of
+
+MAX_RECORDS = 20
+MAX_PARTITIONS = 20
+"""Those with the newest records: a look reads at most so many times `MAX_RECORDS`."""
+MAX_TEXT = 200
+"""Characters of a value."""
+KEY = "_key"
+"""How the settings name the key of a record."""
+
+
+def newest_records(
+    broker: Broker, topics: Collection[str], shown: Collection[str], deadline: Deadline
+) -> Sequence[Mapping[str, Any]]:
+    """The newest committed records of some topics, newest first.
+
+    Args:
+        broker: asked.
+        topics: looked at together.
+        shown: columns whose values are told. Of all others not even the name is.
+        deadline: for the whole look.
+
+    Raises:
+        OnceflowError: the brokers do not answer, or refuse.
+    """
+    places = []
+    for topic in topics:
+        newest = broker.newest_timestamps(topic, deadline)
+        for partition, (first, end, _) in broker.offsets(topic, deadline).items():
+            start = max(first, end - MAX_RECORDS)
+            places.append((newest.get(partition) or 0, topic, {partition: (start, end)}))
+    places.sort(key=lambda place: place[0], reverse=True)
+    found = [
+        _fields(record, shown)
+        for _, topic, ranges in places[:MAX_PARTITIONS]
+        for record in broker.read(topic, ranges, deadline)
+    ]
+    found.sort(key=lambda record: (record["timestamp_ms"], record["offset"]), reverse=True)
+    return found[:MAX_RECORDS]
+
+
+def _fields(record: ReadRecord, shown: Collection[str]) -> Mapping[str, Any]:
+    columns = _columns(record.value)
+    told = {name: _text(columns[name]) for name in sorted(shown) if name in columns}
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _text(text_of(record.key)) if KEY in shown else None,
+        "value_bytes": len(record.value or b""),
+        "columns": told,
+        "columns_not_shown": len(columns) - len(told),
+    }
+
+
+def _columns(value: bytes | None) -> Mapping[str, Any]:
+    """Of a JSON object; none of anything else."""
+    try:
+        columns = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return columns if isinstance(columns, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return on_one_line(value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT]
