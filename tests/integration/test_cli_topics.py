@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -34,6 +35,17 @@ Cli = Callable[..., Result]
 Topic = Callable[[str], str]
 
 
+class StandardInput(io.BytesIO):
+    """With a descriptor, which Typer's has not and real ones have."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+
 @pytest.fixture
 def cli(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """Runs one command line against the broker."""
@@ -42,8 +54,8 @@ def cli(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     def cli(*arguments: str, stdin: str = "") -> Result:
         (tmp_path / "stdin").write_text(stdin)
         with (tmp_path / "stdin").open("rb") as file, monkeypatch.context() as patched:
-            # Typer's would have no descriptor, as real ones have.
-            patched.setattr("typer.testing.make_input_stream", lambda *_: file)
+            made = StandardInput(file.fileno())
+            patched.setattr("typer.testing.make_input_stream", lambda *_: made)
             return CliRunner().invoke(build_app(), arguments)
 
     return cli
