@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,7 +31,8 @@ from onceflow.protocol.identity import (
 from onceflow.protocol.ledger import HEAD_KEY, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 from tests.support.brokers import RunningBroker
-from tests.support.topics import ordered_producer
+from tests.support.eventually import eventually
+from tests.support.topics import create_topic, end_of, ordered_producer
 
 Cli = Callable[..., Result]
 Topic = Callable[[str], str]
@@ -87,6 +90,22 @@ def test_lines_come_from_standard_input(cli: Cli, topic: Topic) -> None:
     read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
 
     assert read.stdout.splitlines() == ["0@0  a", "0@1  b"]
+
+
+def test_a_slow_feed_is_written_as_it_comes(broker: RunningBroker, topic: Topic) -> None:
+    name = topic("slow")
+    create_topic(broker.bootstrap_servers, name, 1)
+    command = [sys.executable, "-m", "onceflow.cli", "produce", name]
+    command += ["--bootstrap-servers", broker.bootstrap_servers]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for number in (1, 2):
+            process.stdin.write(b"a line\n")
+            process.stdin.flush()
+            eventually(lambda n=number: end_of(broker.bootstrap_servers, name) == n, timeout_s=60)  # type: ignore[misc]
+        told, _ = process.communicate(b"the last", timeout=60)
+    assert told.decode() == f"3 records written to {name}\n"
+    assert end_of(broker.bootstrap_servers, name) == 3
 
 
 def test_a_record_passes_for_nothing_but_a_record(cli: Cli, topic: Topic, tmp_path: Path) -> None:
