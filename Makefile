@@ -74,8 +74,8 @@ older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 system: image $(HELM)  ## Run the tests that need Docker, Chromium and promtool
 	$(BIN)/pytest tests/system
 
-cluster: $(READY) $(HELM)  ## Install the chart on a real API server, built by Go (minutes, the first time ten)
-	$(BIN)/pytest tests/cluster
+cluster: image $(HELM)  ## Run the chart on two real nodes, built by Go (minutes; the first time 20)
+	$(BIN)/python -m tests.cluster
 
 audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
 	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes \

@@ -14,7 +14,11 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
+
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+LEFTOVERS = "LEFTOVER_EXECUTORS"
+"""Selects executors of earlier starts; set by the chart for a driver that makes them itself."""
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 FACTS = {
     "--driver-url": "SPARK_DRIVER_URL",
@@ -45,8 +49,13 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
     heap = environment["SPARK_EXECUTOR_MEMORY"]
     settings = environment.get("SPARK_CONF_DIR", "/opt/spark/conf")
     facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
-    options = [*_java_options(environment), f"-Xms{heap}", f"-Xmx{heap}"]
+    options = [_logging(), *_java_options(environment), f"-Xms{heap}", f"-Xmx{heap}"]
     return ["java", *options, "-cp", f"{settings}:{_spark_home()}/jars/*", EXECUTOR, *facts]
+
+
+def _logging() -> str:
+    """As the driver: Spark by itself logs at `info`, as text. A user's option comes after it."""
+    return f"-Dlog4j2.configurationFile={_package('onceflow') / 'runtime' / 'log4j2.properties'}"
 
 
 def _java_options(environment: Mapping[str, str]) -> list[str]:
@@ -60,18 +69,36 @@ def _java_options(environment: Mapping[str, str]) -> list[str]:
 
 
 def _spark_home() -> Path:
-    """Of the installed PySpark, which is not imported for it: that takes a second."""
-    spec = find_spec("pyspark")
+    """Of the installed PySpark."""
+    return _package("pyspark")
+
+
+def _package(name: str) -> Path:
+    """Folder of an installed package, which is not imported for it: that may take a second."""
+    spec = find_spec(name)
     if spec is None or spec.origin is None:
-        sys.exit("onceflow: PySpark is not installed in this image")
+        sys.exit(f"onceflow: {name} is not installed in this image")
     return Path(spec.origin).parent
+
+
+def _delete_leftovers(selector: str) -> None:
+    # Only where they are needed: executors start sooner without.
+    from onceflow.cli.logs import JsonLines  # noqa: PLC0415
+    from onceflow.clock import SystemClock  # noqa: PLC0415
+    from onceflow.ops.leftovers import delete_leftovers  # noqa: PLC0415
+
+    delete_leftovers(selector, JsonLines(SystemClock()))
 
 
 def main() -> None:
     """Become the command."""
+    if selector := os.environ.get(LEFTOVERS):
+        _delete_leftovers(selector)
     command = command_for(sys.argv[1:], os.environ)
     if command[0] != "onceflow":
         os.environ["SPARK_HOME"] = str(_spark_home())
+        # Of a driver, whose JVM is there before our Python, which gives its own these options.
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_logging()} {JAVA_OPTIONS}"
     os.execvp(command[0], command)  # noqa: S606  nothing is left to a shell
 
 

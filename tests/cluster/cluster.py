@@ -1,47 +1,109 @@
-"""A real Kubernetes API server with its controllers, and no node: objects are judged and made, and
-pods wait to be scheduled.
+"""A real Kubernetes cluster: its control plane and two nodes that run pods.
 
-Built from source by Go, as nobody publishes it in a package index: ten minutes on two cores, once.
+For a process in namespaces of its own, which `python -m tests.cluster` makes. It is on the router:
+a bridge that each node is connected to. A node is a network namespace with a containerd, a kubelet
+and a kube-proxy. The process reaches pods and Services by name, and they reach it.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-import re
-import shutil
+import signal
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import platformdirs
 import trustme
 import yaml
 
-from onceflow.devkit.broker_start import free_ports
+from tests.cluster.programs import PAUSE_IMAGE
 from tests.support.eventually import eventually
 
-SOURCES = Path(__file__).parent
-HERE = "127.0.0.1"
-BUILD_TIMEOUT_S = 3600
+FOLDER_VARIABLE = "ONCEFLOW_TEST_CLUSTER"
+"""A folder with images and programs; everything that the cluster writes goes there."""
+IMAGES, PROGRAMS = "images.tar", "programs"
+GROUPS = "onceflow-"
+"""Beginning of the names of the nodes' control groups."""
+SETTINGS = Path(__file__).parent / "settings"
+ROUTER, PORT = "10.90.0.1", 6443
+PODS, SERVICES, SERVICE_OF_API = "10.91.0.0/16", "10.96.0.0/16", "10.96.0.1"
+BRIDGE = "nodes"
+COMMAND_TIMEOUT_S = 60
 START_TIMEOUT_S = 120
-VERSION_NAME = "k8s.io/component-base/version.gitVersion"
-"""Variable that holds what the API server says it is."""
+GONE_AFTER_S = 20
+"""A node that is silent for so long is called unreachable; 40 s is Kubernetes' own choice."""
 ADMINISTRATORS = "system:masters"
 
 
 @dataclass(frozen=True)
+class Node:
+    """One machine of the cluster.
+
+    Args:
+        name: as Kubernetes knows it.
+        number: from 1.
+        folder: with all that it writes.
+        network: process id of who keeps its network namespace.
+    """
+
+    name: str
+    number: int
+    folder: Path
+    network: int
+
+    @property
+    def address(self) -> str:
+        return f"10.90.0.{10 + self.number}"
+
+    @property
+    def pods(self) -> str:
+        """The range of its pods' addresses."""
+        return f"10.91.{self.number}.0/24"
+
+    @property
+    def link(self) -> str:
+        """The router's end of its cable."""
+        return f"cable-{self.number}"
+
+    @property
+    def groups(self) -> str:
+        return f"{GROUPS}{self.name}"
+
+    def cut_off(self) -> None:
+        """Pull the cable: the node runs on, and nobody reaches it."""
+        _run("ip", "link", "set", self.link, "down")
+
+    def connect(self) -> None:
+        """Plug it in again."""
+        _run("ip", "link", "set", self.link, "up")
+        _run("ip", "route", "replace", self.pods, "via", self.address)
+
+    def processes(self) -> Sequence[int]:
+        """Of all its pods."""
+        root = Path("/sys/fs/cgroup/pids") / self.groups
+        return [int(pid) for file in root.rglob("cgroup.procs") for pid in file.read_text().split()]
+
+    def signal_pods(self, number: signal.Signals) -> None:
+        """Send a signal to every process of every pod."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+@dataclass(frozen=True)
 class Cluster:
-    """The API server, and an administrator's way in."""
+    """The API server, an administrator's way in, and the nodes."""
 
     address: str
     kubeconfig: Path
     client: httpx.Client
+    nodes: Sequence[Node]
 
     def get(self, path: str) -> Any:
         return self.client.get(path).raise_for_status().json()
@@ -50,6 +112,22 @@ class Cluster:
         answer = self.client.post(path, json=content)
         assert answer.is_success, answer.text
         return answer.json()
+
+    def kubectl(self, *arguments: str, content: str = "", timeout_s: float = 60) -> str:
+        """Run it as the administrator; fails unless it ends with 0."""
+        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(
+            command, input=content, check=False, capture_output=True, text=True, timeout=timeout_s
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def apply(self, *manifests: Mapping[str, Any]) -> None:
+        """Make these objects, or bring them to what these say."""
+        self.kubectl("apply", "-f", "-", content="---\n".join(map(json.dumps, manifests)))
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
 
     def may(self, account: str, namespace: str, verb: str, resource: str, place: str = "") -> bool:
         """Whether a service account may do something, in its namespace or another place."""
@@ -69,88 +147,265 @@ class Cluster:
         return bool(answer["status"]["allowed"])
 
 
-def provide_program() -> Path:
-    """etcd, API server and controllers in one program; built if these sources never were."""
-    content = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        content.update((SOURCES / name).read_bytes())
-    folder = Path(os.environ.get("ONCEFLOW_CACHE", platformdirs.user_cache_dir("onceflow")))
-    program = folder / f"cluster-{content.hexdigest()[:12]}"
-    if not program.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = program.with_suffix(".unfinished")
-        flags = f"-s -w -X {VERSION_NAME}={_kubernetes_version()}"
-        command = ["go", "build", f"-ldflags={flags}", "-o", str(unfinished), "."]
-        subprocess.run(command, cwd=SOURCES, check=True, timeout=BUILD_TIMEOUT_S)
-        unfinished.replace(program)
-    return program
-
-
-def _kubernetes_version() -> str:
-    (version,) = re.findall(r"k8s\.io/kubernetes (v\S+)", (SOURCES / "go.mod").read_text())
-    return str(version)
-
-
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """Run it inside the block.
+def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
+    """Run it inside the block; ready when every node is.
 
     Args:
-        folder: for data, keys and logs; is there.
+        names: of the nodes.
     """
-    program = provide_program()
-    etcd, peers, port = free_ports(3)
-    authority = trustme.CA()
-    files = _write_keys(authority, folder)
-    parts: Mapping[str, Sequence[str]] = {
+    place = os.environ.get(FOLDER_VARIABLE)
+    assert place is not None, "run `make cluster`: a cluster needs namespaces of its own"
+    folder = Path(place)
+    for part in ("logs", "keys", "etcd"):
+        (folder / part).mkdir(parents=True)
+    address = f"https://{ROUTER}:{PORT}"
+    with ExitStack() as stack:
+        _start_router()
+        nodes = [_connect(stack, folder, name, number) for number, name in enumerate(names, 1)]
+        for node in nodes:
+            for other in nodes:
+                if other is not node:
+                    _inside(node, "ip", "route", "add", other.pods, "via", other.address)
+        _write_keys(folder, nodes, address)
+        context = ssl.create_default_context(cafile=folder / "keys" / "authority.pem")
+        context.load_cert_chain(folder / "keys" / "administrator.pem")
+        client = stack.enter_context(httpx.Client(base_url=address, verify=context, timeout=30))
+        kube = str(folder / PROGRAMS / "kube")
+        for part, flags in _control_plane(folder).items():
+            stack.enter_context(_running(folder, part, [kube, part, *flags]))
+            if part == "apiserver":
+                eventually(lambda: _is_ready(client), timeout_s=START_TIMEOUT_S)
+        _start_names(stack, folder)
+        for node in nodes:
+            _start(stack, folder, node)
+        made = Cluster(address, folder / "keys" / "administrator.kubeconfig", client, nodes)
+        eventually(lambda: _are_ready(made), timeout_s=START_TIMEOUT_S)
+        yield made
+
+
+def _start_router() -> None:
+    interfaces = {each["ifname"] for each in json.loads(_run("ip", "-json", "link"))}
+    assert interfaces == {"lo"}, f"expected a network namespace of our own, found {interfaces}"
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "link", "add", BRIDGE, "type", "bridge")
+    _run("ip", "addr", "add", f"{ROUTER}/24", "dev", BRIDGE)
+    _run("ip", "link", "set", BRIDGE, "up")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def _connect(stack: ExitStack, folder: Path, name: str, number: int) -> Node:
+    """A node that has a network, and nothing runs on it yet."""
+    keeper = stack.enter_context(
+        _running(folder, f"{name}-network", ["unshare", "--net", "sleep", "infinity"])
+    )
+    ours = Path("/proc/self/ns/net").readlink()
+    eventually(lambda: Path(f"/proc/{keeper.pid}/ns/net").readlink() != ours)
+    node = Node(name, number, folder / name, keeper.pid)
+    peer = ["peer", "name", "eth0", "netns", str(keeper.pid)]
+    _run("ip", "link", "add", node.link, "type", "veth", *peer)
+    _run("ip", "link", "set", node.link, "master", BRIDGE, "up")
+    _inside(node, "ip", "link", "set", "lo", "up")
+    _inside(node, "ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
+    _inside(node, "ip", "link", "set", "eth0", "up")
+    _inside(node, "ip", "route", "add", "default", "via", ROUTER)
+    _inside(node, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    _run("ip", "route", "add", node.pods, "via", node.address)
+    return node
+
+
+def _control_plane(folder: Path) -> Mapping[str, Sequence[str]]:
+    keys = folder / "keys"
+    etcd = "http://127.0.0.1:2379"
+    return {
         "etcd": [
             f"--data-dir={folder / 'etcd'}",
-            f"--listen-client-urls=http://{HERE}:{etcd}",
-            f"--advertise-client-urls=http://{HERE}:{etcd}",
-            f"--listen-peer-urls=http://{HERE}:{peers}",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
         ],
         "apiserver": [
-            f"--etcd-servers=http://{HERE}:{etcd}",
-            f"--bind-address={HERE}",
-            f"--secure-port={port}",
-            f"--client-ca-file={files['authority']}",
-            f"--tls-cert-file={files['server']}",
-            f"--tls-private-key-file={files['server']}",
-            "--service-account-issuer=https://kubernetes.test",
-            f"--service-account-key-file={files['accounts']}",
-            f"--service-account-signing-key-file={files['accounts']}",
-            "--authorization-mode=RBAC",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--etcd-servers={etcd}",
+            f"--bind-address={ROUTER}",
+            f"--advertise-address={ROUTER}",
+            f"--secure-port={PORT}",
+            f"--client-ca-file={keys / 'authority.pem'}",
+            f"--tls-cert-file={keys / 'apiserver.pem'}",
+            f"--tls-private-key-file={keys / 'apiserver.pem'}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={keys / 'accounts.pem'}",
+            f"--service-account-signing-key-file={keys / 'accounts.pem'}",
+            f"--kubelet-client-certificate={keys / 'apiserver-to-kubelet.pem'}",
+            f"--kubelet-client-key={keys / 'apiserver-to-kubelet.pem'}",
+            f"--kubelet-certificate-authority={keys / 'authority.pem'}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--service-cluster-ip-range={SERVICES}",
         ],
         "controllers": [
-            f"--kubeconfig={files['kubeconfig']}",
-            f"--service-account-private-key-file={files['accounts']}",
+            f"--kubeconfig={keys / 'controllers.kubeconfig'}",
+            "--leader-elect=false",
+            f"--service-account-private-key-file={keys / 'accounts.pem'}",
+            f"--root-ca-file={keys / 'authority.pem'}",
+            "--use-service-account-credentials",
+            "--secure-port=0",
+            f"--node-monitor-grace-period={GONE_AFTER_S}s",
+            f"--flex-volume-plugin-dir={folder / 'plugins'}",
+        ],
+        "scheduler": [
+            f"--kubeconfig={keys / 'scheduler.kubeconfig'}",
             "--leader-elect=false",
             "--secure-port=0",
         ],
     }
-    address = f"https://{HERE}:{port}"
-    _write_kubeconfig(files, address)
-    context = ssl.create_default_context(cafile=files["authority"])
-    context.load_cert_chain(files["administrator"])
-    with ExitStack() as stack:
-        client = stack.enter_context(httpx.Client(base_url=address, verify=context, timeout=30))
-        for part, flags in parts.items():
-            stack.enter_context(_running(program, part, flags, folder))
-            if part == "apiserver":
-                eventually(lambda: _is_ready(client), timeout_s=START_TIMEOUT_S)
-        yield Cluster(address, Path(files["kubeconfig"]), client)
 
 
-@contextmanager
-def _running(program: Path, part: str, flags: Sequence[str], folder: Path) -> Iterator[None]:
-    with (folder / f"{part}.log").open("wb") as log:
-        process = subprocess.Popen([program, part, *flags], stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.kill()
-            process.wait()
+def _start_names(stack: ExitStack, folder: Path) -> None:
+    """Names of pods and Services, for pods and for this process."""
+    text = (SETTINGS / "Corefile").read_text().replace("ROUTER", ROUTER)
+    (folder / "Corefile").write_text(
+        text.replace("KUBECONFIG", str(folder / "keys" / "dns.kubeconfig"))
+    )
+    command = [str(folder / PROGRAMS / "coredns"), "-conf", str(folder / "Corefile")]
+    stack.enter_context(_running(folder, "dns", command))
+    resolver = folder / "resolv.conf"
+    resolver.write_text(f"nameserver {ROUTER}\n")
+    # In our own mount namespace: the machine's file stays as it is.
+    _run("mount", "--bind", str(resolver), "/etc/resolv.conf")
+
+
+def _start(stack: ExitStack, folder: Path, node: Node) -> None:
+    """containerd with the images, kubelet and kube-proxy of a node."""
+    keys, programs = folder / "keys", folder / PROGRAMS
+    for part in ("cni", "pod-logs"):
+        (node.folder / part).mkdir(parents=True)
+    (node.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_pod_network(node)))
+    settings = (SETTINGS / "containerd.toml").read_text()
+    for word, value in (("OWN", node.folder), ("PAUSE", PAUSE_IMAGE), ("PROGRAMS", programs)):
+        settings = settings.replace(word, str(value))
+    (node.folder / "containerd.toml").write_text(settings)
+    _make_groups(node)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    runtime = [str(programs / "containerd"), "--config", str(node.folder / "containerd.toml")]
+    stack.enter_context(_running(folder, f"{node.name}-containerd", runtime, node, path))
+    socket = node.folder / "containerd.sock"
+    ctr = [str(programs / "ctr"), "-a", str(socket), "-n", "k8s.io"]
+    eventually(lambda: _succeeds(*ctr, "version"), timeout_s=START_TIMEOUT_S)
+    # Before the first pod: a node asks an outside registry for what it lacks.
+    _run(*ctr, "images", "import", "--local", str(folder / IMAGES), timeout_s=300)
+    kubelet = yaml.safe_load((SETTINGS / "kubelet.yaml").read_text())
+    kubelet |= {
+        "cgroupRoot": f"/{node.groups}",
+        "containerRuntimeEndpoint": f"unix://{socket}",
+        "podLogsDir": str(node.folder / "pod-logs"),
+        "tlsCertFile": str(keys / f"{node.name}-server.pem"),
+        "tlsPrivateKeyFile": str(keys / f"{node.name}-server.pem"),
+        "clusterDNS": [ROUTER],
+        "volumePluginDir": str(node.folder / "plugins"),
+    }
+    kubelet["authentication"]["x509"] = {"clientCAFile": str(keys / "authority.pem")}
+    proxy = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clusterCIDR": PODS,
+        "hostnameOverride": node.name,
+        "clientConnection": {"kubeconfig": str(keys / "proxy.kubeconfig")},
+        "conntrack": {"maxPerCore": 0},
+    }
+    for name, content in (("kubelet", kubelet), ("proxy", proxy)):
+        (node.folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    kube = str(programs / "kube")
+    flags = [
+        f"--kubeconfig={keys / f'{node.name}.kubeconfig'}",
+        f"--hostname-override={node.name}",
+        f"--node-ip={node.address}",
+        f"--root-dir={node.folder / 'kubelet'}",
+        f"--cert-dir={node.folder / 'certificates'}",
+    ]
+    for part, more in (("kubelet", flags), ("proxy", [])):
+        command = [kube, part, f"--config={node.folder / f'{part}.yaml'}", *more]
+        stack.enter_context(_running(folder, f"{node.name}-{part}", command, node))
+
+
+def _pod_network(node: Node) -> Mapping[str, Any]:
+    return {
+        "cniVersion": "1.0.0",
+        "name": f"pods-{node.name}",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "pods",
+                "isGateway": True,
+                "ipMasq": False,
+                "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": str(node.folder / "addresses"),
+                    "ranges": [[{"subnet": node.pods}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            }
+        ],
+    }
+
+
+def _make_groups(node: Node) -> None:
+    """The kubelet wants its root in every hierarchy, and cores and memory in that of `cpuset`."""
+    for hierarchy in Path("/sys/fs/cgroup").iterdir():
+        if hierarchy.is_dir() and hierarchy.name != "unified":
+            (hierarchy / node.groups).mkdir(exist_ok=True)
+    whole = Path("/sys/fs/cgroup/cpuset")
+    for what in ("cpuset.cpus", "cpuset.mems"):
+        (whole / node.groups / what).write_text((whole / what).read_text())
+
+
+def _write_keys(folder: Path, nodes: Sequence[Node], address: str) -> None:
+    """Who is who: a node is `system:node:NAME` of the group `system:nodes`, or is not let in."""
+    authority = trustme.CA()
+    keys = folder / "keys"
+    authority.cert_pem.write_to_path(str(keys / "authority.pem"))
+    people = {
+        "administrator": ("administrator", ADMINISTRATORS),
+        "scheduler": ("system:kube-scheduler", ADMINISTRATORS),
+        "controllers": ("system:kube-controller-manager", ADMINISTRATORS),
+        "apiserver-to-kubelet": ("apiserver", ADMINISTRATORS),
+        "proxy": ("system:kube-proxy", "system:node-proxier"),
+        "dns": ("coredns", ADMINISTRATORS),
+        **{node.name: (f"system:node:{node.name}", "system:nodes") for node in nodes},
+    }
+    for name, (user, group) in people.items():
+        made = authority.issue_cert(f"{name}@test", common_name=user, organization_name=group)
+        made.private_key_and_cert_chain_pem.write_to_path(str(keys / f"{name}.pem"))
+        _write_kubeconfig(keys, name, address)
+    service = "kubernetes.default.svc"
+    servers = {
+        "apiserver": [ROUTER, SERVICE_OF_API, service, f"{service}.cluster.local"],
+        **{f"{node.name}-server": [node.address, node.name] for node in nodes},
+    }
+    for name, names in servers.items():
+        made = authority.issue_cert(*names)
+        made.private_key_and_cert_chain_pem.write_to_path(str(keys / f"{name}.pem"))
+    accounts = authority.issue_cert("accounts@test")
+    accounts.private_key_pem.write_to_path(str(keys / "accounts.pem"))
+
+
+def _write_kubeconfig(keys: Path, person: str, address: str) -> None:
+    name, pem = "test", str(keys / f"{person}.pem")
+    authority = str(keys / "authority.pem")
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [
+            {"name": name, "cluster": {"server": address, "certificate-authority": authority}}
+        ],
+        "users": [{"name": name, "user": {"client-certificate": pem, "client-key": pem}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+    (keys / f"{person}.kubeconfig").write_text(yaml.safe_dump(config))
 
 
 def _is_ready(client: httpx.Client) -> bool:
@@ -160,48 +415,52 @@ def _is_ready(client: httpx.Client) -> bool:
         return False
 
 
-def _write_keys(authority: trustme.CA, folder: Path) -> dict[str, str]:
-    files = {
-        name: str(folder / f"{name}.pem")
-        for name in ("authority", "server", "administrator", "accounts")
-    }
-    authority.cert_pem.write_to_path(files["authority"])
-    server = authority.issue_cert(HERE, "localhost")
-    server.private_key_and_cert_chain_pem.write_to_path(files["server"])
-    person = authority.issue_cert(
-        "administrator@test", common_name="administrator", organization_name=ADMINISTRATORS
-    )
-    person.private_key_and_cert_chain_pem.write_to_path(files["administrator"])
-    server.private_key_pem.write_to_path(files["accounts"])
-    return {**files, "kubeconfig": str(folder / "kubeconfig")}
+def _are_ready(made: Cluster) -> bool:
+    found = made.get("/api/v1/nodes")["items"]
+    conditions = [each for node in found for each in node["status"].get("conditions", ())]
+    ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
+    return len(ready) == len(made.nodes)
 
 
-def _write_kubeconfig(files: Mapping[str, str], address: str) -> None:
-    name = "test"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [
-            {
-                "name": name,
-                "cluster": {"server": address, "certificate-authority": files["authority"]},
-            }
-        ],
-        "users": [
-            {
-                "name": name,
-                "user": {
-                    "client-certificate": files["administrator"],
-                    "client-key": files["administrator"],
-                },
-            }
-        ],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-    }
-    Path(files["kubeconfig"]).write_text(yaml.safe_dump(config))
+def _inside(node: Node, *command: str) -> None:
+    _run(*_entering(node), *command)
 
 
-def require_go() -> None:
-    """Fails where the program is not there and cannot be built."""
-    assert shutil.which("go"), "install Go 1.26 or newer"
+def _entering(node: Node) -> Sequence[str]:
+    # Not `ip netns exec`, which mounts a /sys without control groups.
+    return ["nsenter", f"--net=/proc/{node.network}/ns/net"]
+
+
+@contextmanager
+def _running(
+    folder: Path,
+    name: str,
+    command: Sequence[str],
+    node: Node | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    line = [*(_entering(node) if node else ()), *command]
+    with (folder / "logs" / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _run(*command: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+def _succeeds(*command: str) -> bool:
+    done = subprocess.run(command, check=False, capture_output=True, timeout=COMMAND_TIMEOUT_S)
+    return done.returncode == 0

@@ -1,39 +1,23 @@
-"""The chart on a real API server: install, upgrade, rollback, uninstall. `make cluster`.
+"""What the API server and its controllers make of the chart's examples. `make cluster`.
 
-Its namespace enforces the restricted pod standard, so a pod that is made has been found to keep it.
+Their images are nowhere, so their pods do not run. The namespace enforces the restricted pod
+standard, so a pod that is made has been found to keep it.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster, cluster, require_go
-from tests.deploy.chart import CHART, EXAMPLES, NAMESPACE, RELEASE, helm
+from tests.cluster.cluster import Cluster
+from tests.deploy.chart import CHART, EXAMPLES, RELEASE, helm
 from tests.support.eventually import eventually
 
 HELM_TIMEOUT_S = 120
 WAIT_S = 60
 CLAIM = f"checkpoints-{RELEASE}-0"
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    require_go()
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
-
-
-@pytest.fixture
-def namespace(api: Cluster) -> Iterator[str]:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    metadata = {"generateName": f"{NAMESPACE}-", "labels": labels}
-    made = api.post("/api/v1/namespaces", {"metadata": metadata})["metadata"]["name"]
-    yield made
-    api.client.delete(f"/api/v1/namespaces/{made}")
 
 
 def run(api: Cluster, namespace: str, *arguments: str) -> str:

@@ -55,10 +55,10 @@ def run_helm(*arguments: str) -> str:
 
 
 @cache
-def rendered_text(example: str, *flags: str) -> str:
+def rendered_text(example: str, *flags: str, release: str = RELEASE) -> str:
     values = str(EXAMPLES[example])
     place = ["--namespace", NAMESPACE, "--values", values]
-    return run_helm("template", RELEASE, str(CHART), *place, *flags)
+    return run_helm("template", release, str(CHART), *place, *flags)
 
 
 def manifests_in(text: str) -> list[Manifest]:
@@ -66,10 +66,10 @@ def manifests_in(text: str) -> list[Manifest]:
     return [document for document in documents if document]
 
 
-def render(example: str, values: Values | None = None) -> list[Manifest]:
+def render(example: str, values: Values | None = None, *, release: str = RELEASE) -> list[Manifest]:
     """What an example becomes, with some values changed."""
     flags = [f"--set-json={path}={json.dumps(value)}" for path, value in (values or {}).items()]
-    return manifests_in(rendered_text(example, *flags))
+    return manifests_in(rendered_text(example, *flags, release=release))
 
 
 def one(manifests: Sequence[Manifest], kind: str, ending: str = "") -> Any:

@@ -8,17 +8,19 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.chart import EXECUTOR, Manifest, pods
+from tests.deploy.chart import CHART, EXECUTOR, Manifest, pods
 
 Policy = Callable[[Sequence[Manifest]], Iterator[str]]
 SETTINGS = "onceflow.yaml"
+GUARDS = CHART / "templates" / "_guards.tpl"
 SIZED_BY_SPARK = {EXECUTOR, "operator's driver"}
 """From its settings, which guards compare with what a pod needs."""
+OURS = {"onceflow", "topics", "round-trip", "spark-kubernetes-driver", "spark-kubernetes-executor"}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Secret", "Namespace"}
 
 
 def is_restricted(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """The restricted standard of Kubernetes, and a root file system that cannot be written."""
+    """The restricted standard of Kubernetes, and for ours a root file system nobody can write."""
     for place, pod in pods(manifests):
         whole = pod["spec"].get("securityContext", {})
         if whole.get("runAsNonRoot") is not True or not whole.get("runAsUser", 1):
@@ -32,7 +34,8 @@ def is_restricted(manifests: Sequence[Manifest]) -> Iterator[str]:
             own = container.get("securityContext", {})
             if own.get("allowPrivilegeEscalation") is not False:
                 yield f"{place}/{container['name']}: may gain privileges"
-            if own.get("readOnlyRootFilesystem") is not True:
+            is_ours = container in of_the_chart(pod)
+            if is_ours and own.get("readOnlyRootFilesystem") is not True:
                 yield f"{place}/{container['name']}: may write to its root file system"
             if own.get("capabilities") != {"drop": ["ALL"]}:
                 yield f"{place}/{container['name']}: has capabilities"
@@ -46,9 +49,9 @@ def no_foreign_settings(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def secrets_are_files(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """No secret in a variable, an argument or an object of ours."""
+    """No secret in a variable, an argument or an object of ours. A user's sidecar may have one."""
     for place, pod in pods(manifests):
-        for container in containers(pod):
+        for container in of_the_chart(pod):
             if "envFrom" in container:
                 yield f"{place}: envFrom"
             variables = container.get("env", [])
@@ -80,7 +83,7 @@ def resources_are_bounded(manifests: Sequence[Manifest]) -> Iterator[str]:
     for place, pod in pods(manifests):
         for container in containers(pod):
             given = container.get("resources", {})
-            if place in SIZED_BY_SPARK:
+            if place in SIZED_BY_SPARK and container in of_the_chart(pod):
                 continue
             if not {"cpu", "memory"} <= set(given.get("requests", {})):
                 yield f"{place}/{container['name']}: no requests"
@@ -128,8 +131,8 @@ def mounts_are_volumes(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def one_image(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Whatever runs is of one version."""
-    images = {c["image"] for _, pod in pods(manifests) for c in containers(pod)}
+    """Whatever runs of ours is of one version."""
+    images = {c["image"] for _, pod in pods(manifests) for c in of_the_chart(pod)}
     if len(images) != 1:
         yield f"images: {sorted(images)}"
 
@@ -151,6 +154,11 @@ def containers(pod: Any) -> Iterator[Any]:
     yield from pod["spec"]["containers"]
 
 
+def of_the_chart(pod: Any) -> list[Any]:
+    """Containers that users do not bring."""
+    return [c for c in containers(pod) if c["name"] in OURS]
+
+
 def claims_of(manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         for claim in manifest.get("spec", {}).get("volumeClaimTemplates", []):
@@ -162,7 +170,11 @@ def is_driver(pod: Any) -> bool:
 
 
 def matches(policy: Mapping[str, Any], pod: Any) -> bool:
-    wanted = policy["podSelector"].get("matchLabels", {})
+    return selects(policy["podSelector"], pod)
+
+
+def selects(selector: Mapping[str, Any], pod: Any) -> bool:
+    wanted = selector.get("matchLabels", {})
     return bool(wanted.items() <= pod["metadata"]["labels"].items())
 
 

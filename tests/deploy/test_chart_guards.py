@@ -18,9 +18,11 @@ TWIN = "name: other\ncheckpoint: /var/lib/onceflow/checkpoints/page-views"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
-FREE = {"nodeAffinity", "podAffinity", "podAntiAffinity", "global"} | {
-    "fieldRef", "resourceFieldRef", "configMapKeyRef", "to", "ports", "allowedFrom",
+FREE = {"nodeAffinity", "podAffinity", "podAntiAffinity", "labelSelector", "global"} | {
+    "fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "to", "ports", "allowedFrom",
     "brokers", "dns", "apiServer", "tokenIssuers",
+    "startupProbe", "livenessProbe", "readinessProbe", "lifecycle",
+    "configMap", "secret", "projected", "downwardAPI", "csi", "ephemeral", "persistentVolumeClaim",
 }  # fmt: skip
 """Objects of Kubernetes, which it checks itself."""
 
@@ -48,7 +50,25 @@ GUARDS: Sequence[tuple[Values, str]] = [
     ({"kafka.sasl.username": "a"}, "nobody would sign in"),
     ({"kafka.tls.caSecret": "a"}, "would be left unused"),
     ({"pipelines.other": TWIN}, "is that of other and of page-views; expected one for each"),
-    ({"pipelines": None}, "pipelines: nothing to run"),
+    ({"pipelines": None, "example": "never"}, "pipelines: nothing to run"),
+    ({"pipelines": None, "files": {"a.py": ""}}, "pipelines: nothing to run"),
+    (
+        {"extraVolumes": [{"name": "scratch", "configMap": {"name": "a"}}]},
+        "extraVolumes: the chart has a volume scratch of its own",
+    ),
+    *(
+        ({"extraVolumeMounts": [{"name": "a", "mountPath": path}]}, f"{path} would hide {ours}")
+        for path, ours in [
+            ("/", "/etc/onceflow"),
+            ("/etc", "/etc/onceflow"),
+            ("/etc/onceflow/pipeline/", "/etc/onceflow"),
+            ("/mnt/../etc/onceflow", "/etc/onceflow"),
+            ("/var/lib/onceflow", "/var/lib/onceflow/checkpoints"),
+            ("/opt/onceflow", "/opt/onceflow/bin"),
+            ("/tmp", "/tmp"),
+            ("/var/run/secrets/a", "/var/run/secrets"),
+        ]
+    ),
     ({"files": {"schema.yaml": "a: 1"}}, "files.schema.yaml: would be taken for a pipeline"),
     ({"control.enabled": True}, "control.tokensSecret: empty, so nobody could come in"),
     ({"control.tokensSecret": "a"}, "control.enabled: false, so the Secrets"),
@@ -104,7 +124,54 @@ EXECUTOR_GUARDS: Sequence[tuple[str, Values, str]] = [
     ("k8s", {"executors.memoryOverhead": "1400m"}, "executors.memoryOverhead: 1400m is less than"),
     ("k8s", {"resources.limits.memory": "3Gi"}, "memory.python 768Mi + spark.heap 2g = 3200Mi"),
     ("operator", {"resources.limits": None}, "resources.limits.memory: not set"),
+    (
+        "k8s",
+        {"spark.conf": {"spark.kubernetes.executor.podNamePrefix": "a"}},
+        "spark.conf: spark.kubernetes.executor.podNamePrefix would give executors of each start",
+    ),
 ]
+
+SIDECAR = {"name": "a", "image": "b", "resources": {"limits": {"memory": "64Mi"}}}
+
+
+def sidecar(**changes: object) -> Values:
+    return {"extraContainers": [{**SIDECAR, **changes}]}
+
+
+def volume(**kinds: object) -> Values:
+    return {"extraVolumes": [{"name": "a", **kinds}]}
+
+
+NOT_RESTRICTED: Sequence[tuple[Values, str]] = [
+    ({"securityContext.allowPrivilegeEscalation": True}, "/securityContext/allowPrivilege"),
+    ({"securityContext.allowPrivilegeEscalation": None}, "/securityContext"),
+    ({"securityContext.capabilities": {"add": ["SYS_ADMIN"]}}, "/securityContext/capabilities"),
+    ({"securityContext.capabilities.drop": ["CHOWN"]}, "/securityContext/capabilities/drop"),
+    ({"podSecurityContext.runAsNonRoot": False}, "/podSecurityContext/runAsNonRoot"),
+    ({"podSecurityContext.runAsNonRoot": None}, "/podSecurityContext"),
+    ({"podSecurityContext.seccompProfile": None}, "/podSecurityContext"),
+    ({"podSecurityContext.seccompProfile.type": None}, "/podSecurityContext/seccompProfile"),
+    ({"podSecurityContext.seccompProfile.type": "Unconfined"}, "/seccompProfile/type"),
+    (sidecar(securityContext={"privileged": True}), "/securityContext/privileged"),
+    (sidecar(securityContext={"allowPrivilegeEscalation": True}), "/allowPrivilegeEscalation"),
+    (sidecar(securityContext={"capabilities": {"drop": ["CHOWN"]}}), "/capabilities/drop"),
+    (sidecar(securityContext={"capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}), "/add/0"),
+    (sidecar(securityContext={"runAsUser": 0}), "/securityContext/runAsUser"),
+    (sidecar(securityContext={"runAsNonRoot": False}), "/securityContext/runAsNonRoot"),
+    (sidecar(securityContext={"procMount": "Unmasked"}), "'procMount' not allowed"),
+    (sidecar(securityContext={"seccompProfile": {"type": "Unconfined"}}), "/seccompProfile/type"),
+    (sidecar(ports=[{"containerPort": 1, "hostPort": 1}]), "'hostPort' not allowed"),
+    (sidecar(volumeDevices=[]), "'volumeDevices' not allowed"),
+    (sidecar(resources={"limits": {}}), "/extraContainers/0/resources/limits"),
+    ({"extraInitContainers": [{"name": "a", "image": "b"}]}, "'resources'"),
+    (volume(hostPath={"path": "/"}), "'hostPath' not allowed"),
+    (volume(nfs={"server": "a", "path": "/"}), "'nfs' not allowed"),
+    (volume(emptyDir={}), "/extraVolumes/0/emptyDir"),
+    (volume(emptyDir={"sizeLimit": "1Gi", "medium": "Memory"}), "'medium' not allowed"),
+    (volume(), "/extraVolumes/0"),
+    ({"extraVolumeMounts": [{"name": "a", "mountPath": "b"}]}, "/mountPath"),
+]
+"""What the restricted pod standard refuses, or what would take the node's memory or disk."""
 
 REFUSED_BY_SCHEMA: Sequence[tuple[Values, str]] = [
     ({"replica": 1}, "'replica' not allowed"),
@@ -118,6 +185,9 @@ REFUSED_BY_SCHEMA: Sequence[tuple[Values, str]] = [
     ({"podSecurityContext.runAsUser": 0}, "/podSecurityContext/runAsUser"),
     ({"extraEnv": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, "'secretKeyRef' not"),
     ({"files": {"../a": ""}}, "invalid propertyName '../a'"),
+    ({"example": "maybe"}, "/example"),
+    ({"executors.requestCores": "half"}, "/executors/requestCores"),
+    *NOT_RESTRICTED,
 ]
 
 
@@ -125,10 +195,14 @@ def objects(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every schema of an object, with the path to its values."""
     if schema.get("type") == "object":
         yield path, schema
-    for name, below in schema.get("properties", {}).items():
+    for name, below in [*schema.get("properties", {}).items(), *definitions(schema)]:
         yield from objects(below, f"{path}.{name}".lstrip("."))
     if "items" in schema:
         yield from objects(schema["items"], f"{path}[]")
+
+
+def definitions(schema: Any) -> list[tuple[str, Any]]:
+    return [(f"{name}[]", below) for name, below in schema.get("definitions", {}).items()]
 
 
 def keys(values: Any, path: str = "") -> Iterator[str]:

@@ -10,7 +10,16 @@ import yaml
 
 from onceflow.config import load_settings
 from onceflow.settings import Settings
-from tests.deploy.chart import CHART, EXAMPLES, Values, manifests_in, one, render, rendered_text
+from tests.deploy.chart import (
+    CHART,
+    EXAMPLES,
+    Values,
+    manifests_in,
+    one,
+    pods,
+    render,
+    rendered_text,
+)
 from tests.deploy.operator_kinds import GROUP
 
 OPERATED = "local-operated"
@@ -45,6 +54,27 @@ def test_probes_ask_where_the_service_answers(example: str, tmp_path: Any) -> No
     }
     startup = found["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] == 300
+
+
+START_S = 20
+"""From the start of a container until it is ready again, on a node that is not overloaded."""
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_pod_that_hangs_is_back_within_a_minute_and_one_that_drains_has_its_time(
+    example: str,
+) -> None:
+    """A probe that begins just before a pod freezes is answered; SIGTERM is not heard."""
+    found = container(example)
+    probe = found["livenessProbe"]
+    silent_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+    pod = next(pod for _, pod in pods(render(example)) if found in pod["spec"]["containers"])
+
+    assert silent_s + probe["terminationGracePeriodSeconds"] + START_S <= 60
+    assert silent_s >= 25, "a pod that is short of processor time would be killed"
+    assert found["startupProbe"]["terminationGracePeriodSeconds"] <= 10
+    assert "terminationGracePeriodSeconds" not in found["readinessProbe"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 180
 
 
 def test_monitors_find_the_pod() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -74,6 +75,41 @@ def test_the_topic_job_makes_what_is_missing(
 
         assert done.returncode == 0, done.stderr
     assert broker_partitions(broker, name) == 3
+
+
+def test_the_example_has_something_to_show(
+    broker: RunningBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The Job, run twice as by an upgrade, and the very pipeline that the chart makes."""
+    example = f"{prefix}-example"
+    manifests = render("trial", release=prefix)
+    for _ in range(2):
+        done = run_in_pod(manifests, "Job", broker, tmp_path)
+        assert done.returncode == 0, done.stderr
+    data = one(manifests, "ConfigMap", "-pipeline")["data"][f"{example}.yaml"]
+    file = tmp_path / f"{example}.yaml"
+    file.write_text(data.replace("/var/lib/onceflow/checkpoints", str(tmp_path / "checkpoints")))
+    onceflow(broker, "run", str(file), "--until", "caught-up")
+
+    told = onceflow(broker, "consume", f"{example}.views", "--verify", "--pipeline", example)
+    keys = [json.loads(line)["key"] for line in told.splitlines()]
+    # Of three pages and ten minutes; the newest may not be over.
+    assert len(keys) >= 3 * 8
+    assert set(keys) == {"/0", "/1", "/2"}
+
+
+def onceflow(broker: RunningBroker, *arguments: str) -> str:
+    own = {"ONCEFLOW_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("onceflow")), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **QUICK, **own},
+        timeout=RUN_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def broker_partitions(broker: RunningBroker, topic: str) -> int:

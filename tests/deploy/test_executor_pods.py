@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import kubernetes_validate
 import pytest
 import yaml
-from pyspark.java_gateway import launch_gateway
+from pyspark import SparkConf
+from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 
 from tests.deploy import policies
 from tests.deploy.chart import EXECUTOR_FILE, KUBERNETES, Manifest, Values, one, render
+from tests.deploy.test_service_image import script
 
 END_TIMEOUT_S = 20
 SECRET = "marker-of-the-secret-of-spark"
+PREFIX = "spark.kubernetes.executor.podNamePrefix"
 
 
 @pytest.fixture(scope="module")
-def jvm() -> Iterator[Any]:
-    """A JVM with Spark's classes, in which nothing of Spark runs."""
-    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the JVM writes to standard error."""
+    return tmp_path_factory.mktemp("jvm") / "log"
+
+
+@pytest.fixture(scope="module")
+def jvm(log: Path) -> Iterator[Any]:
+    """A JVM with Spark's classes, in which nothing of Spark runs. It logs as executors do."""
+    option = shlex.quote(script("entrypoint")._logging())
+    conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", option)
+    with log.open("wb") as stderr:
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     try:
         yield gateway.jvm
     finally:
@@ -31,8 +45,8 @@ def jvm() -> Iterator[Any]:
         gateway.proc.wait(END_TIMEOUT_S)
 
 
-def executor_of(jvm: Any, manifests: Sequence[Manifest], folder: Path) -> Any:
-    """Executor 1, with what Spark adds to the template."""
+def conf_of(jvm: Any, manifests: Sequence[Manifest], folder: Path) -> Any:
+    """The settings that Spark gets in the driver's pod, with files of this machine."""
     data = one(manifests, "ConfigMap", "-settings")["data"]
     template = folder / EXECUTOR_FILE
     template.write_text(data[EXECUTOR_FILE])
@@ -43,11 +57,15 @@ def executor_of(jvm: Any, manifests: Sequence[Manifest], folder: Path) -> Any:
     conf_of_secret = "spark.authenticate.secret.file"
     assert settings["conf"][conf_of_secret] == "/etc/onceflow/spark/secret"
     there[conf_of_secret] = str(secret)
-    given = {**settings["conf"], **there, "spark.master": settings["master"], "spark.app.name": "a"}
+    given = {**settings["conf"], **there, "spark.master": settings["master"]}
     conf = jvm.org.apache.spark.SparkConf(False)
     for name, value in given.items():
         conf.set(name, str(value))
+    return conf
 
+
+def executor_of(jvm: Any, conf: Any, number: int = 1) -> Any:
+    """An executor, with what Spark adds to the template."""
     nothing = jvm.scala.Option.empty()
     spark = jvm.org.apache.spark
     secret_file = getattr(spark.SecurityManager, "$lessinit$greater$default$3")()
@@ -56,7 +74,7 @@ def executor_of(jvm: Any, manifests: Sequence[Manifest], folder: Path) -> Any:
     profiles = getattr(getattr(spark.resource, "ResourceProfile$"), "MODULE$")
     profiles.clearDefaultProfile()
     made = spark.scheduler.cluster.k8s.KubernetesExecutorBuilder().buildFromFeatures(
-        spark.deploy.k8s.KubernetesConf.createExecutorConf(conf, "1", "app", nothing, 0),
+        spark.deploy.k8s.KubernetesConf.createExecutorConf(conf, str(number), "app", nothing, 0),
         security,
         jvm.io.fabric8.kubernetes.client.KubernetesClientBuilder().build(),
         profiles.getOrCreateDefaultProfile(conf),
@@ -67,9 +85,14 @@ def executor_of(jvm: Any, manifests: Sequence[Manifest], folder: Path) -> Any:
     return pod
 
 
+def variables_of(pod: Any) -> dict[str, Any]:
+    (container,) = pod["spec"]["containers"]
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
+
+
 @pytest.mark.parametrize("example", ["k8s", "k8s-shared-volume"])
 def test_spark_keeps_what_the_template_says(example: str, jvm: Any, tmp_path: Path) -> None:
-    pod = executor_of(jvm, render(example), tmp_path)
+    pod = executor_of(jvm, conf_of(jvm, render(example), tmp_path))
     everything = [pod, *(m for m in render(example) if m["kind"] == "NetworkPolicy")]
     kept = [policies.is_restricted, policies.no_foreign_settings, policies.traffic_is_bounded]
 
@@ -85,16 +108,69 @@ def test_it_gets_the_memory_that_the_guard_compared(jvm: Any, tmp_path: Path) ->
         "executors.memoryOverhead": "1500m",
         "executors.cores": 2,
     }
-    (container,) = executor_of(jvm, render("k8s", values), tmp_path)["spec"]["containers"]
+    pod = executor_of(jvm, conf_of(jvm, render("k8s", values), tmp_path))
+    (container,) = pod["spec"]["containers"]
 
     assert container["resources"]["limits"] == {"memory": f"{2048 + 1500}Mi"}
+    assert container["resources"]["requests"]["cpu"] == "500m"
+
+
+def test_without_a_request_it_asks_for_whole_cores(jvm: Any, tmp_path: Path) -> None:
+    values: Values = {"executors.requestCores": "", "executors.cores": 2}
+    pod = executor_of(jvm, conf_of(jvm, render("k8s", values), tmp_path))
+    (container,) = pod["spec"]["containers"]
+
     assert container["resources"]["requests"]["cpu"] == "2"
 
 
+def test_a_driver_that_starts_again_finds_no_name_taken(jvm: Any, tmp_path: Path) -> None:
+    """Spark's cluster manager makes a prefix when a session starts, unless it is told one."""
+    longest = "a" * 40
+    manifests = render("k8s", release=longest)
+    make_prefix = jvm.org.apache.spark.deploy.k8s.KubernetesConf.getResourceNamePrefix
+    found = []
+    for _ in range(3):
+        conf = conf_of(jvm, manifests, tmp_path)
+        assert not conf.contains(PREFIX)
+        conf.set(PREFIX, make_prefix(conf.get("spark.app.name")))
+        found += [executor_of(jvm, conf, number) for number in (1, 12345)]
+
+    names = [pod["metadata"]["name"] for pod in found]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith(f"{longest}-") for name in names)
+    for pod in found:
+        assert len(pod["spec"]["hostname"]) <= 63
+        kubernetes_validate.validate(pod, KUBERNETES[-1], strict=True)
+
+
+def test_without_its_file_the_secret_would_stand_in_the_pod(jvm: Any, tmp_path: Path) -> None:
+    """So that the test below can fail."""
+    conf = conf_of(jvm, render("k8s"), tmp_path)
+    conf.remove("spark.authenticate.secret.file")
+
+    assert len(variables_of(executor_of(jvm, conf))["_SPARK_AUTH_SECRET"]) >= 32
+
+
+def test_what_the_driver_deletes_at_its_start_is_what_spark_has_made(
+    jvm: Any, tmp_path: Path
+) -> None:
+    manifests = render("k8s")
+    labels = executor_of(jvm, conf_of(jvm, manifests, tmp_path))["metadata"]["labels"]
+    pod = one(manifests, "StatefulSet")["spec"]["template"]
+    (selector,) = [
+        variable["value"]
+        for variable in pod["spec"]["containers"][0]["env"]
+        if variable["name"] == "LEFTOVER_EXECUTORS"
+    ]
+
+    assert dict(pair.split("=") for pair in selector.split(",")).items() <= labels.items()
+    assert labels["app.kubernetes.io/instance"] in selector
+
+
 def test_it_finds_the_driver_and_room_for_its_files(jvm: Any, tmp_path: Path) -> None:
-    pod = executor_of(jvm, render("k8s"), tmp_path)
+    pod = executor_of(jvm, conf_of(jvm, render("k8s"), tmp_path))
     (container,) = pod["spec"]["containers"]
-    told = {variable["name"]: variable.get("value") for variable in container["env"]}
+    told = variables_of(pod)
     rooms = {
         v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["spec"]["volumes"] if "emptyDir" in v
     }
@@ -109,3 +185,57 @@ def test_it_finds_the_driver_and_room_for_its_files(jvm: Any, tmp_path: Path) ->
     assert rooms == {"scratch": "1Gi", "spark-local-dir-1": "8Gi"}
     assert told["SPARK_LOCAL_DIRS"] in {m["mountPath"] for m in container["volumeMounts"]}
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def logged(log: Path, before: int) -> list[Any]:
+    return [json.loads(line) for line in log.read_text().splitlines()[before:]]
+
+
+def test_an_executor_logs_as_the_service_does(jvm: Any, log: Path) -> None:
+    before = len(log.read_text().splitlines())
+    spark = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.Something")
+    spark.info("nobody wants to know")
+    spark.warn("nor this")
+    spark.error('a "quoted"\nmessage', jvm.java.lang.IllegalStateException("the reason"))
+    (told,) = logged(log, before)
+
+    assert told["event"] == 'a "quoted"\nmessage'
+    assert told["level"] == "error"
+    assert told["logger"] == "org.apache.spark.Something"
+    assert told["ts"] > 1_700_000_000_000
+    assert "IllegalStateException: the reason" in told["exception"]
+
+
+class Failing:
+    """A block of Scala that raises."""
+
+    def fail(self) -> None:
+        raise ValueError("the driver's pod is not ready")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "apply$mcV$sp":
+            return self.fail
+        raise AttributeError(name)
+
+    class Java:
+        implements: ClassVar = ["scala.Function0"]
+
+
+def test_what_spark_ignores_while_it_is_called_is_not_told(jvm: Any, log: Path) -> None:
+    """That the driver's pod is not ready is no news: it cannot be before a pipeline runs."""
+    before = len(log.read_text().splitlines())
+    utils = jvm.org.apache.spark.util.Utils
+    utils.tryLogNonFatalError(Failing())
+    assert logged(log, before) == []
+
+    java = jvm.java.lang.Thread.currentThread()
+    name = java.getName()
+    java.setName("kubernetes-executor-snapshots-subscribers-0")
+    try:
+        utils.tryLogNonFatalError(Failing())
+    finally:
+        java.setName(name)
+    (told,) = logged(log, before)
+
+    assert told["event"].startswith("Uncaught exception in thread kubernetes-executor")
+    assert "the driver's pod is not ready" in told["exception"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 import yaml
 
 from onceflow.java.choice import find_java
+from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 from tests.deploy.chart import ROOT, one, render
 
 IMAGE = ROOT / "docker" / "service"
@@ -63,11 +67,32 @@ def test_it_is_onceflow_by_itself() -> None:
     assert script("entrypoint").command_for(["run", "a.yaml"], {}) == ["onceflow", "run", "a.yaml"]
 
 
+@pytest.mark.parametrize("selector", ["", "a=b"])
+def test_a_driver_that_makes_executors_looks_for_leftovers_before_it_starts(selector: str) -> None:
+    """Here is no Kubernetes, which is told and keeps nobody from starting."""
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, str(IMAGE / "entrypoint.py"), "version"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": programs, "LEFTOVER_EXECUTORS": selector},
+        timeout=60,
+    )
+    *told, found = done.stdout.splitlines()
+
+    assert found == version("onceflow")
+    assert [json.loads(line)["event"] for line in told] == ["warning"] * bool(selector)
+    assert all("executors of an earlier start stay; selector a=b" in line for line in told)
+
+
 def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
     command = script("entrypoint").command_for(["executor"], SPARK)
     (_, jars) = command[command.index("-cp") + 1].split(":")
 
-    assert command[:5] == ["java", "-Dfirst", "-Dlast=a b", "-Xms1g", "-Xmx1g"]
+    assert command[2:6] == ["-Dfirst", "-Dlast=a b", "-Xms1g", "-Xmx1g"]
+    assert command[1].startswith("-Dlog4j2.configurationFile=")
+    assert Path(command[1].partition("=")[2]).is_file()
     assert dict(zip(command[-14::2], command[-13::2], strict=True))["--executor-id"] == "3"
     assert list(Path(jars).parent.glob("spark-kubernetes_*.jar")) != []
 
@@ -108,6 +133,28 @@ def test_a_driver_of_an_operator_submits_in_client_mode() -> None:
         "client",
         *words,
     ]
+
+
+def test_the_jvm_of_an_operators_driver_is_bound_and_logs_as_that_of_ours() -> None:
+    """It is there before our Python, which asks for these options when it starts one itself.
+
+    The command is looked at, not how it ends: a small Java lacks a module that Spark asks for.
+    """
+    java = find_java()
+    own = {"JAVA_HOME": str(java.home), "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+    done = subprocess.run(
+        [sys.executable, str(IMAGE / "entrypoint.py"), "driver", "--version"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **SPARK, **own},
+        timeout=60,
+    )
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("Spark Command: ")]
+    options = line.partition(" org.apache.spark.deploy.SparkSubmit ")[0].split()
+
+    assert set(JAVA_OPTIONS.split()) <= set(options)
+    assert script("entrypoint")._logging() in options
 
 
 def test_drain_ends_our_python_and_waits_for_it(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 @pytest.fixture
 def job(broker: RunningBroker, disk: SmallDisk) -> ViewsJob:
     """Its checkpoint is on the small disk."""
+    # The product resolves its path, and a path below /proc would lead off the disk.
+    assert disk.folder == disk.folder.resolve(), "root is needed, to mount a small disk"
     made = ViewsJob(broker.bootstrap_servers, disk.folder)
     made.create_input()
     made.produce(Random(1), records=1_000, seconds=120)

@@ -26,6 +26,8 @@ from onceflow_connectors.consumer import (
 
 READ_TIMEOUT_S = 30.0
 """For what must come: joins, and a coordinator that is loaded for the first time."""
+SETTLE_TIMEOUT_S = 120.0
+"""For several joins in a row of a member that hardly polls, on a loaded machine."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def settle(
         partitions: of all topics.
         polls_s: how long each of them is polled at a time; 0.1 s if not given.
     """
-    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
+    deadline = Deadline.after(SystemClock(), SETTLE_TIMEOUT_S)
     times_s = polls_s or [0.1] * len(consumers)
     came = []
 

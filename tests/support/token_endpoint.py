@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceflow.clock import SystemClock
-from tests.support.certificates import Authority
+from tests.support.tls_server import serving
 
 AUDIENCE = "onceflow-brokers"
 ISSUER = "https://issuer.test"
@@ -59,11 +57,6 @@ class TokenEndpoint:
 @contextmanager
 def answering(endpoint: TokenEndpoint, folder: Path) -> Iterator[TokenEndpoint]:
     """Answer over TLS inside the block; certificates go into a folder."""
-    authority = Authority.in_folder(folder)
-    pair = authority.issue("token-endpoint")
-    endpoint.authority = authority.certificate
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(pair.certificate, pair.key)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -93,17 +86,9 @@ def answering(endpoint: TokenEndpoint, folder: Path) -> Iterator[TokenEndpoint]:
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = tls.wrap_socket(server.socket, server_side=True)
-    endpoint.address = f"https://127.0.0.1:{server.server_port}/token"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler, folder) as (address, endpoint.authority):
+        endpoint.address = f"https://{address}/token"
         yield endpoint
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _text(data: bytes) -> str:

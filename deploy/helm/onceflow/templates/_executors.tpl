@@ -11,9 +11,11 @@ spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path: /var/sp
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit: {{ .Values.scratch.sizeLimit }}
 {{- end -}}
 
-{{/* What an operator would tell Spark. */}}
+{{/* What an operator would tell Spark. The name of the application begins the names of executors, and Spark
+     adds what is unique: a driver that starts again finds no name taken. */}}
 {{- define "onceflow.clientModeConf" -}}
 {{- $name := include "onceflow.fullname" . -}}
+spark.app.name: {{ $name }}
 spark.driver.bindAddress: 0.0.0.0
 spark.driver.host: {{ $name }}-0.{{ $name }}.{{ .Release.Namespace }}.svc
 spark.executor.cores: {{ .Values.executors.cores | quote }}
@@ -23,9 +25,11 @@ spark.executor.memoryOverhead: {{ .Values.executors.memoryOverhead }}
 spark.kubernetes.container.image: {{ include "onceflow.image" . }}
 spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
 spark.kubernetes.driver.pod.name: {{ $name }}-0
-spark.kubernetes.executor.podNamePrefix: {{ $name }}
 spark.kubernetes.executor.podTemplateContainerName: spark-kubernetes-executor
 spark.kubernetes.executor.podTemplateFile: /etc/onceflow/settings/executor.yaml
+{{- with .Values.executors.requestCores }}
+spark.kubernetes.executor.request.cores: {{ . | quote }}
+{{- end }}
 spark.kubernetes.namespace: {{ .Release.Namespace }}
 {{- end -}}
 
@@ -34,12 +38,21 @@ spark.kubernetes.namespace: {{ .Release.Namespace }}
 {{ .Values.persistence.existingClaim | default (printf "checkpoints-%s-0" (include "onceflow.fullname" .)) }}
 {{- end -}}
 
+{{/* What all executors of the release have: labels of their template, and as a selector with Spark's own. */}}
+{{- define "onceflow.executorLabels" -}}
+{{ include "onceflow.selectorLabels" . }}
+app.kubernetes.io/component: executor
+{{- end -}}
+
+{{- define "onceflow.executorSelector" -}}
+{{ include "onceflow.executorLabels" . | replace ": " "=" | replace "\n" "," }},spark-role=executor
+{{- end -}}
+
 {{/* What executors share with the driver: code of the pipeline, Secrets, and the checkpoint. */}}
 {{- define "onceflow.executorPod" -}}
 metadata:
   labels:
-    {{- include "onceflow.selectorLabels" . | nindent 4 }}
-    app.kubernetes.io/component: executor
+    {{- include "onceflow.executorLabels" . | nindent 4 }}
     {{- with .Values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -49,6 +62,7 @@ metadata:
   {{- end }}
 spec:
   {{- include "onceflow.podBasics" . | nindent 2 }}
+  {{- with include "onceflow.spread" (dict "constraints" .Values.topologySpreadConstraints "labels" (include "onceflow.executorLabels" .)) }}{{ . | nindent 2 }}{{ end }}
   serviceAccountName: {{ include "onceflow.serviceAccount" . }}
   automountServiceAccountToken: false
   containers:
@@ -57,12 +71,16 @@ spec:
       workingDir: /tmp
       env:
         - {name: HOME, value: /tmp}
+        {{- with .Values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       volumeMounts:
         - {name: scratch, mountPath: /tmp}
         {{- include "onceflow.sharedMounts" . | trim | nindent 8 }}
   volumes:
     - {name: scratch, emptyDir: {sizeLimit: 1Gi}}
     {{- include "onceflow.sharedVolumes" . | trim | nindent 4 }}
+    {{- with include "onceflow.mountedVolumes" . | trim }}{{ . | nindent 4 }}{{ end }}
     {{- if and .Values.persistence.enabled (not .Values.persistence.existingClaim) }}
     - {name: checkpoints, persistentVolumeClaim: {claimName: {{ include "onceflow.claim" . }}}}
     {{- end }}

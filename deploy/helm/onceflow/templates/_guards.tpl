@@ -6,6 +6,7 @@
 {{- include "onceflow.guardTopicJob" . -}}
 {{- include "onceflow.guardCheckpoint" . -}}
 {{- include "onceflow.guardControl" . -}}
+{{- include "onceflow.guardExtras" . -}}
 {{- if .Values.standby -}}
 {{- include "onceflow.guardStandby" . -}}
 {{- end -}}
@@ -70,14 +71,14 @@
 {{- if $from.configMap -}}
 {{- fail "pipelinesFrom.files: expected the keys of the ConfigMap, and among them a pipeline file that ends in .yaml" -}}
 {{- end -}}
-{{- fail "pipelines: nothing to run. Give each file with --set-file pipelines.NAME=pipeline.yaml" -}}
+{{- fail "pipelines: nothing to run. Give each file with --set-file pipelines.NAME=pipeline.yaml, at an upgrade again; or set example to always" -}}
 {{- end -}}
 {{- range $name, $_ := .Values.files -}}
 {{- if or (hasSuffix ".yaml" $name) (hasSuffix ".yml" $name) -}}
 {{- fail (printf "files.%s: would be taken for a pipeline; expected another ending, or an entry of pipelines" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- range $name, $text := .Values.pipelines -}}
+{{- range $name, $text := include "onceflow.pipelines" . | fromJson -}}
 {{- $file := fromYaml $text -}}
 {{- if hasKey $file "Error" -}}
 {{- fail (printf "pipelines.%s: not a YAML file: %s" $name $file.Error) -}}
@@ -92,7 +93,7 @@
 {{- end -}}
 
 {{- define "onceflow.guardTopicJob" -}}
-{{- if and .Values.topicJob.grantTo (not .Values.pipelines) -}}
+{{- if and .Values.topicJob.grantTo .Values.pipelinesFrom.configMap -}}
 {{- fail "topicJob.grantTo: the Job cannot see pipelinesFrom.configMap; expected pipelines, or no grantTo and `onceflow acls` by hand" -}}
 {{- end -}}
 {{- end -}}
@@ -140,6 +141,25 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What a user adds to pods must not hide what the chart puts there. */}}
+{{- define "onceflow.guardExtras" -}}
+{{- $volumes := list "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" -}}
+{{- range .Values.extraVolumes -}}
+{{- if has .name $volumes -}}
+{{- fail (printf "extraVolumes: the chart has a volume %s of its own; expected another name" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- $folders := list "/etc/onceflow" (include "onceflow.checkpointFolder" .) "/opt/onceflow/bin" "/opt/onceflow/libexec" "/opt/java" "/opt/spark/conf" "/tmp" "/var/spark" "/var/run/secrets" -}}
+{{- range $mount := .Values.extraVolumeMounts -}}
+{{- $path := printf "%s/" (clean $mount.mountPath | trimSuffix "/") -}}
+{{- range $folders -}}
+{{- if or (hasPrefix (printf "%s/" .) $path) (hasPrefix $path (printf "%s/" .)) -}}
+{{- fail (printf "extraVolumeMounts: %s would hide %s, which the service needs; expected a folder of your own, such as /mnt/%s" $mount.mountPath . $mount.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Kinds of the Prometheus operator, which not every cluster has. */}}
 {{- define "onceflow.guardOperator" -}}
 {{- if not (or .Values.monitoring.force (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
@@ -166,6 +186,9 @@
 {{- end -}}
 
 {{- define "onceflow.guardExecutors" -}}
+{{- if hasKey .Values.spark.conf "spark.kubernetes.executor.podNamePrefix" -}}
+{{- fail "spark.conf: spark.kubernetes.executor.podNamePrefix would give executors of each start the same names, so that no driver could start again; remove it, or set spark.app.name" -}}
+{{- end -}}
 {{- $memory := .Values.memory -}}
 {{- $parts := dict "memory.jvm" $memory.jvm "memory.state" $memory.state "memory.python" $memory.python -}}
 {{- include "onceflow.guardFit" (dict "parts" $parts "name" "executors.memoryOverhead" "text" .Values.executors.memoryOverhead) -}}

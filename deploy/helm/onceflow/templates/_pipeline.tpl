@@ -3,6 +3,28 @@
 /etc/onceflow/pipeline
 {{- end -}}
 
+{{/* Whether the example runs: if no file is given, and at an upgrade only if somebody asks for it. */}}
+{{- define "onceflow.hasExample" -}}
+{{- $wanted := or (eq .Values.example "always") (and (eq .Values.example "on-install") .Release.IsInstall) -}}
+{{- $given := or .Values.pipelines .Values.files .Values.pipelinesFrom.configMap -}}
+{{- if and $wanted (not $given) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Its pipeline, its ledger, and the beginning of its topics: two releases must not share one. */}}
+{{- define "onceflow.exampleName" -}}
+{{ .Release.Name | replace "." "-" }}-example
+{{- end -}}
+
+{{/* Names and texts of the pipelines, as a mapping in JSON. */}}
+{{- define "onceflow.pipelines" -}}
+{{- if include "onceflow.hasExample" . -}}
+{{- $name := include "onceflow.exampleName" . -}}
+{{ dict $name (.Files.Get "files/example.yaml" | replace "EXAMPLE" $name) | toJson }}
+{{- else -}}
+{{ .Values.pipelines | default dict | toJson }}
+{{- end -}}
+{{- end -}}
+
 {{/* Names of the pipeline files, as a list in JSON. */}}
 {{- define "onceflow.pipelineYamls" -}}
 {{- $yamls := list -}}
@@ -11,7 +33,7 @@
 {{- if hasSuffix ".yaml" . -}}{{- $yamls = append $yamls . -}}{{- end -}}
 {{- end -}}
 {{- else -}}
-{{- range keys (.Values.pipelines | default dict) | sortAlpha -}}{{- $yamls = append $yamls (printf "%s.yaml" .) -}}{{- end -}}
+{{- range include "onceflow.pipelines" . | fromJson | keys | sortAlpha -}}{{- $yamls = append $yamls (printf "%s.yaml" .) -}}{{- end -}}
 {{- end -}}
 {{ toJson $yamls }}
 {{- end -}}
@@ -44,7 +66,7 @@
 {{- if .Values.pipelinesFrom.configMap -}}
 {{- with .Values.pipelinesFrom.checkpoint -}}{{- $_ := set $found "pipelinesFrom" . -}}{{- end -}}
 {{- else -}}
-{{- range $name, $text := .Values.pipelines -}}
+{{- range $name, $text := include "onceflow.pipelines" . | fromJson -}}
 {{- $_ := set $found $name (get (fromYaml $text) "checkpoint" | default (printf "%s/%s" (include "onceflow.checkpointFolder" $) $name)) -}}
 {{- end -}}
 {{- end -}}
@@ -55,7 +77,7 @@
 {{- define "onceflow.pipelineData" -}}
 {{- $data := deepCopy .Values.files -}}
 {{- $checkpoints := include "onceflow.checkpoints" . | fromJson -}}
-{{- range $name, $text := .Values.pipelines -}}
+{{- range $name, $text := include "onceflow.pipelines" . | fromJson -}}
 {{- if not (hasKey (fromYaml $text) "checkpoint") -}}
 {{- $text = printf "%s\ncheckpoint: %s\n" (trimSuffix "\n" $text) (get $checkpoints $name) -}}
 {{- end -}}

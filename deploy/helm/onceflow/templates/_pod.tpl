@@ -73,6 +73,14 @@
 {{- if or .Values.persistence.enabled .Values.persistence.ephemeral.reason }}
 - {name: checkpoints, mountPath: {{ include "onceflow.checkpointFolder" . }}}
 {{- end }}
+{{- include "onceflow.userMounts" . }}
+{{- end -}}
+
+{{/* Of every container of the chart. */}}
+{{- define "onceflow.userMounts" -}}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "onceflow.sharedVolumes" -}}
@@ -86,6 +94,17 @@
 {{- end }}
 {{- if .Values.persistence.ephemeral.reason }}
 - {name: checkpoints, emptyDir: {sizeLimit: {{ .Values.persistence.size }}}}
+{{- end }}
+{{- end -}}
+
+{{/* Those of the user's volumes that containers of the chart mount; sidecars may have others. */}}
+{{- define "onceflow.mountedVolumes" -}}
+{{- $mounted := list -}}
+{{- range .Values.extraVolumeMounts }}{{ $mounted = append $mounted .name }}{{ end -}}
+{{- range .Values.extraVolumes }}
+{{- if has .name $mounted }}
+{{ toYaml (list .) }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -117,6 +136,9 @@
 {{- end }}
 {{- end }}
 {{ include "onceflow.sharedVolumes" . }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* The pod restarts when what it read at its start has changed. */}}
@@ -158,12 +180,42 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
+{{- if .Values.affinity }}
 affinity:
-  {{- toYaml . | nindent 2 }}
+  {{- toYaml .Values.affinity | nindent 2 }}
+{{- else if .Values.standby }}
+# The pod that stands by does not go with the other one's node.
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "onceflow.driverLabels" . | nindent 14 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* A constraint without a selector would choose no pod, so it gets the labels of the pods that it is for. */}}
+{{- define "onceflow.spread" -}}
+{{- if .constraints -}}
+topologySpreadConstraints:
+  {{- range .constraints }}
+  {{- $ours := dict "labelSelector" (dict "matchLabels" (fromYaml $.labels)) }}
+  {{- toYaml (list (ternary . (merge $ours .) (hasKey . "labelSelector"))) | nindent 2 }}
+  {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* A user's containers, kept to the restricted standard by what ours have unless they say otherwise. */}}
+{{- define "onceflow.userContainers" -}}
+{{- range .containers }}
+{{- $context := mergeOverwrite (deepCopy $.securityContext) (.securityContext | default dict) }}
+{{ toYaml (list (mergeOverwrite (deepCopy .) (dict "securityContext" $context))) }}
 {{- end }}
 {{- end -}}
 
@@ -181,14 +233,21 @@ ports:
   {{- if and .Values.control.enabled .Values.control.certificateSecret }}
   - {name: control, containerPort: {{ .Values.control.port }}}
   {{- end }}
+# Five minutes to import and to answer, on a node that is short of everything.
 startupProbe:
   httpGet: {path: /livez, port: monitoring}
   periodSeconds: 5
+  timeoutSeconds: 5
   failureThreshold: 60
+  terminationGracePeriodSeconds: 5
+# What hangs is killed after at most 5 * 5 s for probes, 5 s for the last answer and 5 s of grace, as it does
+# not hear SIGTERM: so it is back within a minute.
 livenessProbe:
   httpGet: {path: /livez, port: monitoring}
-  periodSeconds: 10
+  periodSeconds: 5
   timeoutSeconds: 5
+  failureThreshold: 5
+  terminationGracePeriodSeconds: 5
 readinessProbe:
   httpGet: {path: /readyz, port: monitoring}
   periodSeconds: 5

@@ -46,7 +46,7 @@ client:
 {{- end }}
 {{- end -}}
 
-{{/* Settings of Spark that the chart decides; a user's go before them. */}}
+{{/* Settings of Spark that the chart decides; a user's take their place, `false` and 0 as well. */}}
 {{- define "onceflow.sparkConf" -}}
 spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage: "true"
 spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB: {{ include "onceflow.mebibytes" (dict "name" "memory.state" "text" .Values.memory.state) | quote }}
@@ -54,6 +54,16 @@ spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB: {{ include "onceflow.me
 {{ include "onceflow.clusterConf" . }}
 {{ include "onceflow.clientModeConf" . }}
 {{- end }}
+{{- end -}}
+
+{{/* Settings as Spark takes them. Helm reads whole numbers as fractions, which would become 1e+06. */}}
+{{- define "onceflow.asText" -}}
+{{- $text := dict -}}
+{{- range $name, $value := . -}}
+{{- if and (kindIs "float64" $value) (eq $value (floor $value)) -}}{{- $value = int64 $value -}}{{- end -}}
+{{- $_ := set $text $name (toString $value) -}}
+{{- end -}}
+{{- toYaml $text -}}
 {{- end -}}
 
 {{- define "onceflow.master" -}}
@@ -72,7 +82,7 @@ spark:
   shuffle_partitions: {{ .Values.spark.shufflePartitions }}
   max_result_bytes: {{ .Values.spark.maxResult }}
   conf:
-    {{- toYaml (merge (deepCopy .Values.spark.conf) (include "onceflow.sparkConf" . | fromYaml)) | nindent 4 }}
+    {{- include "onceflow.asText" (mergeOverwrite (include "onceflow.sparkConf" . | fromYaml) .Values.spark.conf) | nindent 4 }}
 transforms: {{ .Values.transforms }}
 {{- with .Values.persistence.ephemeral }}
 {{- if .reason }}

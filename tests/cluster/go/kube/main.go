@@ -1,8 +1,8 @@
-// One program for what a Kubernetes cluster needs to answer questions: etcd, the API server and the
-// controllers. No kubelet: pods are made and judged, and never run.
+// One program for a whole Kubernetes cluster, except its container runtime and its name server.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -10,11 +10,14 @@ import (
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "expected etcd, apiserver or controllers, and their flags")
+		fmt.Fprintln(os.Stderr, "expected etcd, apiserver, controllers, scheduler, kubelet or proxy, and its flags")
 		os.Exit(2)
 	}
 	part := os.Args[1]
@@ -26,6 +29,12 @@ func main() {
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
 	case "controllers":
 		os.Exit(cli.Run(controllers.NewControllerManagerCommand()))
+	case "scheduler":
+		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	case "kubelet":
+		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
+	case "proxy":
+		os.Exit(cli.Run(proxy.NewProxyCommand()))
 	default:
 		fmt.Fprintln(os.Stderr, "unknown part", part)
 		os.Exit(2)

@@ -1,0 +1,3 @@
+module onceflow.test/pause
+
+go 1.26.0
