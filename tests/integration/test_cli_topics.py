@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -28,10 +31,22 @@ from onceflow.protocol.identity import (
 from onceflow.protocol.ledger import HEAD_KEY, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 from tests.support.brokers import RunningBroker
-from tests.support.topics import ordered_producer
+from tests.support.eventually import eventually
+from tests.support.topics import create_topic, end_of, ordered_producer
 
 Cli = Callable[..., Result]
 Topic = Callable[[str], str]
+
+
+class StandardInput(io.BytesIO):
+    """With a descriptor, which Typer's has not and real ones have."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self.descriptor
 
 
 @pytest.fixture
@@ -42,8 +57,8 @@ def cli(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     def cli(*arguments: str, stdin: str = "") -> Result:
         (tmp_path / "stdin").write_text(stdin)
         with (tmp_path / "stdin").open("rb") as file, monkeypatch.context() as patched:
-            # Typer's would have no descriptor, as real ones have.
-            patched.setattr("typer.testing.make_input_stream", lambda *_: file)
+            made = StandardInput(file.fileno())
+            patched.setattr("typer.testing.make_input_stream", lambda *_: made)
             return CliRunner().invoke(build_app(), arguments)
 
     return cli
@@ -75,6 +90,22 @@ def test_lines_come_from_standard_input(cli: Cli, topic: Topic) -> None:
     read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
 
     assert read.stdout.splitlines() == ["0@0  a", "0@1  b"]
+
+
+def test_a_slow_feed_is_written_as_it_comes(broker: RunningBroker, topic: Topic) -> None:
+    name = topic("slow")
+    create_topic(broker.bootstrap_servers, name, 1)
+    command = [sys.executable, "-m", "onceflow.cli", "produce", name]
+    command += ["--bootstrap-servers", broker.bootstrap_servers]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for number in (1, 2):
+            process.stdin.write(b"a line\n")
+            process.stdin.flush()
+            eventually(lambda n=number: end_of(broker.bootstrap_servers, name) == n, timeout_s=60)  # type: ignore[misc]
+        told, _ = process.communicate(b"the last", timeout=60)
+    assert told.decode() == f"3 records written to {name}\n"
+    assert end_of(broker.bootstrap_servers, name) == 3
 
 
 def test_a_record_passes_for_nothing_but_a_record(cli: Cli, topic: Topic, tmp_path: Path) -> None:

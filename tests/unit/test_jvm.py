@@ -218,7 +218,27 @@ def test_a_jvm_that_is_killed_in_its_start_is_lost(program: str, start: Start) -
     assert isinstance(error, RetriableError)
     assert KILLED in str(error)
     assert engine.loss() is error
+    with pytest.raises(RetriableError) as again:
+        engine.open_session("")
+    assert again.value is error
+    assert len(start.launched) == 1
     engine.stop()
+
+
+def test_who_asks_for_a_session_of_a_jvm_that_is_gone_is_told_so(
+    process: subprocess.Popen[bytes],
+) -> None:
+    def refuse() -> None:
+        raise GONE
+
+    engine = session.SharedEngine(session.SessionSettings("local[1]"))
+    context = SimpleNamespace(_jsc=object())
+    engine._first = SimpleNamespace(newSession=refuse, sparkContext=context)
+    process.kill()
+    process.wait()
+    with pytest.raises(RetriableError, match=KILLED):
+        engine.open_session("")
+    assert KILLED in str(engine.loss())
 
 
 def test_a_jvm_that_ends_itself_in_its_start_is_lost_once_it_answered(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,12 +20,16 @@ class EndlessQuery:
 
     lastProgress = None
     is_stopped = False
+    is_over = False
+    stop_error: Exception | None = None
 
     def awaitTermination(self, _: float) -> bool:
-        return False
+        return self.is_over
 
     def stop(self) -> None:
         self.is_stopped = True
+        if self.stop_error is not None:
+            raise self.stop_error
 
 
 @dataclass
@@ -80,3 +85,31 @@ def test_an_error_of_a_watch_stops_the_query() -> None:
     with pytest.raises(RetriableError, match="seen"):
         query.watch(lambda: False, lambda _: None, [look])
     assert spark.is_stopped
+
+
+def test_a_stop_that_fails_does_not_hide_what_the_query_is_stopped_for() -> None:
+    spark = EndlessQuery()
+    spark.stop_error = ConnectionRefusedError(111, "Connection refused")
+
+    def look() -> None:
+        raise RetriableError("seen")
+
+    with pytest.raises(RetriableError, match="seen"):
+        running(spark, Runner(), ManualClock()).watch(lambda: False, lambda _: None, [look])
+    assert spark.is_stopped
+
+
+def test_a_query_that_ends_with_sparks_context_has_not_caught_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped = SimpleNamespace(isStopped=lambda: True)
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: stopped))
+    spark = EndlessQuery()
+    spark.is_over = True
+    query = running(spark, Runner(), ManualClock())
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    query.watch(lambda: False, lambda _: None, [])
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", context)
+    with pytest.raises(RetriableError, match="Spark has ended"):
+        query.watch(lambda: False, lambda _: None, [])

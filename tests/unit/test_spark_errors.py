@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import CorruptionError, RecordError, RetriableError
-from onceflow.runtime.spark_errors import CANNOT_LOAD, from_text, over_budget
+from onceflow.runtime.spark_errors import CANNOT_LOAD, from_text, innermost, over_budget
 
 CHANGELOG = "file:/data/ck/state/0/0/23_9cd34e59-1be5-4afa-b2c9-6549e9c9b8eb.changelog"
 
@@ -83,3 +83,11 @@ def test_the_innermost_cause_is_kept() -> None:
     error = from_text(text)
     assert error is not None
     assert error.found == "d: corrupted"
+
+
+def test_without_a_cause_the_exception_itself_is_told_and_not_the_end_of_its_stack() -> None:
+    text = (
+        "An error occurred while calling None.x.\n: java.lang.X: port 1 is refused\n\tat y\n\tat z"
+    )
+    assert innermost(text) == "java.lang.X: port 1 is refused"
+    assert innermost("only a line") == "only a line"

@@ -104,7 +104,7 @@ def start_error(error: Exception, master: str, java_home: Path) -> OnceflowError
     process = _launched() or _launched_in_vain(error)
     # What Java raised has been told by a JVM that lives.
     code = _exit_code(process, 0 if isinstance(error, Py4JJavaError) else ENDING_S)
-    text = text_of(error)
+    text = f"{type(error).__name__}: {text_of(error)}"
     is_refused = isinstance(error, PySparkRuntimeError | FileNotFoundError | PermissionError)
     if code is not None and (_signal_of(code) or not is_refused):
         return _lost(code)
@@ -113,7 +113,7 @@ def start_error(error: Exception, master: str, java_home: Path) -> OnceflowError
         return ConfigError(
             "Spark did not start",
             subject=master,
-            expected=f"Java at {java_home} and a reachable master",
+            expected=f"settings that Spark accepts, and those that Java at {java_home} accepts",
             found=found,
             then="`onceflow doctor` checks this machine",
         )

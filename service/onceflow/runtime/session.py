@@ -264,7 +264,9 @@ class SharedEngine:
         Raises:
             OnceflowError: as the function of the same name.
         """
-        with self._lock:
+        with self._lock, jvm.losses_told():
+            if self._failure is not None:
+                raise self._failure
             if self._first is None:
                 self._first = self._started()
             session = self._first.newSession()

@@ -55,6 +55,8 @@ _CHANGELOG = re.compile(r"/(?P<version>\d+)_[^/]+\.changelog$")
 _DATA_FAULT = re.compile(r"SQLSTATE: 22\w{3}|java\.lang\.ArithmeticException")
 """Class 22 of SQL's states is about values: overflow, a division by zero, what cannot be cast."""
 _CAUSE = re.compile(r"Caused by: (?P<cause>[^\n]+)")
+_TOPMOST = re.compile(r"^: (?P<cause>\S[^\n]+)", re.MULTILINE)
+"""As Py4J begins a Java exception's own text, below its own line."""
 
 
 class SharedCheckpointError(RetriableError):
@@ -171,7 +173,8 @@ def cannot_load(path: str, found: str) -> CorruptionError:
 
 def innermost(text: str) -> str:
     """The last cause of a Java exception, or what there is."""
-    causes = [match["cause"] for match in _CAUSE.finditer(text)]
+    found = [*_CAUSE.finditer(text)] or [*_TOPMOST.finditer(text)]
+    causes = [match["cause"] for match in found]
     return (causes or text.strip().splitlines())[-1][:300]
 
 
