@@ -20,8 +20,8 @@ EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
 """Selects executors of earlier starts; set by the chart for a driver that makes them itself."""
 IS_KUBERNETES = "-Dspark.master=k8s://driver"
-"""Spark reads the secret from a file only if its master looks so (`SecurityManager`). Executors learn
-the real one later, with all that the driver tells only to those who know the secret."""
+"""Spark reads the secret from a file only if its master looks so (`SecurityManager`). Executors are
+told the real one later, with all that the driver tells only to those who know the secret."""
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 FACTS = {
     "--driver-url": "SPARK_DRIVER_URL",

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,8 @@ def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
     with ExitStack() as stack:
         _start_router()
         nodes = [_connect(stack, folder, name, number) for number, name in enumerate(names, 1)]
-        for node in nodes:
-            for other in nodes:
-                if other is not node:
-                    _inside(node, "ip", "route", "add", other.pods, "via", other.address)
+        for node, other in permutations(nodes, 2):
+            _inside(node, "ip", "route", "add", other.pods, "via", other.address)
         _write_keys(folder, nodes, address)
         context = ssl.create_default_context(cafile=folder / "keys" / "authority.pem")
         context.load_cert_chain(folder / "keys" / "administrator.pem")
@@ -174,8 +173,7 @@ def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
         kube = str(folder / PROGRAMS / "kube")
         for part, flags in _control_plane(folder).items():
             stack.enter_context(_running(folder, part, [kube, part, *flags]))
-            if part == "apiserver":
-                eventually(lambda: _is_ready(client), timeout_s=START_TIMEOUT_S)
+        eventually(lambda: _is_ready(client), timeout_s=START_TIMEOUT_S)
         _start_names(stack, folder)
         for node in nodes:
             _start(stack, folder, node)

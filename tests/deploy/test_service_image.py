@@ -90,7 +90,13 @@ def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
     command = script("entrypoint").command_for(["executor"], SPARK)
     (_, jars) = command[command.index("-cp") + 1].split(":")
 
-    assert command[2:7] == ["-Dspark.master=k8s://driver", "-Dfirst", "-Dlast=a b", "-Xms1g", "-Xmx1g"]
+    assert command[2:7] == [
+        "-Dspark.master=k8s://driver",
+        "-Dfirst",
+        "-Dlast=a b",
+        "-Xms1g",
+        "-Xmx1g",
+    ]
     assert command[1].startswith("-Dlog4j2.configurationFile=")
     assert Path(command[1].partition("=")[2]).is_file()
     assert dict(zip(command[-14::2], command[-13::2], strict=True))["--executor-id"] == "3"
