@@ -62,11 +62,10 @@ def _without_groups() -> Iterator[None]:
     try:
         yield
     finally:
-        for root in HIERARCHIES.glob(f"*/{GROUPS}*"):
-            inner = sorted((each for each in root.rglob("*") if each.is_dir()), reverse=True)
-            for group in [*inner, root]:
-                with suppress(OSError):  # a process that is being killed is still in it
-                    group.rmdir()
+        groups = [each for each in HIERARCHIES.glob(f"*/{GROUPS}*/**/") if each.is_dir()]
+        for group in sorted(groups, reverse=True):
+            with suppress(OSError):  # a process that is being killed is still in it
+                group.rmdir()
 
 
 if __name__ == "__main__":

@@ -171,9 +171,12 @@ def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
         context.load_cert_chain(folder / "keys" / "administrator.pem")
         client = stack.enter_context(httpx.Client(base_url=address, verify=context, timeout=30))
         kube = str(folder / PROGRAMS / "kube")
-        for part, flags in _control_plane(folder).items():
-            stack.enter_context(_running(folder, part, [kube, part, *flags]))
+        plane = _control_plane(folder)
+        for part in ("etcd", "apiserver"):
+            stack.enter_context(_running(folder, part, [kube, part, *plane[part]]))
         eventually(lambda: _is_ready(client), timeout_s=START_TIMEOUT_S)
+        for part in ("controllers", "scheduler"):
+            stack.enter_context(_running(folder, part, [kube, part, *plane[part]]))
         _start_names(stack, folder)
         for node in nodes:
             _start(stack, folder, node)
