@@ -14,6 +14,7 @@ import yaml
 from pyspark import SparkConf
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 
+from onceflow.java.choice import use_java
 from tests.deploy import policies
 from tests.deploy.chart import EXECUTOR_FILE, KUBERNETES, Manifest, Values, one, render
 from tests.deploy.test_service_image import script
@@ -32,6 +33,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def jvm(log: Path) -> Iterator[Any]:
     """A JVM with Spark's classes, in which nothing of Spark runs. It logs as executors do."""
+    use_java()
     option = shlex.quote(script("entrypoint")._logging())
     conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", option)
     with log.open("wb") as stderr:
