@@ -15,6 +15,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 
 from onceflow.java.choice import use_java
+from onceflow.runtime.spark_home import use_spark_home
 from tests.deploy import policies
 from tests.deploy.chart import EXECUTOR_FILE, KUBERNETES, Manifest, Values, one, render
 from tests.deploy.test_service_image import script
@@ -34,6 +35,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def jvm(log: Path) -> Iterator[Any]:
     """A JVM with Spark's classes, in which nothing of Spark runs. It logs as executors do."""
     use_java()
+    use_spark_home(is_local=True)
     option = shlex.quote(script("entrypoint")._logging())
     conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", option)
     with log.open("wb") as stderr:
