@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 
 from confluent_kafka import (
     Consumer,
@@ -73,10 +73,22 @@ def ordered_producer(
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:
     """Returns when it is gone. Another of its name may be there: brokers create their own."""
-    with administration(bootstrap_servers) as admin:
+    reader = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "deletion", "log_level": 2}
+    )
+    with closing(reader), administration(bootstrap_servers) as admin:
         old = _topic_id(admin, topic)
+        partitions = reader.list_topics(topic, ANSWER_TIMEOUT_S).topics[topic].partitions
+        places = [TopicPartition(topic, partition) for partition in partitions]
         admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
-        eventually(lambda: _topic_id(admin, topic), lambda found: found != old)
+        # Leaders serve their partitions a little longer than metadata names the topic.
+        eventually(
+            lambda: _topic_id(admin, topic),
+            lambda found: (
+                found not in ("", old)
+                or not (found or any(_is_served(reader, place) for place in places))
+            ),
+        )
 
 
 def recreate_topic(bootstrap_servers: str, topic: str, partitions: int = 1) -> None:
@@ -133,6 +145,17 @@ def _topic_id(admin: AdminClient, topic: str) -> str:
         if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
         return ""
+
+
+def _is_served(reader: Consumer, place: TopicPartition) -> bool:
+    """Whether its leader, as the reader remembers it, still tells its offsets."""
+    try:
+        reader.get_watermark_offsets(place, ANSWER_TIMEOUT_S)
+    except KafkaException as raised:
+        if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return False
+    return True
 
 
 def _creates(bootstrap_servers: str, topic: str, partitions: int) -> bool:

@@ -330,6 +330,31 @@ def test_the_service_is_drained_by_whoever_confirms_it(invented: InventedSite, p
         expect(page.locator("#order")).to_contain_text(said)
 
 
+def test_a_question_that_was_left_orders_nothing(invented: InventedSite, page: Page) -> None:
+    """Also when the next one is answered before the browser has drawn a frame."""
+    orders: list[str] = []
+
+    def carry_out(route: Route) -> None:
+        orders.append(route.request.url)
+        route.fulfill(json={"detail": "stopped"})
+
+    page.route("**/v1/pipelines/*/stop?*", carry_out)
+    enter(page, invented.address, invented.tokens[Role.WRITE])
+    page.goto(f"{invented.address}/pipelines/page-views")
+    page.evaluate(
+        """() => {
+          const stop = document.querySelector("[data-order=stop]");
+          const question = document.querySelector("dialog");
+          stop.click();
+          question.close();
+          stop.click();
+          question.querySelector("[value=yes]").click();
+        }"""
+    )
+    expect(page.locator("#order")).to_contain_text("stopped")
+    assert len(orders) == 1
+
+
 @pytest.mark.parametrize("path", ["/", "/pipelines/page-views", "/pipelines/refunds"])
 def test_everybody_can_use_it_also_on_a_phone(
     invented: InventedSite, page: Page, path: str

@@ -50,10 +50,10 @@ function confirmed(question, answer) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("p").textContent = question;
   dialog.querySelector("[value=yes]").textContent = answer;
-  dialog.returnValue = "";
   dialog.showModal();
   return new Promise((tell) => {
-    dialog.addEventListener("close", () => tell(dialog.returnValue === "yes"), { once: true });
+    // Not "close": it comes with the next frame, when the next question may already stand there.
+    dialog.querySelector("form").onsubmit = (event) => tell(event.submitter.value === "yes");
   });
 }
 
