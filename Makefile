@@ -71,7 +71,7 @@ older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) \
 	    -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
-system: image $(HELM)  ## Run the tests that need Docker, Chromium and promtool
+system: image $(HELM)  ## Run the tests that need Docker, Compose, Chromium and Prometheus
 	$(BIN)/pytest tests/system
 
 cluster: image $(HELM)  ## Run the chart on two real nodes, built by Go (minutes; the first time 20)

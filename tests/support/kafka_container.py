@@ -81,7 +81,10 @@ def provide_image() -> str:
 def _build(tag: str) -> None:
     engine = DockerClient(timeout=BUILD_TIMEOUT_S).client
     with tempfile.TemporaryDirectory() as context:
-        shutil.copytree(BUILD_FOLDER, context, dirs_exist_ok=True)
+        # Left out: jars that somebody fetched for docker/compose.yaml, maybe of another version.
+        shutil.copytree(
+            BUILD_FOLDER, context, dirs_exist_ok=True, ignore=shutil.ignore_patterns("jars")
+        )
         jars = Path(context) / "jars"
         jars.mkdir()
         for jar in JarCache.of_user().ensure(jar_set(kafka_jars())):

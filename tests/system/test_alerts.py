@@ -9,18 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from deploy.dashboard import text as dashboard_text
-from onceflow.devkit.broker_start import free_ports
-from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.metrics import Metrics
-from onceflow.ops.monitoring import Health, monitoring_app
 from tests.deploy.chart import ROOT
 from tests.support.clock import ManualClock
-from tests.support.eventually import eventually
 
 FILES = ROOT / "deploy" / "helm" / "onceflow" / "files"
 RULES = FILES / "alerts.yaml"
@@ -95,38 +90,3 @@ def test_the_dashboard_shows_what_is_exported() -> None:
     assert shown <= exported()
     assert exported() - shown - {"onceflow_build_info"} == set()
     assert (FILES / "dashboard.json").read_text() == dashboard_text(), "make chart"
-
-
-def test_prometheus_of_the_compose_file_reads_a_service(tmp_path: Path) -> None:
-    """Its configuration, with the addresses of this machine in it."""
-    metrics = Metrics(ManualClock(), list, {"version": "1"})
-    health = Health(ManualClock(), lambda: 0.0, list, lambda: False)
-    (port,) = free_ports(1)
-    with answering(monitoring_app(metrics.registry, health), Endpoint("127.0.0.1", 0)) as target:
-        text = (ROOT / "docker" / "monitoring" / "prometheus.yaml").read_text()
-        text = text.replace("service:9464", f"127.0.0.1:{target}").replace("15s", "1s")
-        config = tmp_path / "prometheus.yaml"
-        config.write_text(text.replace("/etc/prometheus/alerts.yaml", str(RULES)))
-        command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data"]
-        with subprocess.Popen(
-            [*command, f"--web.listen-address=127.0.0.1:{port}"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            try:
-                address = f"http://127.0.0.1:{port}/api/v1"
-                found = eventually(lambda: asked(f"{address}/query?query=onceflow_build_info"))
-                known = asked(f"{address}/rules")
-            finally:
-                process.terminate()
-    assert found["result"][0]["metric"]["version"] == "1"
-    assert len(known["groups"][0]["rules"]) == len(rules())
-
-
-def asked(url: str) -> dict[str, Any]:
-    """What Prometheus answers, once it has something to say."""
-    try:
-        data: dict[str, Any] = httpx.get(url, timeout=5).json()["data"]
-    except (httpx.HTTPError, KeyError, ValueError):
-        return {}
-    return data if data.get("result", True) else {}
