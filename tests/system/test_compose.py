@@ -26,7 +26,11 @@ EXAMPLE = ROOT / "examples" / "page-views"
 FILES = ROOT / "deploy" / "helm" / "onceflow" / "files"
 STARTED = [name for name in services() if name != "grafana"]
 FRIGHTENING = re.compile("traceback|warn|deprecat|error|exception", re.IGNORECASE)
-TIMEOUT_S = 120
+TIMEOUT_S = 240
+BUILD_TIMEOUT_S = 900
+"""Of the broker's image, if it was never built."""
+
+pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,11 @@ def trial() -> Iterator[ComposeProject]:
     fetch = ["onceflow.devkit", "fetch", "broker", "--into", "docker/broker/jars"]
     subprocess.run([sys.executable, "-m", *fetch], cwd=ROOT, check=True, capture_output=True)
     with compose_project() as project:
-        project.compose("up", "--build", "--detach", *STARTED)
+        try:
+            project.compose("up", "--build", "--detach", *STARTED)
+        except AssertionError as error:
+            error.add_note(project.compose("logs", "--no-color", "--tail", "30"))
+            raise
         yield project
 
 
@@ -129,7 +137,11 @@ def test_it_runs_as_the_chart_runs_it(trial: ComposeProject) -> None:
 
 
 def test_nothing_frightens_a_newcomer(trial: ComposeProject) -> None:
-    eventually(lambda: trial.container("service").attrs["State"]["Health"]["Status"] == "healthy")
+    eventually(
+        lambda: trial.container("service").attrs["State"]["Health"]["Status"],
+        lambda health: health == "healthy",
+        timeout_s=TIMEOUT_S,
+    )
     for name in STARTED:
         attributes = trial.container(name).attrs
         assert attributes["RestartCount"] == 0, name
