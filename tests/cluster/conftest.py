@@ -94,7 +94,8 @@ def install(
     """A release with a volume for its checkpoints; it starts."""
     flags, access = [f"--set=mode={mode}"], "ReadWriteOnce"
     if mode == "k8s":
-        flags, access = [*flags, "--set=executors.secret=spark"], "ReadWriteMany"
+        access = "ReadWriteMany"
+        flags += ["--set=executors.secret=spark", "--set=executors.requestCores=200m"]
     release = Release(api, namespace, bootstrap_servers, folder, access, flags)
     release.make_secret()
     release.offer_volume(volumes())

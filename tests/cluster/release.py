@@ -111,6 +111,8 @@ class Release:
             f"--set=image.repository={image}",
             f"--set=image.tag={tag}",
             "--set=image.pullPolicy=Never",
+            # All of them must find room on one node.
+            "--set=resources.requests.cpu=200m",
             f"--set=kafka.bootstrapServers={self.bootstrap_servers}",
             f"--set=persistence.accessMode={self.access}",
             f"--set-file=pipelines.{self.name}={file}",
