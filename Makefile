@@ -5,6 +5,9 @@ READY  := .venv/.ready
 HELM   := $(BIN)/helm
 # Test processes side by side, each with a broker of its own. More than cores: tests also wait.
 WORKERS ?= 4
+# File by file, in the order of tests/conftest.py: what a file shares is started once.
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+EXPLORER := tests/unit/test_explorer_exhaustive.py
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
 
@@ -18,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster audit faults bench docs check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster audit faults bench docs explore check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +41,7 @@ type: $(READY)  ## Check types
 	$(BIN)/mypy
 
 test: $(READY) $(HELM)  ## Run every test against real brokers
-	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster -m "not long" -n $(WORKERS) --dist worksteal --max-worker-restart 0
+	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster --ignore $(EXPLORER) -m "not long" $(SPREAD)
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
 	$(BIN)/pytest tests/unit -m "not explorer"
@@ -68,11 +71,10 @@ release:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
 	$(MAKE) image IMAGE_OPTIONS="--build-arg BASE_IMAGE=$(BASE_IMAGE) $(IMAGE_OPTIONS)"
 
 older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
-	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) \
-	    -n $(WORKERS) --dist worksteal --max-worker-restart 0
+	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) $(SPREAD)
 
 system: image $(HELM)  ## Run the tests that need Docker, Compose, Chromium and Prometheus
-	$(BIN)/pytest tests/system
+	$(BIN)/pytest tests/system $(SPREAD)
 
 cluster: image $(HELM)  ## Run the chart on two real nodes, built by Go (minutes; the first time 20)
 	$(BIN)/python -m tests.cluster
@@ -92,7 +94,10 @@ bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 docs: $(READY)  ## Check the documents and the code against our rules, and run the code in them
 	$(BIN)/pytest tests/unit/test_docs.py tests/unit/test_tidy.py tests/unit/test_fault_page.py
 
-check: lint type docs  ## Everything that needs no broker and should pass before a commit
+explore: $(READY)  ## Search every order of steps of the protocol, with every fault
+	$(BIN)/pytest $(EXPLORER) -m "not long" -n 2
+
+check: lint type docs explore  ## Everything that needs no broker and should pass before a commit
 
 lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock files
 	$(LOCK) --extra service --extra kafka-python -o requirements/run.lock pyproject.toml

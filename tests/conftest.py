@@ -64,7 +64,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker is left alone with one at the end."""
+    """The longest first, so that no worker is left alone with a file at the end."""
     items.sort(key=lambda item: (item.get_closest_marker("explorer") is None, not _kills(item)))
 
 

@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.cluster.cluster import FOLDER_VARIABLE, GROUPS, IMAGES, PROGRAMS
+from tests.cluster.cluster import FOLDER_VARIABLE, IMAGES, PROGRAMS
+from tests.cluster.node import GROUPS
 from tests.cluster.programs import provide_programs, save_images
 
 NEEDED = ("docker", "go", "ip", "kubectl", "nft", "nsenter", "runc", "unshare")

@@ -13,88 +13,33 @@ import signal
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import trustme
 import yaml
 
+from tests.cluster.node import COMMAND_TIMEOUT_S, Node, run, signal_all
 from tests.cluster.programs import PAUSE_IMAGE
 from tests.support.eventually import eventually
 
 FOLDER_VARIABLE = "ONCEFLOW_TEST_CLUSTER"
 """A folder with images and programs; everything that the cluster writes goes there."""
 IMAGES, PROGRAMS = "images.tar", "programs"
-GROUPS = "onceflow-"
-"""Beginning of the names of the nodes' control groups."""
 SETTINGS = Path(__file__).parent / "settings"
 ROUTER, PORT = "10.90.0.1", 6443
 PODS, SERVICES, SERVICE_OF_API = "10.91.0.0/16", "10.96.0.0/16", "10.96.0.1"
 BRIDGE = "nodes"
-COMMAND_TIMEOUT_S = 60
+API = "apiserver"
 START_TIMEOUT_S = 120
 GONE_AFTER_S = 20
 """A node that is silent for so long is called unreachable; 40 s is Kubernetes' own choice."""
 ADMINISTRATORS = "system:masters"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One machine of the cluster.
-
-    Args:
-        name: as Kubernetes knows it.
-        number: from 1.
-        folder: with all that it writes.
-        network: process id of who keeps its network namespace.
-    """
-
-    name: str
-    number: int
-    folder: Path
-    network: int
-
-    @property
-    def address(self) -> str:
-        return f"10.90.0.{10 + self.number}"
-
-    @property
-    def pods(self) -> str:
-        """The range of its pods' addresses."""
-        return f"10.91.{self.number}.0/24"
-
-    @property
-    def link(self) -> str:
-        """The router's end of its cable."""
-        return f"cable-{self.number}"
-
-    @property
-    def groups(self) -> str:
-        return f"{GROUPS}{self.name}"
-
-    def cut_off(self) -> None:
-        """Pull the cable: the node runs on, and nobody reaches it."""
-        _run("ip", "link", "set", self.link, "down")
-
-    def connect(self) -> None:
-        """Plug it in again."""
-        _run("ip", "link", "set", self.link, "up")
-        _run("ip", "route", "replace", self.pods, "via", self.address)
-
-    def processes(self) -> Sequence[int]:
-        """Of all its pods."""
-        root = Path("/sys/fs/cgroup/pids") / self.groups
-        return [int(pid) for file in root.rglob("cgroup.procs") for pid in file.read_text().split()]
-
-    def signal_pods(self, number: signal.Signals) -> None:
-        """Send a signal to every process of every pod."""
-        for pid in self.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
 
 
 @dataclass(frozen=True)
@@ -126,6 +71,41 @@ class Cluster:
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """Make these objects, or bring them to what these say."""
         self.kubectl("apply", "-f", "-", content="---\n".join(map(json.dumps, manifests)))
+
+    @contextmanager
+    def api_away(self) -> Iterator[None]:
+        """The API server answers nobody inside the block; connections to it stay open."""
+        found = [each for each in psutil.process_iter() if each.cmdline()[1:2] == [API]]
+        assert found, "no API server runs"
+        signal_all(found, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            signal_all(found, signal.SIGCONT)
+            eventually(lambda: _is_ready(self.client))
+
+    def wait_until_ready(self) -> None:
+        """Until every node is."""
+        eventually(self._are_ready, timeout_s=START_TIMEOUT_S)
+
+    def _are_ready(self) -> bool:
+        found = self.get("/api/v1/nodes")["items"]
+        told = [each for node in found for each in node["status"].get("conditions", ())]
+        ready = [each for each in told if each["type"] == "Ready" and each["status"] == "True"]
+        return len(ready) == len(self.nodes)
+
+    @contextmanager
+    def cordoned(self, node: Node) -> Iterator[None]:
+        """No new pod is put there inside the block."""
+        self.kubectl("cordon", node.name)
+        try:
+            yield
+        finally:
+            self.kubectl("uncordon", node.name)
+
+    def node_of_broker(self) -> Node:
+        """Where the broker's pod runs."""
+        return self.node(self.get("/api/v1/namespaces/kafka/pods/kafka-0")["spec"]["nodeName"])
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
@@ -172,7 +152,7 @@ def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
         client = stack.enter_context(httpx.Client(base_url=address, verify=context, timeout=30))
         kube = str(folder / PROGRAMS / "kube")
         plane = _control_plane(folder)
-        for part in ("etcd", "apiserver"):
+        for part in ("etcd", API):
             stack.enter_context(_running(folder, part, [kube, part, *plane[part]]))
         eventually(lambda: _is_ready(client), timeout_s=START_TIMEOUT_S)
         for part in ("controllers", "scheduler"):
@@ -181,17 +161,17 @@ def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
         for node in nodes:
             _start(stack, folder, node)
         made = Cluster(address, folder / "keys" / "administrator.kubeconfig", client, nodes)
-        eventually(lambda: _are_ready(made), timeout_s=START_TIMEOUT_S)
+        made.wait_until_ready()
         yield made
 
 
 def _start_router() -> None:
-    interfaces = {each["ifname"] for each in json.loads(_run("ip", "-json", "link"))}
+    interfaces = {each["ifname"] for each in json.loads(run("ip", "-json", "link"))}
     assert interfaces == {"lo"}, f"expected a network namespace of our own, found {interfaces}"
-    _run("ip", "link", "set", "lo", "up")
-    _run("ip", "link", "add", BRIDGE, "type", "bridge")
-    _run("ip", "addr", "add", f"{ROUTER}/24", "dev", BRIDGE)
-    _run("ip", "link", "set", BRIDGE, "up")
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "link", "add", BRIDGE, "type", "bridge")
+    run("ip", "addr", "add", f"{ROUTER}/24", "dev", BRIDGE)
+    run("ip", "link", "set", BRIDGE, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
@@ -204,14 +184,14 @@ def _connect(stack: ExitStack, folder: Path, name: str, number: int) -> Node:
     eventually(lambda: Path(f"/proc/{keeper.pid}/ns/net").readlink() != ours)
     node = Node(name, number, folder / name, keeper.pid)
     peer = ["peer", "name", "eth0", "netns", str(keeper.pid)]
-    _run("ip", "link", "add", node.link, "type", "veth", *peer)
-    _run("ip", "link", "set", node.link, "master", BRIDGE, "up")
+    run("ip", "link", "add", node.link, "type", "veth", *peer)
+    run("ip", "link", "set", node.link, "master", BRIDGE, "up")
     _inside(node, "ip", "link", "set", "lo", "up")
     _inside(node, "ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
     _inside(node, "ip", "link", "set", "eth0", "up")
     _inside(node, "ip", "route", "add", "default", "via", ROUTER)
     _inside(node, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-    _run("ip", "route", "add", node.pods, "via", node.address)
+    run("ip", "route", "add", node.pods, "via", node.address)
     return node
 
 
@@ -226,7 +206,7 @@ def _control_plane(folder: Path) -> Mapping[str, Sequence[str]]:
             f"--advertise-client-urls={etcd}",
             "--listen-peer-urls=http://127.0.0.1:2380",
         ],
-        "apiserver": [
+        API: [
             f"--etcd-servers={etcd}",
             f"--bind-address={ROUTER}",
             f"--advertise-address={ROUTER}",
@@ -274,7 +254,7 @@ def _start_names(stack: ExitStack, folder: Path) -> None:
     resolver = folder / "resolv.conf"
     resolver.write_text(f"nameserver {ROUTER}\n")
     # In our own mount namespace: the machine's file stays as it is.
-    _run("mount", "--bind", str(resolver), "/etc/resolv.conf")
+    run("mount", "--bind", str(resolver), "/etc/resolv.conf")
 
 
 def _start(stack: ExitStack, folder: Path, node: Node) -> None:
@@ -295,7 +275,7 @@ def _start(stack: ExitStack, folder: Path, node: Node) -> None:
     ctr = [str(programs / "ctr"), "-a", str(socket), "-n", "k8s.io"]
     eventually(lambda: _succeeds(*ctr, "version"), timeout_s=START_TIMEOUT_S)
     # Before the first pod: a node asks an outside registry for what it lacks.
-    _run(*ctr, "images", "import", "--local", str(folder / IMAGES), timeout_s=300)
+    run(*ctr, "images", "import", "--local", str(folder / IMAGES), timeout_s=300)
     kubelet = yaml.safe_load((SETTINGS / "kubelet.yaml").read_text())
     kubelet |= {
         "cgroupRoot": f"/{node.groups}",
@@ -416,15 +396,8 @@ def _is_ready(client: httpx.Client) -> bool:
         return False
 
 
-def _are_ready(made: Cluster) -> bool:
-    found = made.get("/api/v1/nodes")["items"]
-    conditions = [each for node in found for each in node["status"].get("conditions", ())]
-    ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
-    return len(ready) == len(made.nodes)
-
-
 def _inside(node: Node, *command: str) -> None:
-    _run(*_entering(node), *command)
+    run(*_entering(node), *command)
 
 
 def _entering(node: Node) -> Sequence[str]:
@@ -454,12 +427,6 @@ def _running(
         finally:
             process.kill()
             process.wait()
-
-
-def _run(*command: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
-    return done.stdout
 
 
 def _succeeds(*command: str) -> bool:

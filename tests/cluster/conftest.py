@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import FOLDER_VARIABLE, Cluster, cluster
-from tests.cluster.release import Release, Took
+from tests.cluster.drill import Drill, Took
+from tests.cluster.release import Release
 from tests.cluster.volumes import offer_volume
 
 BROKER = Path(__file__).parent / "manifests" / "broker.yaml"
@@ -55,6 +57,12 @@ def volumes() -> Path:
 
 @pytest.fixture
 def namespace(api: Cluster) -> Iterator[str]:
+    with _namespace(api) as name:
+        yield name
+
+
+@contextmanager
+def _namespace(api: Cluster) -> Iterator[str]:
     """Under the restricted pod standard."""
     name = f"streams-{uuid.uuid4().hex[:6]}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -63,18 +71,33 @@ def namespace(api: Cluster) -> Iterator[str]:
     api.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.fixture
-def release(
-    api: Cluster, namespace: str, bootstrap_servers: str, tmp_path: Path
-) -> Callable[..., Release]:
-    """Makes a release of the chart with a volume for its checkpoints."""
+@pytest.fixture(scope="session")
+def drill(
+    api: Cluster, bootstrap_servers: str, took: Took, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Drill]:
+    """The two modes, each as users install it."""
+    with ExitStack() as stack:
+        releases = {}
+        for mode in ("local", "k8s"):
+            namespace = stack.enter_context(_namespace(api))
+            folder = tmp_path_factory.mktemp(mode)
+            releases[mode] = install(api, namespace, bootstrap_servers, folder, mode)
+        for release in releases.values():
+            release.wait_ready()
+            release.wait_for_batches(1)
+        yield Drill(api, releases, took)
 
-    def make(*flags: str, is_shared: bool = False) -> Release:
-        made = Release(api, namespace, bootstrap_servers, tmp_path, flags)
-        mode = "ReadWriteMany" if is_shared else "ReadWriteOnce"
-        offer_volume(api, volumes(), namespace, made.claim, "10Gi", mode)
-        made.make_secret()
-        made.install(f"--set=persistence.accessMode={mode}")
-        return made
 
-    return make
+def install(
+    api: Cluster, namespace: str, bootstrap_servers: str, folder: Path, mode: str
+) -> Release:
+    """A release with a volume for its checkpoints; it starts."""
+    flags, access = [f"--set=mode={mode}"], "ReadWriteOnce"
+    if mode == "k8s":
+        access = "ReadWriteMany"
+        flags += ["--set=executors.secret=spark", "--set=executors.requestCores=200m"]
+    release = Release(api, namespace, bootstrap_servers, folder, access, flags)
+    release.make_secret()
+    release.offer_volume(volumes())
+    release.install()
+    return release

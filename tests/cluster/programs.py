@@ -27,6 +27,8 @@ SERVICE_IMAGE, BROKER_IMAGE, PAUSE_IMAGE = (
     f"onceflow.test/{name}:test" for name in ("onceflow", "broker", "pause")
 )
 """With a registry in their names, or a node would look for them at Docker's."""
+NEXT_TAG = "next"
+"""The image of the service is there under this tag, too."""
 
 
 def provide_programs() -> Path:
@@ -75,11 +77,13 @@ def save_images(programs: Path, file: Path) -> None:
         file: to write; a tar of 1.4 GB.
     """
     kafka_container.provide_image()
-    _docker("tag", "onceflow", SERVICE_IMAGE)
+    upgrade = SERVICE_IMAGE.replace(":test", f":{NEXT_TAG}")
+    for name in (SERVICE_IMAGE, upgrade):
+        _docker("tag", "onceflow", name)
     _docker("tag", kafka_container.image_tag(), BROKER_IMAGE)
     changes = ['--change=ENTRYPOINT ["/pause"]', "--change=USER 65535:65535"]
     _docker("import", *changes, "-", PAUSE_IMAGE, content=_tar_of(programs / "pause"))
-    _docker("save", "--output", str(file), SERVICE_IMAGE, BROKER_IMAGE, PAUSE_IMAGE)
+    _docker("save", "--output", str(file), SERVICE_IMAGE, upgrade, BROKER_IMAGE, PAUSE_IMAGE)
 
 
 def _docker(*arguments: str, content: bytes | None = None) -> None:

@@ -7,32 +7,44 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import psutil
 
-from onceflow.clock import SystemClock
 from tests.cluster.cluster import Cluster
 from tests.cluster.programs import SERVICE_IMAGE
+from tests.cluster.volumes import offer_volume
 from tests.deploy.chart import CHART, helm
+from tests.support import checkers
 from tests.support.eventually import eventually
 from tests.support.history import read_ledger, read_topic
 from tests.support.views_job import ViewsJob
 
-Took: TypeAlias = dict[tuple[str, str], float]
-"""Mode and fault -> seconds until the next batch was committed."""
 HELM_TIMEOUT_S = 300
-READY_TIMEOUT_S = 180.0
-DRIVER, JVM, EXECUTOR = (
+READY_TIMEOUT_S = 240.0
+OOM_TIMEOUT_S = 120
+FIRST, DRIVER, JVM, EXECUTOR = (
+    "tini",
     "onceflow serve",
     "org.apache.spark.deploy.SparkSubmit",
     "KubernetesExecutorBackend",
 )
-CLOCK = SystemClock()
+"""Of the processes of a container, what their commands have in them."""
+HOG = """
+import sys
+kept, victim = [], f"/proc/{sys.argv[1]}/statm"
+try:
+    while int(open(victim).read().split()[1]):
+        kept.append(b"x" * (32 << 20))
+except FileNotFoundError:
+    pass
+"""
+"""Takes memory until a process has ended."""
 
 
 @dataclass
@@ -44,6 +56,7 @@ class Release:
         namespace: its own.
         bootstrap_servers: of the broker, for pods and for this process.
         folder: for the pipeline file.
+        access: the mode of its volume.
         flags: of helm, beside image, broker and pipeline.
     """
 
@@ -51,7 +64,9 @@ class Release:
     namespace: str
     bootstrap_servers: str
     folder: Path
+    access: str = "ReadWriteOnce"
     flags: Sequence[str] = ()
+    volume: Path = field(init=False)
     secret: str = field(default_factory=lambda: secrets.token_hex(16), init=False)
     job: ViewsJob = field(init=False)
     random: Random = field(default_factory=lambda: Random(1))
@@ -73,13 +88,18 @@ class Release:
         literal = f"--from-literal=secret={self.secret}"
         self.kubectl("create", "secret", "generic", "spark", literal)
 
-    def install(self, *more: str) -> None:
-        """Install it, or bring it to these flags; does not wait."""
+    def install(self, *more: str, edit: Callable[[str], str] = str) -> None:
+        """Install it, or bring it to these flags; does not wait.
+
+        Args:
+            more: flags.
+            edit: what to change in the pipeline file.
+        """
         if not self.job.produced:
             self.job.create_input()
             self.job.produce(self.random, records=1_000, seconds=100)
         image, _, tag = SERVICE_IMAGE.rpartition(":")
-        lines = self.job.write_file(batch=300).read_text().splitlines()
+        lines = edit(self.job.write_file(batch=300).read_text()).splitlines()
         file = self.folder / "pipeline-of-the-chart.yaml"
         # The chart puts it on the volume.
         file.write_text("\n".join(line for line in lines if not line.startswith("checkpoint:")))
@@ -91,7 +111,10 @@ class Release:
             f"--set=image.repository={image}",
             f"--set=image.tag={tag}",
             "--set=image.pullPolicy=Never",
+            # All of them must find room on one node.
+            "--set=resources.requests.cpu=200m",
             f"--set=kafka.bootstrapServers={self.bootstrap_servers}",
+            f"--set=persistence.accessMode={self.access}",
             f"--set-file=pipelines.{self.name}={file}",
             *self.flags,
             *more,
@@ -137,7 +160,7 @@ class Release:
         try:
             eventually(self._is_ready, timeout_s=READY_TIMEOUT_S)
         except AssertionError as error:
-            raise AssertionError(self._told()) from error
+            raise AssertionError(self.told()) from error
 
     def wait_for_batches(self, count: int) -> None:
         """Until so many more batches are committed."""
@@ -165,37 +188,84 @@ class Release:
         for process in found:
             os.kill(process.pid, signal.SIGKILL)
 
+    def exhaust_memory(self, pod: dict[str, Any], name: str) -> None:
+        """Fill the container of this process until the kernel kills it, the largest there."""
+        (victim,) = self.processes(pod, name)
+        lines = Path(f"/proc/{victim.pid}/cgroup").read_text().splitlines()
+        group = next(line.rpartition(":")[2] for line in lines if ":memory:" in line)
+        into = f"echo $$ >/sys/fs/cgroup/memory{group}/cgroup.procs"
+        command = [f'{into} && exec "$@"', "hog", sys.executable, "-c", HOG, str(victim.pid)]
+        subprocess.run(["sh", "-c", *command], check=False, timeout=OOM_TIMEOUT_S)
+        assert not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE
+
     def feed(self) -> None:
-        """Records for some batches."""
-        self.job.produce(self.random, records=400, seconds=40)
+        """Records of two seconds."""
+        self.job.produce(self.random, records=20, seconds=2)
 
     def delete_by_force(self) -> None:
         """The pod of the driver, without a time to end."""
         self.kubectl("delete", "pod", f"{self.name}-0", "--force", "--grace-period=0")
 
-    def seconds_after(self, fault: Callable[[], None]) -> float:
-        """How long a running service takes from a fault, in mid-stream, to its next batch."""
-        self.wait_ready()
-        self.feed()
-        begun_s = CLOCK.monotonic_s()
-        fault()
-        before = self.committed()
-        self.feed()
-        eventually(lambda: self.committed() > before, timeout_s=READY_TIMEOUT_S)
-        return CLOCK.monotonic_s() - begun_s
+    def has_led(self, pod: dict[str, Any]) -> bool:
+        """Whether the driver in this pod has committed a batch."""
+        lines = self.log_of(pod).splitlines()
+        return any('"event": "batch"' in line for line in lines)
 
-    def finish(self) -> None:
+    def log_of(self, pod: dict[str, Any]) -> str:
+        """All that its driver wrote, also when its node is cut off, or it is no pod any more."""
+        meta = pod["metadata"]
+        folder = self.cluster.node(pod["spec"]["nodeName"]).folder / "pod-logs"
+        place = folder / f"{self.namespace}_{meta['name']}_{meta['uid']}" / "onceflow"
+        # Each line begins with its time and stream.
+        return "".join(file.read_text() for file in sorted(place.glob("*.log")))
+
+    def replace_volume(self, folder: Path) -> None:
+        """A new, empty volume in place of one that is gone with its node."""
+        self.kubectl("scale", f"statefulset/{self.name}", "--replicas=0")
+        eventually(lambda: not self.pods("driver"), timeout_s=READY_TIMEOUT_S)
+        self.kubectl("delete", "pvc", self.claim)
+        self.offer_volume(folder)
+        self.kubectl("scale", f"statefulset/{self.name}", "--replicas=1")
+        eventually(lambda: self.pods("driver"))
+
+    def offer_volume(self, folder: Path) -> None:
+        """The disk that its claim will be bound to."""
+        arguments = (self.namespace, self.claim, "10Gi", self.access)
+        self.volume = offer_volume(self.cluster, folder, *arguments)
+
+    def begin_generation(self, reason: str) -> None:
+        """In a copy of the pod, as docs/kubernetes.md says."""
+        copy = f"{self.name}-repair"
+        file = f"/etc/onceflow/pipeline/{self.name}.yaml"
+        flags = [f"--copy-to={copy}", "--same-node", "--container=onceflow"]
+        remedy = ["--new-generation", "--reason", reason, "--until", "caught-up"]
+        command = ["env", "ONCEFLOW_SPARK__MASTER=local[2]", "onceflow", "run", file, *remedy]
+        self.kubectl("debug", f"{self.name}-0", *flags, "--", *command)
+        eventually(lambda: self._has_generation(2), timeout_s=READY_TIMEOUT_S)
+        self.kubectl("delete", "pod", copy, timeout_s=200)
+
+    def _has_generation(self, number: int) -> bool:
+        return bool(read_ledger(self.bootstrap_servers, self.name)[-1]["generation"] == number)
+
+    def finish(self, generation: int = 1) -> None:
         """Close the windows, and compare the output with what is computed from the input here."""
         self.job.close_windows()
-        expected = len(self.job.expected())
-        topic = self.job.output_topic
-        eventually(
-            lambda: len(read_topic(self.bootstrap_servers, topic)) >= expected,
+        expected = self.job.expected()
+        rows = eventually(
+            lambda: self._rows(generation),
+            lambda rows: len(rows) >= len(expected),
             timeout_s=READY_TIMEOUT_S,
         )
-        self.job.check()
+        if generation == 1:
+            self.job.check()
+        assert not checkers.lost_writes(expected, rows)
+        assert not checkers.duplicates(expected, rows)
 
-    def _told(self) -> str:
+    def _rows(self, generation: int) -> list[dict[str, Any]]:
+        written = read_topic(self.bootstrap_servers, self.job.output_topic)
+        return [each.row for each in written if each.generation == generation]
+
+    def told(self) -> str:
         """What an operator would look at."""
         told = [self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")]
         return "\n".join([*told, self.logs("--tail=40")])

@@ -1,10 +1,14 @@
-"""Disks of the cluster: folders of this machine that both nodes reach."""
+"""Disks of the cluster: small file systems of this machine that both nodes reach."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.node import run
+
+DISK_BYTES = 256 << 20
 
 
 def offer_volume(
@@ -22,11 +26,19 @@ def offer_volume(
         folder: for all disks.
         namespace: of the claim.
         claim: its name; need not be there yet.
-        size: as Kubernetes writes it; nothing keeps anybody to it.
+        size: as Kubernetes writes it; the disk has `DISK_BYTES` all the same.
         mode: of access.
+
+    Returns:
+        Where it is mounted.
     """
-    place = folder / f"{namespace}-{claim}"
+    place = folder / f"{namespace}-{claim}-{uuid.uuid4().hex[:6]}"
     place.mkdir(parents=True)
+    disk = place.with_suffix(".disk")
+    with disk.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    run("mkfs.ext4", "-q", "-m", "0", str(disk))
+    run("mount", "-o", "loop", str(disk), str(place))
     names = [node.name for node in cluster.nodes]
     hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
     cluster.apply(

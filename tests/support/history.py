@@ -31,6 +31,11 @@ class Written:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property
+    def generation(self) -> int:
+        assert self.header is not None
+        return int(HEADER.unpack(self.header)[4])
+
+    @property
     def batch_id(self) -> int:
         assert self.header is not None
         return int(HEADER.unpack(self.header)[6])

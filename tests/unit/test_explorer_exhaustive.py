@@ -1,4 +1,4 @@
-"""The same as test_explorer.py in spaces that take minutes: for `make test`, not `make unit`.
+"""The same as test_explorer.py in spaces that take minutes: for `make check`, not `make test`.
 
 Two spaces take minutes of a processor; their third batch is searched by `make faults`.
 """

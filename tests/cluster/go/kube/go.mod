@@ -1,4 +1,4 @@
-module onceflow.test/cluster
+module onceflow.test/kube
 
 go 1.26.0
 
