@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
-import pytest
 from pyspark.sql import SparkSession
 
 HOSTILE = 'a "quoted" line\nand another \x1b[2J\tone'
 
 
-@pytest.mark.skipif(sys.stderr.isatty(), reason="for people it is text")
 def test_an_error_with_its_stack_is_one_json_object(spark: SparkSession) -> None:
+    assert not sys.stderr.isatty(), "run pytest without `-s`: on a terminal the log is text"
     java = spark._jvm
     assert java is not None
     core = java.org.apache.logging.log4j.core
