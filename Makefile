@@ -6,7 +6,7 @@ HELM   := $(BIN)/helm
 # Test processes side by side, each with a broker of its own. More than cores: tests also wait.
 WORKERS ?= 4
 # File by file, in the order of tests/conftest.py: what a file shares is started once.
-SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 EXPLORER := tests/unit/test_explorer_exhaustive.py
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
@@ -73,6 +73,8 @@ release:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
 older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) $(SPREAD)
 
+# They start containers, browsers and builds of their own.
+system: WORKERS = 2
 system: image $(HELM)  ## Run the tests that need Docker, Compose, Chromium and Prometheus
 	$(BIN)/pytest tests/system $(SPREAD)
 
