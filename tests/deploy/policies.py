@@ -74,9 +74,23 @@ def rights_are_few(manifests: Sequence[Manifest]) -> Iterator[str]:
             if "*" in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]:
                 yield f"{manifest['kind']}: everything"
     for place, pod in pods(manifests):
-        token = pod["spec"].get("automountServiceAccountToken")
-        if token is not (has_roles and is_driver(pod)):
-            yield f"{place}: token: {token}"
+        if pod["spec"].get("automountServiceAccountToken") is not False:
+            yield f"{place}: a token in every container"
+        holders = [container["name"] for container in containers(pod) if _has_token(pod, container)]
+        wanted = [c["name"] for c in of_the_chart(pod)] if has_roles and is_driver(pod) else []
+        if holders != wanted:
+            yield f"{place}: a token in {holders}, expected in {wanted}"
+
+
+def _has_token(pod: Any, container: Any) -> bool:
+    """Whether it mounts a volume with a token of the service account."""
+    mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
+    return any(
+        "serviceAccountToken" in source
+        for volume in pod["spec"].get("volumes", [])
+        if volume["name"] in mounted
+        for source in volume.get("projected", {}).get("sources", [])
+    )
 
 
 def resources_are_bounded(manifests: Sequence[Manifest]) -> Iterator[str]:

@@ -83,11 +83,18 @@ def executor_with(m: Sequence[Manifest], old: str, new: str) -> None:
     data[EXECUTOR_FILE] = data[EXECUTOR_FILE].replace(old, new)
 
 
+def add_sidecar(m: Sequence[Manifest], volume: str) -> None:
+    sidecar = {"name": "a", "volumeMounts": [{"name": volume, "mountPath": "/a"}]}
+    driver(m)["containers"].append(sidecar)
+
+
 EXECUTOR_BREACHES: Sequence[tuple[Policy, Breach]] = [
     (policies.is_restricted, lambda m: executor_with(m, "runAsNonRoot: true", "a: b")),
     (policies.no_foreign_settings, lambda m: executor_with(m, "enableServiceLinks: false", "a: b")),
     (policies.rights_are_few, lambda m: executor_with(m, "Token: false", "Token: true")),
     (policies.rights_are_few, lambda m: one(m, "Role")["rules"][0]["verbs"].append("*")),
+    (policies.rights_are_few, lambda m: driver(m).update(automountServiceAccountToken=True)),
+    (policies.rights_are_few, lambda m: add_sidecar(m, "account")),
     (
         policies.mounts_are_volumes,
         lambda m: executor_with(m, "/etc/onceflow/ca,", "/elsewhere,"),

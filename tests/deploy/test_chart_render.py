@@ -16,6 +16,7 @@ import pytest
 import yaml
 from kubeflow_spark_api.models import SparkV1beta2SparkApplication
 
+from onceflow.settings import Settings
 from tests.deploy.chart import (
     CHART,
     EXAMPLES,
@@ -242,3 +243,22 @@ def test_a_waiver_puts_the_checkpoint_on_an_emptydir_and_tells_the_service() -> 
     assert volume["emptyDir"] == {"sizeLimit": "10Gi"}
     assert "volumeClaimTemplates" not in spec
     assert told == {"reason": "a trial, no more", "until": "2027-03-31"}
+
+
+def test_the_service_takes_what_it_is_told_of_transactions_and_columns() -> None:
+    told = {"kafka.transactionTimeout": "5 minutes", "control.shownColumns": ["page-views.page"]}
+    data = one(render("local-operated", told), "ConfigMap", "-settings")["data"]
+    settings = Settings.model_validate(yaml.safe_load(data["onceflow.yaml"]))
+
+    assert settings.transaction_timeout_s == 300
+    assert settings.control is not None
+    assert settings.control.shown_columns == ["page-views.page"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("kafka.transactionTimeout", "soon"), ("control.shownColumns", ["no-pipeline"])],
+)
+def test_values_that_the_service_would_refuse_are_refused_by_helm(path: str, value: object) -> None:
+    with pytest.raises(RefusedError, match=path.split(".")[1]):
+        render("local-operated", {path: value})

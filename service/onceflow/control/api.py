@@ -164,7 +164,10 @@ def _reading_pipelines(views: Views) -> APIRouter:
         reason: Annotated[str, Query(max_length=100)] = "",
         most: Annotated[int, Query(alias="max", ge=1, le=MAX_ENTRIES)] = 100,
     ) -> Sequence[Json]:
-        """Rejected records, oldest first."""
+        """Rejected records, oldest first.
+
+        Values are told of columns that the setting `control.shown_columns` names.
+        """
         return views.dead_letters(name, reason, most)
 
     @router.get("/{name}/records")

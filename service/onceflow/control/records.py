@@ -1,4 +1,4 @@
-"""The newest records of a topic, to look at. Values are shown of columns that the settings name."""
+"""Records and dead letters to look at. Values are shown of columns that the settings name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.ops.dead_letters import Filed, fields_of
 from onceflow.ops.texts import on_one_line, text_of
 
 MAX_RECORDS = 20
@@ -49,16 +50,33 @@ def newest_records(
     return found[:MAX_RECORDS]
 
 
+def letter_fields(filed: Filed, shown: Collection[str]) -> Mapping[str, Any]:
+    """A dead letter as plain data, whose content is told by the rule of `newest_records`.
+
+    Of headers only the names are told.
+    """
+    _, letter = filed
+    headers = [name for name, _ in letter.headers]
+    content = {"headers": headers, **_content(letter.key, letter.value, shown)}
+    return {name: told for name, told in fields_of(filed).items() if name != "value"} | content
+
+
 def _fields(record: ReadRecord, shown: Collection[str]) -> Mapping[str, Any]:
-    columns = _columns(record.value)
-    told = {name: _text(columns[name]) for name in sorted(shown) if name in columns}
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _text(text_of(record.key)) if KEY in shown else None,
-        "value_bytes": len(record.value or b""),
+        **_content(record.key, record.value, shown),
+    }
+
+
+def _content(key: bytes | None, value: bytes | None, shown: Collection[str]) -> Mapping[str, Any]:
+    columns = _columns(value)
+    told = {name: _text(columns[name]) for name in sorted(shown) if name in columns}
+    return {
+        "key": _text(text_of(key)) if KEY in shown else None,
+        "value_bytes": len(value or b""),
         "columns": told,
         "columns_not_shown": len(columns) - len(told),
     }

@@ -14,10 +14,10 @@ from typing import Any
 from onceflow.clock import Deadline
 from onceflow.config import EffectiveValue, leaves_of
 from onceflow.contracts.connector import Broker
-from onceflow.control.records import newest_records
+from onceflow.control.records import letter_fields, newest_records
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
-from onceflow.ops.dead_letters import fields_of, read_letters
+from onceflow.ops.dead_letters import read_letters
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.facts import Facts, watermark_holder
 from onceflow.ops.fleet import Status
@@ -144,7 +144,7 @@ class Views:
             ledger.close()
 
     def dead_letters(self, name: str, reason: str, most: int) -> Sequence[Mapping[str, Any]]:
-        """Rejected records, oldest first.
+        """Rejected records, oldest first; values of columns that the settings name.
 
         Args:
             name: of the pipeline.
@@ -158,7 +158,8 @@ class Views:
         with self._letters(name) as (broker, topic):
             letters = read_letters(broker, topic, {}, self._deadline())
             wanted = (filed for filed in letters if reason in {"", filed[1].reason})
-            return [fields_of(filed) for filed in islice(wanted, most)]
+            shown = self._shown_columns(self.file(name).pipeline.name)
+            return [letter_fields(filed, shown) for filed in islice(wanted, most)]
 
     def newest_dead_letters(self, name: str, most: int) -> Sequence[Mapping[str, Any]]:
         """The newest rejected records, newest first.
@@ -174,7 +175,8 @@ class Views:
                 read_letters(broker, topic, starts, self._deadline()),
                 key=lambda filed: (filed[0].timestamp_ms, filed[0].partition, filed[0].offset),
             )
-        return [fields_of(filed) for filed in found[: -most - 1 : -1]]
+        shown = self._shown_columns(self.file(name).pipeline.name)
+        return [letter_fields(filed, shown) for filed in found[: -most - 1 : -1]]
 
     def newest_records(self, name: str, side: Side) -> Sequence[Mapping[str, Any]]:
         """The newest records of its input or output; values of columns that the settings name.
@@ -182,12 +184,11 @@ class Views:
         Raises:
             OnceflowError: as `facts`, or the topics cannot be read.
         """
-        facts, control = self.facts(name), self._service.settings.control
+        facts = self.facts(name)
         topics = {facts.head.sink.topic}
         if side is Side.INPUT:
             topics = {one.topic for one in facts.inputs}
-        columns = (text.partition(".") for text in (control.shown_columns if control else ()))
-        shown = {column for pipeline, _, column in columns if pipeline == facts.head.pipeline}
+        shown = self._shown_columns(facts.head.pipeline)
         around = self._service.around
         broker = around.connector.broker(around.connection)
         try:
@@ -224,6 +225,11 @@ class Views:
     def configuration(self) -> Sequence[Mapping[str, Any]]:
         """Every setting of the process, and where it comes from; masked if it may be a secret."""
         return [_shown(value) for value in self._service.effective]
+
+    def _shown_columns(self, pipeline: str) -> frozenset[str]:
+        control = self._service.settings.control
+        columns = (text.partition(".") for text in (control.shown_columns if control else ()))
+        return frozenset(column for name, _, column in columns if name == pipeline)
 
     @contextmanager
     def _letters(self, name: str) -> Iterator[tuple[Broker, str]]:

@@ -111,6 +111,9 @@
 {{- define "onceflow.mounts" -}}
 - {name: scratch, mountPath: /tmp}
 - {name: settings, mountPath: /etc/onceflow/settings, readOnly: true}
+{{- if include "onceflow.hasExecutors" . }}
+- {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end }}
 {{- include "onceflow.saslMount" .Values.kafka.sasl.existingSecret }}
 {{- with .Values.control }}
 {{- if .enabled }}
@@ -126,6 +129,16 @@
 {{- define "onceflow.volumes" -}}
 - {name: scratch, emptyDir: {sizeLimit: {{ .Values.scratch.sizeLimit }}}}
 - {name: settings, configMap: {name: {{ include "onceflow.fullname" . }}-settings}}
+{{- if include "onceflow.hasExecutors" . }}
+# What the kubelet would mount into every container of the pod; sidecars have no use of it.
+- name: account
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end }}
 {{- include "onceflow.saslVolume" .Values.kafka.sasl.existingSecret }}
 {{- with .Values.control }}
 {{- if .enabled }}

@@ -83,6 +83,7 @@ spark:
   max_result_bytes: {{ .Values.spark.maxResult }}
   conf:
     {{- include "onceflow.asText" (mergeOverwrite (include "onceflow.sparkConf" . | fromYaml) .Values.spark.conf) | nindent 4 }}
+transaction_timeout: {{ .Values.kafka.transactionTimeout | quote }}
 transforms: {{ .Values.transforms }}
 {{- with .Values.persistence.ephemeral }}
 {{- if .reason }}
@@ -99,6 +100,9 @@ control:
   tokens_file: /etc/onceflow/tokens/{{ .tokensKey }}
   {{- with .trustedProxies }}
   trusted_proxies: {{ toJson . }}
+  {{- end }}
+  {{- with .shownColumns }}
+  shown_columns: {{ toJson . }}
   {{- end }}
   {{- if .certificateSecret }}
   certificate_file: /etc/onceflow/control/tls.crt
