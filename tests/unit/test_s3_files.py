@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 
 from onceflow.errors import ConfigError, CorruptionError, OnceflowError, RetriableError
@@ -54,7 +55,7 @@ def test_a_write_that_another_driver_was_ahead_of_is_told_as_such() -> None:
 
 def test_settings_of_one_bucket_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(s3_files.pafs, "S3FileSystem", _noting(asked))
+    monkeypatch.setattr(pafs, "S3FileSystem", _noting(asked))
     conf = {
         f"{PREFIX}endpoint": "http://one:1",
         f"{PREFIX}bucket.b.endpoint": "https://two:2/",
@@ -75,7 +76,7 @@ def test_an_endpoint_without_a_scheme(
     monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], scheme: str
 ) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(s3_files.pafs, "S3FileSystem", _noting(asked))
+    monkeypatch.setattr(pafs, "S3FileSystem", _noting(asked))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
     s3_files.open_s3("s3a://b/x", conf)
     assert (asked["scheme"], asked["endpoint_override"]) == (scheme, "store:9000")
@@ -118,7 +119,7 @@ def _noting(asked: dict[str, Any]) -> Callable[..., Any]:
     """A file system that has every bucket."""
 
     class Found:
-        type = s3_files.pafs.FileType.Directory
+        type = pafs.FileType.Directory
 
     class Files:
         def __init__(self, **options: Any) -> None:
