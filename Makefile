@@ -61,6 +61,7 @@ image: $(READY)  ## Build the service's image with a Docker engine
 	find docker/packages -type f ! -name README.md -delete
 	$(BIN)/python -m pip download --quiet --no-deps --require-hashes --dest docker/packages \
 	    -r requirements/run.lock -r requirements/build.lock
+	$(BIN)/python -m onceflow.devkit fetch s3 --into docker/packages/jars/s3
 	docker build --network host --file docker/Dockerfile --tag onceflow \
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) $(IMAGE_OPTIONS) .
@@ -108,6 +109,7 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock broker
 	$(BIN)/python -m onceflow.devkit lock broker-4.1
 	$(BIN)/python -m onceflow.devkit lock bench
+	$(BIN)/python -m onceflow.devkit lock s3
 
 $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onceflow.java.s3_jars import CLASS_PATH_VARIABLE, use_s3_jars
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -54,7 +55,9 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
     facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
     heap_options = [f"-Xms{heap}", f"-Xmx{heap}"]
     options = [_logging(), IS_KUBERNETES, *_java_options(environment), *heap_options]
-    return ["java", *options, "-cp", f"{settings}:{_spark_home()}/jars/*", EXECUTOR, *facts]
+    jars = [f"{_spark_home()}/jars/*", environment.get(CLASS_PATH_VARIABLE, "")]
+    class_path = ":".join(filter(None, [settings, *jars]))
+    return ["java", *options, "-cp", class_path, EXECUTOR, *facts]
 
 
 def _logging() -> str:
@@ -98,6 +101,7 @@ def main() -> None:
     """Become the command."""
     if selector := os.environ.get(LEFTOVERS):
         _delete_leftovers(selector)
+    use_s3_jars()
     command = command_for(sys.argv[1:], os.environ)
     if command[0] != "onceflow":
         os.environ["SPARK_HOME"] = str(_spark_home())

@@ -16,6 +16,7 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.observer import Observer
 from onceflow.contracts.sink import Ledger
+from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis import Analysis, analyse
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import require_sources
@@ -35,6 +36,7 @@ from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle, QueryPlan
 from onceflow.runtime.rejects import RejectDesk, RejectSettings
 from onceflow.runtime.row_guard import guard_rows
+from onceflow.runtime.s3_files import SCHEME
 from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.ticks import EventTimeTeller
 from onceflow.runtime.writers import record_limit_bytes
@@ -126,6 +128,7 @@ class Assembly:
 
         Raises:
             ConfigError: a source cannot keep what `delivery` promises.
+            ConfigError, RetriableError: the checkpoint cannot be reached.
         """
         around, name = self._around, self._pipeline.name
         require_sources(self._file, around.connector)
@@ -140,8 +143,18 @@ class Assembly:
             )
             stack.callback(source.close)
             sources[source_name] = SourceArithmetic(source.ranges, source.position)
-        checkpoint = Checkpoint(self._pipeline.checkpoint_location, name, sources)
+        checkpoint = self.checkpoint(self._pipeline.checkpoint_location, sources)
         return Tools(broker, ledger, checkpoint, sources)
+
+    def checkpoint(self, location: str, sources: Mapping[str, SourceArithmetic]) -> Checkpoint:
+        """The pipeline's checkpoint, or a copy of it that lies elsewhere.
+
+        Raises:
+            ConfigError, RetriableError: it cannot be reached.
+        """
+        if location.startswith(SCHEME):
+            require_s3_jars(location)
+        return Checkpoint(location, self._pipeline.name, sources, self._around.session.conf)
 
     def open_session(self, stack: ExitStack) -> SparkSession:
         """Start Spark; `stack` stops it unless others use it too."""

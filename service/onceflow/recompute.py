@@ -16,7 +16,6 @@ from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.runtime import jvm
 from onceflow.runtime.batch import BatchOutcome, BatchRunner, DrainRequestedError
-from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.committer import Payload
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.query import RunningQuery, start_query
@@ -65,7 +64,7 @@ class Recomputation:
             entry = self._entry(tools, batch_id)
             self._check_plan(entry)
             location = f"{self._pipeline.checkpoint_location}.verify-{uuid.uuid4()}"
-            copy = Checkpoint(location, self._pipeline.name, tools.sources)
+            copy = self._assembly.checkpoint(location, tools.sources)
             stack.callback(copy.delete)
             tools.checkpoint.copy_before(batch_id, copy)
             self._replay(entry, replace(tools, checkpoint=copy), location, stack)

@@ -84,7 +84,7 @@ def test_sidecars_run_beside_the_operators_driver_as_well() -> None:
 
 def test_no_volume_of_ours_can_be_taken_by_a_users() -> None:
     """The guard names them all: they are read from what is rendered."""
-    (guard,) = re.findall(r"\$volumes := list ([^-]+) -", policies.GUARDS.read_text())
+    (guard,) = re.findall(r"\$volumes := list ([^}]+) -", policies.GUARDS.read_text())
     rendered = {
         volume["name"]
         for example in EXAMPLES

@@ -120,7 +120,11 @@ class _DiedError(RetriableError):
 
 
 def run_until_it_fails(
-    file: Path, bootstrap_servers: str, point: CrashPoint, arrivals: int
+    file: Path,
+    bootstrap_servers: str,
+    point: CrashPoint,
+    arrivals: int,
+    session: SessionSettings = QUICK,
 ) -> None:
     """Run until the committer arrives at `point` for that time, and end the driver there."""
     left = [None] * arrivals
@@ -131,7 +135,7 @@ def run_until_it_fails(
         return not left
 
     with dying(is_last), pytest.raises(_DiedError):
-        run_here(file, bootstrap_servers)
+        run_here(file, bootstrap_servers, session)
 
 
 @contextmanager

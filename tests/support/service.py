@@ -152,10 +152,22 @@ def started(
         process.wait(END_TIMEOUT_S)
 
 
-def run_to_crash(folder: Path, pipeline_file: Path, bootstrap_servers: str, crash: str) -> Service:
+def run_to_crash(
+    folder: Path,
+    pipeline_file: Path,
+    bootstrap_servers: str,
+    crash: str,
+    environment: Mapping[str, str] | None = None,
+) -> Service:
     """Run until the armed crash point kills the process; fails if it did not fire."""
     with started(
-        folder, pipeline_file, bootstrap_servers, "--until", "caught-up", crash=crash
+        folder,
+        pipeline_file,
+        bootstrap_servers,
+        "--until",
+        "caught-up",
+        crash=crash,
+        environment=environment,
     ) as service:
         code = service.wait()
     proof = folder / "crashed"

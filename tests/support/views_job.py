@@ -44,6 +44,8 @@ class ViewsJob:
     name: str = field(default_factory=lambda: f"views-{uuid.uuid4().hex[:8]}")
     produced: list[View] = field(default_factory=list)
     partitions: int = INPUT_PARTITIONS
+    location: str = ""
+    """Of the checkpoint, if that is not in the folder."""
 
     @property
     def input_topic(self) -> str:
@@ -75,7 +77,7 @@ query: |
   FROM clicks GROUP BY page, window(at, '1 minute')
 sink:
   kafka: {{topic: {self.output_topic}, partitions: 3, key: page}}
-checkpoint: {self.checkpoint}
+checkpoint: {self.location or self.checkpoint}
 {extra}"""
         )
         return path

@@ -51,10 +51,11 @@ def test_options_of_the_driver_come_in_spark_s_order_and_keep_their_quotes() -> 
 
 def test_places_of_settings_and_further_jars_are_on_the_class_path() -> None:
     places = {**PLACES, "SPARK_CONF_DIR": "/etc/spark", "HADOOP_CONF_DIR": "/etc/hadoop"}
+    places |= {"SPARK_DIST_CLASSPATH": "/s3/*"}
 
     command = command_line([CONF, "spark.driver.extraClassPath=/x.jar"], places)
 
-    assert command[2] == "/x.jar:/etc/spark:/opt/spark/jars/*:/etc/hadoop"
+    assert command[2] == "/x.jar:/etc/spark:/opt/spark/jars/*:/etc/hadoop:/s3/*"
 
 
 @pytest.mark.parametrize(

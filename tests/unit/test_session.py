@@ -26,13 +26,23 @@ def test_the_heap_begins_with_a_quarter_of_its_bound(most: str, least: str) -> N
     assert session._least_heap(most) == least
 
 
-def test_a_local_checkpoint_has_one_checksum_of_each_file_and_any_other_has_sparks() -> None:
+def test_a_file_has_one_checksum_and_not_two() -> None:
+    """Hadoop's on a disk, the store's own on S3, Spark's elsewhere."""
     checksum = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
     plain = session.SessionSettings()
     assert session._conf(plain, "/data/checkpoint", "")[checksum] == "false"
-    assert checksum not in session._conf(plain, "s3a://bucket/checkpoint", "")
+    assert session._conf(plain, "s3a://bucket/checkpoint", "")[checksum] == "false"
+    assert checksum not in session._conf(plain, "hdfs://node/checkpoint", "")
     wanted = session.SessionSettings(conf={checksum: "true"})
     assert session._conf(wanted, "/data/checkpoint", "")[checksum] == "true"
+
+
+def test_files_on_s3_are_written_on_condition() -> None:
+    manager = "spark.sql.streaming.checkpointFileManagerClass"
+    plain = session.SessionSettings()
+    assert session._conf(plain, "s3a://bucket/folder", "")[manager] == session.FILE_MANAGER
+    assert session._conf(plain, "/data/checkpoint", "")[manager] != session.FILE_MANAGER
+    assert manager not in session._conf(plain, "hdfs://node/folder", "")
 
 
 def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:

@@ -34,6 +34,7 @@ COMMANDS = (
     "dev",
     "demo",
     "doctor",
+    "fetch",
     "acls",
 )
 """Modules of this package, in the order of the help. Each has `register(app)`."""

@@ -66,17 +66,26 @@ class Checkpoint:
     """A checkpoint directory of one pipeline.
 
     Args:
-        location: a path or a URL that pyarrow knows (`file:`, `s3:` and `s3a:`, `hdfs:`).
+        location: a path or a URL that pyarrow knows (`file:`, `hdfs:`), or of S3 (`s3a:`).
         pipeline: the name that must be, or is to be, written in it.
         sources: the arithmetic of each source, by name.
+        conf: Spark's settings, which say how S3 is reached.
+
+    Raises:
+        ConfigError: of an object store: no such bucket, or the keys are refused. From any method.
+        RetriableError: nobody answers. From any method.
     """
 
     def __init__(
-        self, location: str, pipeline: str, sources: Mapping[str, SourceArithmetic]
+        self,
+        location: str,
+        pipeline: str,
+        sources: Mapping[str, SourceArithmetic],
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._sources = sources
-        self._files = CheckpointFiles(location)
+        self._files = CheckpointFiles(location, conf or {})
 
     def query_id(self) -> str | None:
         """The query that this checkpoint belongs to; None if there is no checkpoint.

@@ -4,47 +4,80 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow.fs as pafs
 
 from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow.runtime.hadoop_checksum import checksum_name, checksum_of, is_intact
+from onceflow.runtime.s3_files import SCHEME, open_s3, s3_error
 from onceflow.runtime.spark_errors import disk_is_full
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _told(
+    method: Callable[Concatenate[CheckpointFiles, _P], _R],
+) -> Callable[Concatenate[CheckpointFiles, _P], _R]:
+    """Tell what an object store refuses, or does not answer, as an error of ours."""
+
+    @wraps(method)
+    def call(self: CheckpointFiles, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **kwargs)
+        except OSError as error:
+            if self.is_on_s3 and (ours := s3_error(str(error), self.location)):
+                raise ours from error
+            raise
+
+    return call
 
 
 class CheckpointFiles:
     """Files by their path below the location.
 
     Args:
-        location: a path or a URL that pyarrow knows (`file:`, `s3:` and `s3a:`, `hdfs:`).
+        location: a path or a URL that pyarrow knows (`file:`, `hdfs:`), or of S3 (`s3a:`).
+        conf: Spark's settings, which say how S3 is reached.
 
     Attributes:
+        location: as given.
         has_checksums: whether Hadoop keeps one beside each file here.
+        is_on_s3: whether each request may fail, and a file is there as a whole or not at all.
+
+    Raises:
+        ConfigError: of an object store: no such bucket, or the keys are refused. From any method.
+        RetriableError: nobody answers. From any method.
     """
 
-    def __init__(self, location: str) -> None:
-        self._location = location
-        self._files, self._root = _open(location)
+    def __init__(self, location: str, conf: Mapping[str, str]) -> None:
+        self.location = location
+        self.is_on_s3 = location.startswith(SCHEME)
+        self._files, self._root = open_s3(location, conf) if self.is_on_s3 else _open(location)
         self.has_checksums = isinstance(self._files, pafs.LocalFileSystem)
 
     def path(self, name: str) -> str:
         """Where a file is, in a user's words."""
-        return f"{self._location}/{name}"
+        return f"{self.location}/{name}"
 
+    @_told
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
         found: pafs.FileInfo = self._files.get_file_info(f"{self._root}/{name}")
         return bool(found.type == pafs.FileType.File)
 
+    @_told
     def names(self, folder: str) -> Sequence[str]:
         """Every file below a folder; none if there is no such folder."""
         selector = pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True)
         found = self._files.get_file_info(selector)
         return [info.path.removeprefix(f"{self._root}/") for info in found if info.is_file]
 
+    @_told
     def numbers(self, log: str) -> Sequence[int]:
         """The numbers that files of a log have for names."""
         selector = pafs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
@@ -55,19 +88,22 @@ class CheckpointFiles:
         """The highest of them."""
         return max(self.numbers(log), default=default)
 
+    @_told
     def copy(self, name: str, to: CheckpointFiles) -> None:
         """Copy a file as it is, within one file system.
 
         Raises:
             CorruptionError: it vanished.
         """
-        folder, _, _ = f"{to._root}/{name}".rpartition("/")
-        self._files.create_dir(folder, recursive=True)
+        to._make_folder_of(name)
         try:
             self._files.copy_file(f"{self._root}/{name}", f"{to._root}/{name}")
-        except FileNotFoundError as error:
+        except OSError as error:
+            if self.exists(name):
+                raise
             raise self.damaged(name, "try again: the pipeline goes on meanwhile") from error
 
+    @_told
     def delete(self) -> None:
         """Remove everything."""
         with suppress(FileNotFoundError):
@@ -109,6 +145,7 @@ class CheckpointFiles:
             raise self.damaged(name)
         return value
 
+    @_told
     def read_unverified(self, name: str) -> bytes | None:
         """The content of a file, whatever its checksum says; None if there is none."""
         if not self.exists(name):
@@ -123,6 +160,7 @@ class CheckpointFiles:
         if self.has_checksums:
             self.write_alone(checksum_name(name), checksum_of(text.encode()))
 
+    @_told
     def delete_file(self, name: str) -> None:
         """Remove a file, and Hadoop's checksum of it."""
         self._files.delete_file(f"{self._root}/{name}")
@@ -132,22 +170,32 @@ class CheckpointFiles:
         if self.exists(checksum_name(name)):
             self._files.delete_file(f"{self._root}/{checksum_name(name)}")
 
+    @_told
     def write_alone(self, name: str, content: bytes) -> None:
         """Replace a file as a whole, and give it no checksum.
 
         Raises:
             RetriableError: the disk is full.
         """
-        folder, _, base = f"{self._root}/{name}".rpartition("/")
-        self._files.create_dir(folder, recursive=True)
+        folder = self._make_folder_of(name)
+        base = name.rpartition("/")[2]
+        unfinished = f"{folder}/{base}" if self.is_on_s3 else f"{folder}/.{base}.tmp"
         try:
-            with self._files.open_output_stream(f"{folder}/.{base}.tmp") as stream:
+            with self._files.open_output_stream(unfinished) as stream:
                 stream.write(content)
-            self._files.move(f"{folder}/.{base}.tmp", f"{folder}/{base}")
+            if not self.is_on_s3:
+                self._files.move(unfinished, f"{folder}/{base}")
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             raise disk_is_full() from error
+
+    def _make_folder_of(self, name: str) -> str:
+        folder = f"{self._root}/{name}".rpartition("/")[0]
+        # S3 has none; what is made there in place of one is a file that nobody needs.
+        if not self.is_on_s3:
+            self._files.create_dir(folder, recursive=True)
+        return folder
 
     def damaged(self, name: str, cure: str = "") -> CorruptionError:
         """The refusal of a checkpoint because of one of its files.
@@ -167,6 +215,6 @@ class CheckpointFiles:
 
 def _open(location: str) -> tuple[pafs.FileSystem, str]:
     if "://" in location or location.startswith("file:"):
-        files, root = pafs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))
+        files, root = pafs.FileSystem.from_uri(location)
         return files, root.rstrip("/")
     return pafs.LocalFileSystem(), location.rstrip("/")

@@ -54,6 +54,8 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> li
         environment.get("SPARK_CONF_DIR"),
         f"{environment['SPARK_HOME']}/jars/*",
         environment.get("HADOOP_CONF_DIR"),
+        # Last, as Spark has it. See `java/s3_jars.py`.
+        environment.get("SPARK_DIST_CLASSPATH"),
     ]
     return [
         f"{environment['JAVA_HOME']}/bin/java",

@@ -22,11 +22,13 @@ from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault, OnceflowError, RetriableError
 from onceflow.java.choice import use_java
+from onceflow.java.s3_jars import FILE_MANAGER
 from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.loopback import LOOPBACK
 from onceflow.runtime import jvm
 from onceflow.runtime.local_files import use_quick_local_files
+from onceflow.runtime.s3_files import REQUESTS, SCHEME, keys_of_file
 from onceflow.runtime.spark_home import (
     DAEMON,
     java_of_executors,
@@ -130,13 +132,19 @@ _MAY_BE_SET = (
 )
 """Beginnings of settings of Spark SQL that decide how a query is computed, and not what it is."""
 
+_FILE_MANAGER = f"{_STREAMING}.checkpointFileManagerClass"
+_FILE_CHECKSUM = f"{_STREAMING}.checkpoint.fileChecksum.enabled"
 _LOCAL_CHECKPOINT: Mapping[str, str] = {
     # The default manager forks two processes for each file: 190 -> 116 ms per batch.
-    f"{_STREAMING}.checkpointFileManagerClass": (
-        f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    _FILE_MANAGER: f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager",
     # Hadoop has a checksum of every local file; Spark would add one, and Hadoop one of that.
-    f"{_STREAMING}.checkpoint.fileChecksum.enabled": "false",
+    _FILE_CHECKSUM: "false",
+}
+_S3_CHECKPOINT: Mapping[str, str] = {
+    # One request for each file, which the store refuses if another driver was there first.
+    _FILE_MANAGER: FILE_MANAGER,
+    # The store has one of every object; Spark's would be a further object, and another request.
+    _FILE_CHECKSUM: "false",
 }
 
 
@@ -235,6 +243,9 @@ def open_session(
     except (PySparkException, Py4JError, OSError) as error:
         raise jvm.start_error(error, settings.master, java.home) from error
     jvm.quiet_accumulators(session)
+    for key, value in keys_of_file(settings.conf).items():
+        # No public way. Sessions and executors have what the context has.
+        session.sparkContext._jsc.hadoopConfiguration().set(key, value)  # noqa: SLF001
     if is_local:
         use_quick_local_files(session)
     return session
@@ -270,8 +281,11 @@ class SharedEngine:
             if self._first is None:
                 self._first = self._started()
             session = self._first.newSession()
-        if _is_remote(checkpoint):
-            for key in _LOCAL_CHECKPOINT.keys() - self._settings.conf.keys():
+        wanted = _of_checkpoint(checkpoint)
+        for key in _LOCAL_CHECKPOINT.keys() - self._settings.conf.keys():
+            if key in wanted:
+                session.conf.set(key, wanted[key])
+            else:
                 session.conf.unset(key)
         return session
 
@@ -377,13 +391,14 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
         else:
             # Its executors are processes of their own, for which Spark draws none.
             conf.setdefault("spark.authenticate.secret", secrets.token_hex(32))
-    if not _is_remote(checkpoint):
-        conf = {**_LOCAL_CHECKPOINT, **conf}
-    return conf
+    return {**REQUESTS, **_of_checkpoint(checkpoint), **conf}
 
 
-def _is_remote(checkpoint: str) -> bool:
-    return "://" in checkpoint
+def _of_checkpoint(location: str) -> Mapping[str, str]:
+    """Settings that depend on where it lies."""
+    if location.startswith(SCHEME):
+        return _S3_CHECKPOINT
+    return {} if "://" in location else _LOCAL_CHECKPOINT
 
 
 def _least_heap(most: str) -> str:

@@ -24,6 +24,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
+from onceflow.runtime.s3_files import SCHEME, s3_error
 
 MAX_CAUSES = 10
 """Depth of a Java cause chain; a longer one is a loop."""
@@ -34,7 +35,11 @@ _OVER_BUDGET = (
     # What an executor leaves of a single task's result that is larger than the budget.
     "TaskResultLost (result lost from block manager)",
 )
-_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE",)
+_CONCURRENT = (
+    # Where Spark looks before it writes, and where the write itself is refused.
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "Multiple streaming queries are concurrently using",
+)
 _NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError")
 _DISK_FULL = "No space left on device"
 CANNOT_LOAD = "Spark cannot load its checkpoint"
@@ -52,6 +57,7 @@ _CHECKPOINT_FILE = re.compile(
 """Spark's layout. What fails on a file of this shape, whatever it is, concerns the checkpoint."""
 _CHANGELOG = re.compile(r"/(?P<version>\d+)_[^/]+\.changelog$")
 """Batch N makes version N + 1, and its entry of the commit log says under which id."""
+_ON_S3 = re.compile(rf"{SCHEME}[^\s'\"=,;:)\]]+|org\.apache\.hadoop\.fs\.s3a\.")
 _DATA_FAULT = re.compile(r"SQLSTATE: 22\w{3}|java\.lang\.ArithmeticException")
 """Class 22 of SQL's states is about values: overflow, a division by zero, what cannot be cast."""
 _CAUSE = re.compile(r"Caused by: (?P<cause>[^\n]+)")
@@ -117,6 +123,10 @@ def from_text(text: str) -> OnceflowError | None:
             expected="one driver per checkpoint",
             then="ending; the ledger decides at the next start",
         )
+    if on_s3 := _ON_S3.search(text):
+        location = on_s3[0] if on_s3[0].startswith(SCHEME) else ""
+        if (refused := s3_error(text, location)) is not None:
+            return refused
     if _DISK_FULL in text:
         return disk_is_full()
     if any(mark in text for mark in _NO_MEMORY):

@@ -33,6 +33,7 @@ from tempfile import NamedTemporaryFile, mkdtemp
 from onceflow.errors import ConfigError
 from onceflow.java import classes
 from onceflow.java.choice import Java
+from onceflow.java.s3_jars import use_s3_jars
 from onceflow.runtime import launch
 
 VARIABLE = "SPARK_HOME"
@@ -87,6 +88,7 @@ def use_spark_home(*, is_local: bool) -> None:
         os.environ[VARIABLE] = str(home)
         python = home / WORKER_PYTHON if is_local else python
     os.environ.setdefault(WORKER_VARIABLE, str(python))
+    use_s3_jars()
 
 
 def make_spark_home(home: Path) -> None:

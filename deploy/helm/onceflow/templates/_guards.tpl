@@ -143,7 +143,7 @@
 
 {{/* What a user adds to pods must not hide what the chart puts there. */}}
 {{- define "onceflow.guardExtras" -}}
-{{- $volumes := list "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" "account" -}}
+{{- $volumes := list "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" "account" "object-store" -}}
 {{- range .Values.extraVolumes -}}
 {{- if has .name $volumes -}}
 {{- fail (printf "extraVolumes: the chart has a volume %s of its own; expected another name" .name) -}}

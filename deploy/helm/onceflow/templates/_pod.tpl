@@ -2,6 +2,14 @@
 {{ include "onceflow.envWith" (dict "file" "onceflow.yaml" "more" .Values.extraEnv) }}
 {{- end -}}
 
+{{/* Of the container that runs pipelines, and of no other. */}}
+{{- define "onceflow.driverEnv" -}}
+{{ include "onceflow.env" . }}
+{{- if .Values.objectStore.existingSecret }}
+- {name: AWS_SHARED_CREDENTIALS_FILE, value: /etc/onceflow/object-store/credentials}
+{{- end }}
+{{- end -}}
+
 {{- define "onceflow.envWith" -}}
 - {name: ONCEFLOW_CONFIG, value: /etc/onceflow/settings/{{ .file }}}
 - {name: HOME, value: /tmp}
@@ -115,6 +123,9 @@
 - {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
 {{- end }}
 {{- include "onceflow.saslMount" .Values.kafka.sasl.existingSecret }}
+{{- if .Values.objectStore.existingSecret }}
+- {name: object-store, mountPath: /etc/onceflow/object-store, readOnly: true}
+{{- end }}
 {{- with .Values.control }}
 {{- if .enabled }}
 - {name: tokens, mountPath: /etc/onceflow/tokens, readOnly: true}
@@ -140,6 +151,9 @@
       - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 {{- end }}
 {{- include "onceflow.saslVolume" .Values.kafka.sasl.existingSecret }}
+{{- with .Values.objectStore.existingSecret }}
+- {name: object-store, secret: {secretName: {{ . }}, defaultMode: 0440}}
+{{- end }}
 {{- with .Values.control }}
 {{- if .enabled }}
 - {name: tokens, secret: {secretName: {{ .tokensSecret }}, defaultMode: 0440}}

@@ -1,0 +1,25 @@
+"""`onceflow fetch`: jars that only some pipelines need."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("fetch")(fetch)
+
+
+def fetch(
+    what: Annotated[Literal["s3"], typer.Argument(help="s3: for checkpoints at s3a://...")],
+) -> None:
+    """Fetch jars that a pipeline may need, verify them, and install them for Spark."""
+    from onceflow.devkit.jars import JarCache, jar_set
+    from onceflow.java.choice import find_java
+    from onceflow.java.s3_jars import install
+
+    jars = JarCache.of_user().ensure(jar_set(what))
+    folder = install(jars, find_java())
+    typer.echo(f"{len(jars)} jars are verified and installed in {folder}")

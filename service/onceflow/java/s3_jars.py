@@ -1,0 +1,141 @@
+"""The jars with which Spark's JVMs reach S3: a folder in the Python environment.
+
+On the class path they come after Spark's own, so that an archive of Spark's classes still fits.
+They are added as Spark documents it, by `SPARK_DIST_CLASSPATH`, so that executors and programs of
+Spark itself have them, too. One of them is made here, of `ConditionalFiles.java`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onceflow.errors import ConfigError
+from onceflow.java.choice import Java
+
+CLASS_PATH_VARIABLE = "SPARK_DIST_CLASSPATH"
+FILE_MANAGER = "onceflow.ConditionalFiles"
+COMMAND = "onceflow fetch s3"
+"""Installs them."""
+COMPILE_TIMEOUT_S = 120
+"""Takes two seconds."""
+_SOURCE = Path(__file__).with_name("ConditionalFiles.java")
+_COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
+"""The command line of Janino, which comes with Spark: a Java without `javac` will do."""
+_OURS = "onceflow-conditional-files.jar"
+_HADOOP = "hadoop-aws-*.jar"
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)
+
+
+def s3_folder() -> Path:
+    """Where they are, for this Python environment and its Spark. May not exist."""
+    return Path(sys.prefix) / "var" / "onceflow" / f"s3-{version('pyspark')}"
+
+
+def use_s3_jars() -> None:
+    """Let Spark's programs that this process starts have them, if they are installed."""
+    if s3_folder().is_dir():
+        os.environ.setdefault(CLASS_PATH_VARIABLE, f"{s3_folder()}/*")
+
+
+def require_s3_jars(location: str) -> None:
+    """Go on only if they are installed.
+
+    Args:
+        location: which needs them.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if not s3_folder().is_dir() and CLASS_PATH_VARIABLE not in os.environ:
+        raise ConfigError(
+            "the jars for S3 are not installed",
+            subject=location,
+            expected=f"a folder {s3_folder()}",
+            then=f"nothing was written; run `{COMMAND}` once in this Python environment",
+        )
+
+
+def install(jars: Sequence[Path], java: Java) -> Path:
+    """Put them where Spark's JVMs find them, and compile our own.
+
+    Args:
+        jars: of the set `s3`, verified.
+        java: to compile with.
+
+    Returns:
+        The folder, which is there as a whole or not at all.
+
+    Raises:
+        ConfigError: there is no PySpark, or its Hadoop is of another version; the folder cannot be
+            written, or our class cannot be compiled.
+    """
+    spark, folder = _jars_of_spark(), s3_folder()
+    _check_version(jars, spark)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent, prefix=".s3-") as unfinished:
+            target = Path(unfinished) / folder.name
+            target.mkdir()
+            for jar in jars:
+                shutil.copyfile(jar, target / jar.name)
+            _compile([spark, target], java, target / _OURS)
+            shutil.rmtree(folder, ignore_errors=True)
+            target.rename(folder)
+    except OSError as error:
+        raise ConfigError(
+            "the jars for S3 cannot be installed",
+            subject=str(folder),
+            expected="a folder that this user may write",
+            found=str(error),
+        ) from error
+    return folder
+
+
+def _jars_of_spark() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("PySpark is missing", then="Run `pip install 'onceflow[service]'`")
+    return Path(spec.origin).parent / "jars"
+
+
+def _check_version(jars: Sequence[Path], spark: Path) -> None:
+    """Hadoop works with parts of one version only."""
+    (ours,) = (jar.stem.rpartition("-")[2] for jar in jars if jar.match(_HADOOP))
+    found = [jar.stem.rpartition("-")[2] for jar in spark.glob("hadoop-client-api-*.jar")]
+    if found != [ours]:
+        raise ConfigError(
+            "the jars for S3 do not fit the installed Spark",
+            expected=f"a PySpark with Hadoop {ours}",
+            found=f"Hadoop {', '.join(found) or 'nowhere'} in PySpark {version('pyspark')}",
+        )
+
+
+def _compile(folders: Sequence[Path], java: Java, jar: Path) -> None:
+    known = [str(file) for folder in folders for file in sorted(folder.glob("*.jar"))]
+    with TemporaryDirectory() as classes:
+        command: list[str | Path] = [java.executable, "-cp", os.pathsep.join(known), _COMPILER]
+        command += ["-d", classes, "-classpath", os.pathsep.join(known), _SOURCE]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S
+        )
+        files = sorted(Path(classes).rglob("*.class"))
+        if done.returncode != 0 or not files:
+            raise ConfigError(
+                "the class for files on S3 cannot be compiled",
+                subject=str(_SOURCE),
+                found=(done.stderr or done.stdout).strip()[:300],
+            )
+        # With one date, so that two builds are the same.
+        with zipfile.ZipFile(jar, "w") as archive:
+            for file in files:
+                name = file.relative_to(classes).as_posix()
+                archive.writestr(zipfile.ZipInfo(name, _FIRST_DAY), file.read_bytes())
