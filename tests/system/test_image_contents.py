@@ -132,7 +132,7 @@ def test_its_jars_are_those_of_the_locked_packages(installed: dict[str, Any]) ->
         jar.name: hashlib.sha256(jar.read_bytes()).hexdigest()
         for jar in Path(pyspark.__file__).parent.joinpath("jars").rglob("*.jar")
     }
-    of_s3 = dict(reversed(line.split()) for line in S3_JARS.read_text().splitlines())
+    of_s3 = {name: sha for sha, name in map(str.split, S3_JARS.read_text().splitlines())}
     assert of_s3.items() <= installed["jars"].items()
     of_others = installed["jars"].keys() - locked.keys() - of_s3.keys()
     assert {name for name in of_others if not name.startswith("py4j")} == {OWN_JAR}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import process_time
 from unittest.mock import patch
 
 import pytest
@@ -77,15 +76,20 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+def processor_s() -> float:
+    """What this process has used of processors."""
+    return sum(os.times()[:2])
+
+
 def assert_refused_alone(folder: Path) -> ConfigError:
     """The bad file is refused, quickly, and the good one beside it is not."""
-    begun_s = process_time()
+    begun_s = processor_s()
     entries = {entry.path.stem: entry for entry in find_entries([folder])}
     assert sorted(entries) == ["bad", "good"]
     with pytest.raises(ConfigError) as refused:
         load_alone(entries["bad"], [*entries.values()])
     assert load_alone(entries["good"], [*entries.values()]).pipeline.name == "good"
-    assert process_time() - begun_s < QUICK_S
+    assert processor_s() - begun_s < QUICK_S
     return refused.value
 
 
@@ -185,11 +189,11 @@ def test_a_pattern_means_whole_names(pattern: str, topic: str, is_meant: bool) -
 
 
 def test_a_pattern_that_would_backtrack_is_matched_at_once() -> None:
-    begun_s = process_time()
+    begun_s = processor_s()
     pattern = TopicPattern("(a+)+b")
     assert not any(pattern.matches("a" * length) for length in range(1, 249))
     assert pattern.matches("a" * 248 + "b")
-    assert process_time() - begun_s < QUICK_S
+    assert processor_s() - begun_s < QUICK_S
 
 
 def test_the_name_of_readers_group_is_no_pipeline(tmp_path: Path) -> None:
