@@ -75,7 +75,8 @@ class Cluster:
     @contextmanager
     def api_away(self) -> Iterator[None]:
         """The API server answers nobody inside the block; connections to it stay open."""
-        found = [each for each in psutil.process_iter() if each.cmdline()[1:2] == [API]]
+        running = psutil.process_iter(["cmdline"])
+        found = [each for each in running if (each.info["cmdline"] or [])[1:2] == [API]]
         assert found, "no API server runs"
         signal_all(found, signal.SIGSTOP)
         try:

@@ -76,7 +76,7 @@ def test_upgrades_and_rollbacks(drill: Drill) -> None:
         """It is refused, and the release is brought back."""
         release.install(edit=lambda text: text.replace("sum(ms)", "max(ms)"))
         eventually(
-            lambda: "--accept-change" in release.log_of(release.driver()),
+            lambda: any("--accept-change" in release.log_of(p) for p in release.pods("driver")),
             timeout_s=READY_TIMEOUT_S,
         )
         release.helm("rollback", release.name)
@@ -177,7 +177,12 @@ def test_a_node_that_is_gone_for_good_with_its_volume(drill: Drill) -> None:
         drill.cluster.kubectl("taint", "node", node.name, LOST)
         for release in drill.releases.values():
             release.replace_volume(volumes())
-            until_told(release, release.driver(), "under another checkpoint")
+            eventually(
+                lambda release=release: any(
+                    "under another checkpoint" in release.log_of(p) for p in release.pods("driver")
+                ),
+                timeout_s=READY_TIMEOUT_S,
+            )
             release.begin_generation("the volume is lost")
 
     try:
