@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster audit faults bench docs explore check lock
+.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,7 +80,10 @@ system: image $(HELM)  ## Run the tests that need Docker, Compose, Chromium and 
 	$(BIN)/pytest tests/system $(SPREAD)
 
 cluster: image $(HELM)  ## Run the chart on two real nodes, built by Go (minutes; the first time 20)
-	$(BIN)/python -m tests.cluster
+	$(BIN)/python -m tests.cluster -m "not long" tests/cluster
+
+drill: image $(HELM)  ## Let nodes, disks, brokers and the API server fail there (half an hour)
+	$(BIN)/python -m tests.cluster tests/cluster/test_outages.py
 
 audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
 	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes \
