@@ -25,6 +25,14 @@ def until_told(release: Release, pod: dict[str, object], text: str) -> None:
     eventually(lambda: text in release.log_of(pod), timeout_s=READY_TIMEOUT_S)
 
 
+def until_any_told(release: Release, text: str) -> None:
+    """The same of whatever pod there is: it may be replaced meanwhile."""
+    eventually(
+        lambda: any(text in release.log_of(pod) for pod in release.pods("driver")),
+        timeout_s=READY_TIMEOUT_S,
+    )
+
+
 def test_an_api_server_that_is_away_for_two_minutes(drill: Drill) -> None:
     """Pipelines go on meanwhile, and executors that are killed after it are replaced."""
     with drill.cluster.api_away():
@@ -75,10 +83,7 @@ def test_upgrades_and_rollbacks(drill: Drill) -> None:
     def change_query(release: Release) -> None:
         """It is refused, and the release is brought back."""
         release.install(edit=lambda text: text.replace("sum(ms)", "max(ms)"))
-        eventually(
-            lambda: any("--accept-change" in release.log_of(p) for p in release.pods("driver")),
-            timeout_s=READY_TIMEOUT_S,
-        )
+        until_any_told(release, "--accept-change")
         release.helm("rollback", release.name)
 
     tag = f"--set=image.tag={NEXT_TAG}"
@@ -177,12 +182,7 @@ def test_a_node_that_is_gone_for_good_with_its_volume(drill: Drill) -> None:
         drill.cluster.kubectl("taint", "node", node.name, LOST)
         for release in drill.releases.values():
             release.replace_volume(volumes())
-            eventually(
-                lambda release=release: any(
-                    "under another checkpoint" in release.log_of(p) for p in release.pods("driver")
-                ),
-                timeout_s=READY_TIMEOUT_S,
-            )
+            until_any_told(release, "under another checkpoint")
             release.begin_generation("the volume is lost")
 
     try:
