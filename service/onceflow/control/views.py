@@ -155,10 +155,9 @@ class Views:
             ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
-        with self._letters(name) as (broker, topic):
+        with self._letters(name) as (broker, topic, shown):
             letters = read_letters(broker, topic, {}, self._deadline())
             wanted = (filed for filed in letters if reason in {"", filed[1].reason})
-            shown = self._shown_columns(self.file(name).pipeline.name)
             return [letter_fields(filed, shown) for filed in islice(wanted, most)]
 
     def newest_dead_letters(self, name: str, most: int) -> Sequence[Mapping[str, Any]]:
@@ -168,14 +167,13 @@ class Views:
             ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
-        with self._letters(name) as (broker, topic):
+        with self._letters(name) as (broker, topic, shown):
             ends = {p: end for p, (_, end, _) in broker.offsets(topic, self._deadline()).items()}
             starts = {partition: end - most for partition, end in ends.items()}
             found = sorted(
                 read_letters(broker, topic, starts, self._deadline()),
                 key=lambda filed: (filed[0].timestamp_ms, filed[0].partition, filed[0].offset),
             )
-        shown = self._shown_columns(self.file(name).pipeline.name)
         return [letter_fields(filed, shown) for filed in found[: -most - 1 : -1]]
 
     def newest_records(self, name: str, side: Side) -> Sequence[Mapping[str, Any]]:
@@ -232,14 +230,15 @@ class Views:
         return frozenset(column for name, _, column in columns if name == pipeline)
 
     @contextmanager
-    def _letters(self, name: str) -> Iterator[tuple[Broker, str]]:
+    def _letters(self, name: str) -> Iterator[tuple[Broker, str, frozenset[str]]]:
+        """Who is asked, the topic, and the columns to show."""
         pipeline = self.file(name).pipeline
         if pipeline.dead_letter is None:
             expected = "`dead_letter: {topic: ...}` in its file"
             raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
         broker = self._service.around.connector.broker(self._service.around.connection)
         try:
-            yield broker, pipeline.dead_letter.topic
+            yield broker, pipeline.dead_letter.topic, self._shown_columns(pipeline.name)
         finally:
             broker.close()
 

@@ -63,8 +63,6 @@ _UNREACHABLE = (
     "fs.s3a.AWS",
 )
 """Some name no cause: what else an object store says may be over at the next start."""
-_KEYS = "spark.hadoop.fs.s3a.access.key and .secret.key, or AWS_ACCESS_KEY_ID and"
-"""Where keys come from; completed where it is used."""
 
 
 def open_s3(location: str, conf: Mapping[str, str]) -> tuple[pafs.FileSystem, str]:
@@ -134,7 +132,8 @@ def s3_error(text: str, location: str) -> OnceflowError | None:
         return ConfigError(
             "the object store refuses these keys, or they may not do this",
             subject=location,
-            expected=f"{_KEYS} AWS_SECRET_ACCESS_KEY, which may list, read, write and delete",
+            expected="spark.hadoop.fs.s3a.access.key and .secret.key, or AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY, which may list, read, write and delete",
             found=found,
             then="nothing is lost; correct them, and start again",
         )
