@@ -17,8 +17,15 @@ from tests.cluster.volumes import offer_volume
 
 BROKER = Path(__file__).parent / "manifests" / "broker.yaml"
 BROKER_ADDRESS = "kafka-0.kafka.kafka.svc.cluster.local:9092"
-
-
+MODES = {
+    "local": ("ReadWriteOnce", []),
+    "standby": ("ReadWriteMany", ["--set=standby=true"]),
+    "k8s": (
+        "ReadWriteMany",
+        ["--set=mode=k8s", "--set=executors.secret=spark", "--set=executors.requestCores=200m"],
+    ),
+}
+"""The mode of access to the volume, and flags of helm."""
 TOOK = pytest.StashKey[Took]()
 
 
@@ -91,12 +98,8 @@ def drill(
 def install(
     api: Cluster, namespace: str, bootstrap_servers: str, folder: Path, mode: str
 ) -> Release:
-    """A release with a volume for its checkpoints; it starts."""
-    flags, access = [f"--set=mode={mode}"], "ReadWriteOnce"
-    if mode == "k8s":
-        access = "ReadWriteMany"
-        flags += ["--set=executors.secret=spark", "--set=executors.requestCores=200m"]
-    release = Release(api, namespace, bootstrap_servers, folder, access, flags)
+    """A release of one of `MODES`, with a volume for its checkpoints; it starts."""
+    release = Release(api, namespace, bootstrap_servers, folder, *MODES[mode])
     release.make_secret()
     release.offer_volume(volumes())
     release.install()

@@ -12,9 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from tarfile import TarFile, TarInfo
 
-import platformdirs
 from rich.console import Console
 
+from onceflow.devkit.paths import cache_dir
 from tests.support import kafka_container
 
 SOURCES = Path(__file__).parent / "go"
@@ -40,8 +40,7 @@ def provide_programs() -> Path:
     content = hashlib.sha256()
     for file in sorted(each for each in SOURCES.rglob("*") if each.is_file()):
         content.update(file.read_bytes())
-    cache = Path(os.environ.get("ONCEFLOW_CACHE", platformdirs.user_cache_dir("onceflow")))
-    folder = cache / f"cluster-{content.hexdigest()[:12]}"
+    folder = cache_dir() / f"cluster-{content.hexdigest()[:12]}"
     if not folder.is_dir():
         unfinished = folder.with_suffix(".unfinished")
         unfinished.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -143,18 +142,10 @@ class Release:
         wanted = "app.kubernetes.io/component"
         return [p for p in found if component in ("", p["metadata"]["labels"].get(wanted))]
 
-    def driver(self, number: int = 0) -> dict[str, Any]:
-        """The pod of the service."""
-        name = f"{self.name}-{number}"
+    def driver(self) -> dict[str, Any]:
+        """The pod of the service; the first of two."""
+        name = f"{self.name}-0"
         return next(pod for pod in self.pods() if pod["metadata"]["name"] == name)
-
-    def logs(self, *arguments: str) -> str:
-        return self.kubectl("logs", f"{self.name}-0", *arguments)
-
-    def events(self, *arguments: str) -> list[dict[str, Any]]:
-        """Lines of the log that are JSON."""
-        lines = self.logs(*arguments).splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
 
     def wait_ready(self) -> None:
         try:
@@ -170,7 +161,7 @@ class Release:
     def committed(self) -> int:
         return len(read_ledger(self.bootstrap_servers, self.job.name))
 
-    def processes(self, pod: dict[str, Any], name: str = "") -> list[psutil.Process]:
+    def processes(self, pod: dict[str, Any], name: str) -> list[psutil.Process]:
         """The processes of a pod whose command has this in it."""
         root = Path("/sys/fs/cgroup/pids")
         found = []
@@ -187,6 +178,14 @@ class Release:
         assert found, f"no process of {name}"
         for process in found:
             os.kill(process.pid, signal.SIGKILL)
+
+    def kill_in_driver(self, name: str) -> None:
+        """The same in the pod of the service."""
+        self.kill(self.driver(), name)
+
+    def kill_executor(self) -> None:
+        """The process of one of the executors."""
+        self.kill(self.pods("executor")[0], EXECUTOR)
 
     def exhaust_memory(self, pod: dict[str, Any], name: str) -> None:
         """Fill the container of this process until the kernel kills it, the largest there."""
@@ -208,15 +207,13 @@ class Release:
 
     def has_led(self, pod: dict[str, Any]) -> bool:
         """Whether the driver in this pod has committed a batch."""
-        lines = self.log_of(pod).splitlines()
-        return any('"event": "batch"' in line for line in lines)
+        return '"event": "batch"' in self.log_of(pod)
 
     def log_of(self, pod: dict[str, Any]) -> str:
         """All that its driver wrote, also when its node is cut off, or it is no pod any more."""
         meta = pod["metadata"]
         folder = self.cluster.node(pod["spec"]["nodeName"]).folder / "pod-logs"
         place = folder / f"{self.namespace}_{meta['name']}_{meta['uid']}" / "onceflow"
-        # Each line begins with its time and stream.
         return "".join(file.read_text() for file in sorted(place.glob("*.log")))
 
     def replace_volume(self, folder: Path) -> None:
@@ -234,7 +231,7 @@ class Release:
         self.volume = offer_volume(self.cluster, folder, *arguments)
 
     def begin_generation(self, reason: str) -> None:
-        """In a copy of the pod, as docs/kubernetes.md says."""
+        """As an operator would, in a copy of the pod, which may use its volume."""
         copy = f"{self.name}-repair"
         file = f"/etc/onceflow/pipeline/{self.name}.yaml"
         flags = [f"--copy-to={copy}", "--same-node", "--container=onceflow"]
@@ -268,7 +265,7 @@ class Release:
     def told(self) -> str:
         """What an operator would look at."""
         told = [self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")]
-        return "\n".join([*told, self.logs("--tail=40")])
+        return "\n".join([*told, self.kubectl("logs", f"{self.name}-0", "--tail=40")])
 
     def _is_ready(self) -> bool:
         status = self.driver()["status"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 import pytest
 
 from tests.cluster.drill import Drill
-from tests.cluster.release import DRIVER, EXECUTOR, FIRST, JVM, Release
+from tests.cluster.release import DRIVER, FIRST, JVM, Release
 from tests.support.eventually import eventually
 
 EXECUTORS = 2
@@ -21,10 +23,8 @@ def test_processes_and_pods_that_are_killed(drill: Drill) -> None:
         ("first process of the container killed", FIRST),
         ("driver killed again", DRIVER),
     ):
-        drill.befall(fault, lambda views, name=name: views.kill(views.driver(), name))  # type: ignore[misc]
-    drill.only("k8s").befall(
-        "executor killed", lambda views: views.kill(views.pods("executor")[0], EXECUTOR)
-    )
+        drill.befall(fault, methodcaller("kill_in_driver", name))
+    drill.only("k8s").befall("executor killed", Release.kill_executor)
     drill.finish()
     views = drill.releases["k8s"]
     assert views.secret not in views.kubectl("get", "pods", "-o", "yaml")

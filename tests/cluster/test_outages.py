@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.conftest import volumes
+from tests.cluster.conftest import install, volumes
 from tests.cluster.drill import Drill, Took, outage
 from tests.cluster.programs import NEXT_TAG
 from tests.cluster.release import EXECUTOR, JVM, READY_TIMEOUT_S, Release
@@ -35,11 +35,16 @@ def until_any_told(release: Release, text: str) -> None:
 
 def test_an_api_server_that_is_away_for_two_minutes(drill: Drill) -> None:
     """Pipelines go on meanwhile, and executors that are killed after it are replaced."""
-    with drill.cluster.api_away():
-        drill.befall_all("API server away for two minutes", outage)
-    drill.only("k8s").befall(
-        "executor killed", lambda views: views.kill(views.pods("executor")[0], EXECUTOR)
-    )
+
+    def away() -> None:
+        before = {mode: release.committed() for mode, release in drill.releases.items()}
+        with drill.cluster.api_away():
+            outage()
+            for mode, release in drill.releases.items():
+                assert release.committed() > before[mode]
+
+    drill.befall_all("API server away for two minutes", away)
+    drill.only("k8s").befall("executor killed", Release.kill_executor)
     drill.finish()
 
 
@@ -147,10 +152,7 @@ def test_a_broker_that_is_moved(drill: Drill) -> None:
 def standby(
     api: Cluster, namespace: str, bootstrap_servers: str, took: Took, tmp_path: Path
 ) -> Drill:
-    flags = ["--set=standby=true"]
-    release = Release(api, namespace, bootstrap_servers, tmp_path, "ReadWriteMany", flags)
-    release.offer_volume(volumes())
-    release.install()
+    release = install(api, namespace, bootstrap_servers, tmp_path, "standby")
     return Drill(api, {"standby": release}, took)
 
 
@@ -173,7 +175,7 @@ def test_a_standby_takes_over(standby: Drill) -> None:
 
 
 def test_a_node_that_is_gone_for_good_with_its_volume(drill: Drill) -> None:
-    """As docs/kubernetes.md says: the volumes are replaced, and new generations begin."""
+    """The volumes are replaced, and new generations begin."""
     node = drill.part_from_broker()
 
     def lose() -> None:
