@@ -197,8 +197,10 @@ class Start:
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     made = Start(tmp_path)
-    for name in ("_gateway", "_active_spark_context"):
-        monkeypatch.setattr(f"pyspark.SparkContext.{name}", None)
+    for name in ("SparkContext._gateway", "SparkContext._active_spark_context"):
+        monkeypatch.setattr(f"pyspark.{name}", None)
+    # Tests before this one may have left a Spark in this process, which would be joined.
+    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
     for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
