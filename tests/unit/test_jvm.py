@@ -39,6 +39,7 @@ class Stopped:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.calls = 0
+        self.sparkContext = SimpleNamespace(_jsc=object())
 
     def stop(self) -> None:
         self.calls += 1
@@ -168,6 +169,15 @@ def test_the_end_of_a_session_does_not_hide_why_it_ends(
     lost = Stopped()
     jvm.stop(lost)
     assert not lost.calls
+
+
+@pytest.mark.usefixtures("process")
+def test_who_ends_a_session_that_has_ended_does_not_disturb_the_next_one() -> None:
+    """`SparkContext.stop` of a stopped context forgets the one that was started since."""
+    ended = Stopped()
+    ended.sparkContext._jsc = None
+    jvm.stop(ended)
+    assert not ended.calls
 
 
 @dataclass

@@ -74,9 +74,15 @@ def losses_told() -> Iterator[None]:
 
 
 def stop(session: SparkSession) -> None:
-    """End Spark. That it has ended already, or fails to, does not hide why it is ended."""
+    """End Spark. That it has ended already, or fails to, does not hide why it is ended.
+
+    A session whose context was stopped before is left alone: PySpark would forget the context that
+    runs now, and the JVM would refuse every further one.
+    """
     process = _launched()
-    if process is None or process.poll() is None:
+    # No public way.
+    was_stopped = session.sparkContext._jsc is None  # noqa: SLF001
+    if not was_stopped and (process is None or process.poll() is None):
         with suppress(*UNREACHABLE):
             session.stop()
 
