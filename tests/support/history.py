@@ -8,15 +8,21 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from onceflow.clock import Deadline, SystemClock
 
 HEADER = struct.Struct(">BBHIIIQQ")
 POLL_S = 0.5
+ANSWER_TIMEOUT_S = 20.0
 MAX_IDLE_S = 90.0
 """Without a record: longer than any transaction that a test leaves open, which Kafka aborts after
 60 s and up to 10 more."""
+_NO_LEADER_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 
 @dataclass(frozen=True)
@@ -91,13 +97,27 @@ def _ends(bootstrap_servers: str, topic: str) -> dict[int, tuple[int, int]]:
     """
     consumer = _consumer(bootstrap_servers, "read_uncommitted")
     try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=ANSWER_TIMEOUT_S).topics[topic].partitions
         return {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            partition: _bounds(consumer, TopicPartition(topic, partition))
             for partition in sorted(partitions)
         }
     finally:
         consumer.close()
+
+
+def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """First offset and high watermark, asked again while a new partition has no leader yet."""
+    patience = Deadline.after(SystemClock(), MAX_IDLE_S)
+    while True:
+        try:
+            start, end = consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or patience.is_over:
+                raise
+            SystemClock().sleep(POLL_S)
+        else:
+            return int(start), int(end)
 
 
 def _read_partition(
