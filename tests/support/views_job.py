@@ -1,4 +1,5 @@
-"""A small job for tests of faults, its input and its oracle. Shares no code with the product."""
+"""A small job for tests of faults, its input and its oracle. Shares no code with the product
+but its clock."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from onceflow.clock import SystemClock
 from tests.support import checkers
 from tests.support.history import read_ledger, read_topic
 from tests.support.topics import create_topic, ordered_producer
@@ -46,6 +48,9 @@ class ViewsJob:
     partitions: int = INPUT_PARTITIONS
     location: str = ""
     """Of the checkpoint, if that is not in the folder."""
+    at_one_moment: int = 0
+    """Views that share a timestamp of Kafka; 0 if each has that of its arrival. Batches end between
+    timestamps: with as many views as a batch holds, only one end is possible."""
 
     @property
     def input_topic(self) -> str:
@@ -111,9 +116,12 @@ checkpoint: {self.location or self.checkpoint}
     def send(self, views: Sequence[View], at_a_time: int | None = None) -> None:
         """Add views as they are; so many are there before the next follow."""
         producer = ordered_producer(self.bootstrap_servers)
+        now_ms, together = SystemClock().unix_ms(), self.at_one_moment
         for number, view in enumerate(views, start=1):
             partition = (number - 1) % self.partitions
-            producer.produce(self.input_topic, view.to_json(), partition=partition)
+            # 0 is the client's word for now.
+            at_ms = now_ms + (number - 1) // together if together else 0
+            producer.produce(self.input_topic, view.to_json(), partition=partition, timestamp=at_ms)
             producer.poll(0)
             if number % (at_a_time or len(views)) == 0:
                 assert producer.flush(30) == 0
