@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
+.PHONY: help demo setup fmt lint type test crash unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,8 +40,11 @@ lint: $(READY)  ## Check format, style and layers
 type: $(READY)  ## Check types
 	$(BIN)/mypy
 
-test: $(READY) $(HELM)  ## Run every test against real brokers
-	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster --ignore $(EXPLORER) -m "not long" $(SPREAD)
+test: $(READY) $(HELM)  ## Run the tests against real brokers (10 minutes)
+	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster --ignore $(EXPLORER) -m "not long and not crash" $(SPREAD)
+
+crash: $(READY)  ## Kill and freeze whole processes, executors and brokers, one seed of each
+	$(BIN)/pytest tests/faults tests/integration -m "crash and not long" $(SPREAD)
 
 unit: $(READY)  ## Run the tests that need neither Java nor a socket
 	$(BIN)/pytest tests/unit -m "not explorer"

@@ -39,6 +39,8 @@ from tests.support.stage import VALUES, Stage, open_stage
 from tests.support.topics import set_topic
 from tests.support.views_job import ViewsJob
 
+pytestmark = pytest.mark.crash
+
 LANE = 0
 HEAD_PARTITION = 1
 

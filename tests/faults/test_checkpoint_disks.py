@@ -96,6 +96,7 @@ def _goes_on(job: ViewsJob, file: Path, disk: SmallDisk) -> None:
     job.check()
 
 
+@pytest.mark.crash
 def test_a_death_during_the_upload_of_a_snapshot(broker: RunningBroker, tmp_path: Path) -> None:
     job = ViewsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()

@@ -63,6 +63,7 @@ def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
     finish(job, file)
 
 
+@pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_no_crash_point_loses_or_repeats_a_record(
     broker: RunningBroker, tmp_path: Path, random: Random

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import OnceflowError
@@ -20,6 +22,8 @@ from tests.support.driver import Driver
 from tests.support.eventually import eventually
 from tests.support.faulty import Faults
 from tests.support.stage import VALUES, Stage, open_stage
+
+pytestmark = pytest.mark.crash
 
 HOUR_S = 3600.0
 SMALL = 2

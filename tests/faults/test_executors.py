@@ -19,6 +19,8 @@ from tests.support.orders_job import OrdersJob
 from tests.support.service import QUICK_JVM, Service, started
 from tests.support.views_job import ViewsJob
 
+pytestmark = pytest.mark.crash
+
 TWO_EXECUTORS = {
     "ONCEFLOW_SPARK__MASTER": "local-cluster[2,1,1024]",
     "ONCEFLOW_SPARK__CONF": json.dumps(

@@ -18,6 +18,8 @@ from tests.support.here import finish
 from tests.support.service import Service, started
 from tests.support.views_job import ViewsJob
 
+pytestmark = pytest.mark.crash
+
 START_AGAIN = 3
 SOME = 1
 """Way to run that is played in a short run: a cold start takes ten seconds."""

@@ -18,6 +18,8 @@ from tests.support.service import Service, started
 from tests.support.topics import readable_to_the_end
 from tests.support.views_job import ViewsJob
 
+pytestmark = pytest.mark.crash
+
 FENCED = 4
 START_TIMEOUT_S = 120.0
 SHORT_TIMEOUT_MS = 6_000

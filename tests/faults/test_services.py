@@ -14,6 +14,8 @@ from tests.support.service import started
 from tests.support.topics import delete_topic
 from tests.support.views_job import ViewsJob
 
+pytestmark = pytest.mark.crash
+
 REFUSED = 2
 KEY = "-----BEGIN PRIVATE KEY-----not-to-be-read"
 PATIENT = "restart: {delay: 1 s, max_delay: 1 s, attempts: 100}\n"

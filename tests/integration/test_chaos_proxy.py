@@ -92,6 +92,7 @@ def python_round(bootstrap_servers: str, topic: str, values: Sequence[bytes]) ->
     return found
 
 
+@pytest.mark.crash
 def test_all_traffic_of_three_brokers_passes(
     three_brokers: EmbeddedCluster, topic: Callable[[str], str]
 ) -> None:

@@ -25,6 +25,8 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.topics import create_topic
 
+pytestmark = pytest.mark.crash
+
 TIMEOUT_S = 30
 UNTIL_KILLED = """
 import signal

@@ -92,6 +92,7 @@ def three_brokers() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
+@pytest.mark.crash
 def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: EmbeddedCluster) -> None:
     sink = RealSink(three_brokers.bootstrap_servers)
     scene = Scene(sink)

@@ -1,6 +1,7 @@
 """How much of a test is played: what a seed draws from its cases, or all of them.
 
-`make test` has a quarter of an hour for everything; its seeds differ, so that in time all is drawn.
+`make test` and `make crash` have minutes for everything; their seeds differ, so that in time all is
+drawn.
 """
 
 from __future__ import annotations
