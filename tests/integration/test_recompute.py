@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError
+from onceflow.runtime import jvm
 from tests.support.brokers import RunningBroker
 from tests.support.clock_in_c import write_clock_in_c
 from tests.support.here import QUICK, run_here
@@ -33,7 +34,10 @@ def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
 
 
 @pytest.fixture
-def verify(job: ViewsJob) -> Callable[..., Result]:
+def verify(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    # It joins the Spark of this process, which others go on with.
+    monkeypatch.setattr(jvm, "stop", lambda _: None)
+
     def run(batch_id: int, *arguments: str) -> Result:
         file, config = str(job.folder / "pipeline.yaml"), str(job.folder / "onceflow.yaml")
         where = ["--bootstrap-servers", job.bootstrap_servers, "--config", config]
