@@ -86,7 +86,7 @@ cluster: image $(HELM)  ## Run the chart on two real nodes, built by Go (minutes
 	$(BIN)/python -m tests.cluster -m "not long" tests/cluster
 
 drill: image $(HELM)  ## Let nodes, disks, brokers and the API server fail there (half an hour)
-	$(BIN)/python -m tests.cluster tests/cluster/test_outages.py
+	$(BIN)/python -m tests.cluster tests/cluster/test_outages.py tests/cluster/test_executors.py
 
 audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
 	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes \

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from tests.cluster.cluster import FOLDER_VARIABLE, IMAGES, PROGRAMS
 from tests.cluster.node import GROUPS
 from tests.cluster.programs import provide_programs, save_images
+from tests.support.object_store import versitygw
 
 NEEDED = ("docker", "go", "ip", "kubectl", "nft", "nsenter", "runc", "unshare")
 """In Debian: docker.io, iproute2, nftables, util-linux; runc comes with the engine."""
@@ -37,6 +38,7 @@ def main() -> int:
     if not (HIERARCHIES / "memory").is_dir():
         sys.exit("make cluster: expected cgroups of version 1; the nodes' settings are for those")
     programs = provide_programs()
+    versitygw()
     with TemporaryDirectory(prefix="onceflow-cluster-") as folder, _restored(), _without_groups():
         save_images(programs, Path(folder) / IMAGES)
         (Path(folder) / PROGRAMS).symlink_to(programs)

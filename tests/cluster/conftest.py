@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import FOLDER_VARIABLE, Cluster, cluster
+from tests.cluster.cluster import FOLDER_VARIABLE, ROUTER, Cluster, cluster
 from tests.cluster.drill import Drill, Took
 from tests.cluster.release import Release
 from tests.cluster.volumes import offer_volume
+from tests.support.object_store import ACCESS_KEY, BUCKET, SECRET_KEY, running_store
 
 BROKER = Path(__file__).parent / "manifests" / "broker.yaml"
 BROKER_ADDRESS = "kafka-0.kafka.kafka.svc.cluster.local:9092"
@@ -104,3 +106,34 @@ def install(
     release.offer_volume(volumes())
     release.install()
     return release
+
+
+@pytest.fixture
+def bucket(
+    api: Cluster, namespace: str, bootstrap_servers: str, took: Took, tmp_path: Path
+) -> Iterator[Drill]:
+    """Executors whose number changes, with the checkpoint in an object store beside the nodes."""
+    with running_store(tmp_path, ROUTER) as store:
+        keys = {f"spark.hadoop.fs.s3a.{each}.key" for each in ("access", "secret")}
+        conf = {name: value for name, value in store.conf().items() if name not in keys}
+        _, flags = MODES["k8s"]
+        root = f"s3a://{BUCKET}"
+        bucket_flags = [
+            "--set=persistence.enabled=false",
+            f"--set=checkpointRoot={root}",
+            "--set=objectStore.existingSecret=keys",
+            f"--set-json=spark.conf={json.dumps(conf)}",
+            "--set=executors.instances=1,executors.dynamic.max=3,executors.dynamic.idle=20s",
+        ]
+        release = Release(
+            api, namespace, bootstrap_servers, tmp_path, flags=[*flags, *bucket_flags]
+        )
+        release.job.location = f"{root}/{release.name}"
+        release.make_secret()
+        credentials = (
+            f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n"
+        )
+        literal = f"--from-literal=credentials={credentials}"
+        release.kubectl("create", "secret", "generic", "keys", literal)
+        release.install()
+        yield Drill(api, {"k8s": release}, took)

@@ -100,8 +100,10 @@ class Release:
         image, _, tag = SERVICE_IMAGE.rpartition(":")
         lines = edit(self.job.write_file(batch=300).read_text()).splitlines()
         file = self.folder / "pipeline-of-the-chart.yaml"
-        # The chart puts it on the volume.
-        file.write_text("\n".join(line for line in lines if not line.startswith("checkpoint:")))
+        if not self.job.location:
+            # The chart puts it on the volume.
+            lines = [line for line in lines if not line.startswith("checkpoint:")]
+        file.write_text("\n".join(lines))
         self.helm(
             "upgrade",
             "--install",
@@ -186,6 +188,19 @@ class Release:
     def kill_executor(self) -> None:
         """The process of one of the executors."""
         self.kill(self.pods("executor")[0], EXECUTOR)
+
+    def kill_executors(self) -> None:
+        """The processes of all of them."""
+        for pod in self.pods("executor"):
+            self.kill(pod, EXECUTOR)
+
+    def evict_executor(self) -> None:
+        """As a drain of its node does. It must end by itself, before Kubernetes ends it."""
+        running = [pod for pod in self.pods("executor") if pod["status"]["phase"] == "Running"]
+        name = running[0]["metadata"]["name"]
+        self.kubectl("delete", "pod", name, "--wait=false")
+        ended = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}=0"
+        self.kubectl("wait", f"pod/{name}", f"--for={ended}", "--timeout=60s", timeout_s=90)
 
     def exhaust_memory(self, pod: dict[str, Any], name: str) -> None:
         """Fill the container of this process until the kernel kills it, the largest there."""

@@ -129,6 +129,11 @@ EXECUTOR_GUARDS: Sequence[tuple[str, Values, str]] = [
         {"spark.conf": {"spark.kubernetes.executor.podNamePrefix": "a"}},
         "spark.conf: spark.kubernetes.executor.podNamePrefix would give executors of each start",
     ),
+    (
+        "k8s",
+        {"executors.dynamic.max": 1},
+        "executors.dynamic.max: 1 is less than executors.instances 3",
+    ),
 ]
 
 SIDECAR = {"name": "a", "image": "b", "resources": {"limits": {"memory": "64Mi"}}}

@@ -171,6 +171,33 @@ def test_what_the_driver_deletes_at_its_start_is_what_spark_has_made(
     assert labels["app.kubernetes.io/instance"] in selector
 
 
+def test_one_that_has_to_go_hands_over_what_it_has_shuffled(jvm: Any, tmp_path: Path) -> None:
+    """The hook calls what the image has; Spark adds it if executors are to decommission."""
+    conf = conf_of(jvm, render("k8s"), tmp_path)
+    (container,) = executor_of(jvm, conf)["spec"]["containers"]
+
+    assert container["lifecycle"]["preStop"]["exec"]["command"] == ["onceflow-drain"]
+    assert conf.getBoolean("spark.storage.decommission.enabled", False)
+
+
+def test_spark_takes_the_bounds_of_a_number_that_changes(jvm: Any, tmp_path: Path) -> None:
+    fixed = conf_of(jvm, render("k8s"), tmp_path)
+    values: Values = {
+        "executors.instances": 2,
+        "executors.dynamic": {"max": 5, "idle": "90s"},
+    }
+    conf = conf_of(jvm, render("k8s", values), tmp_path)
+    utils = jvm.org.apache.spark.util.Utils
+
+    assert not utils.isDynamicAllocationEnabled(fixed)
+    assert utils.isDynamicAllocationEnabled(conf)
+    assert utils.getDynamicAllocationInitialExecutors(conf) == 2
+    bounds = [conf.getInt(f"spark.dynamicAllocation.{end}Executors", -1) for end in ("min", "max")]
+    assert bounds == [2, 5]
+    for name in ("executorIdleTimeout", "shuffleTracking.timeout"):
+        assert conf.getTimeAsSeconds(f"spark.dynamicAllocation.{name}") == 90
+
+
 def test_it_finds_the_driver_and_room_for_its_files(jvm: Any, tmp_path: Path) -> None:
     pod = executor_of(jvm, conf_of(jvm, render("k8s"), tmp_path))
     (container,) = pod["spec"]["containers"]

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -171,23 +172,26 @@ def test_drain_ends_our_python_and_waits_for_it(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
 
-        assert process.pid in set(drain.drivers(Path("/proc")))
-        assert drain.drain(process.pid, 20)
+        assert (process.pid, signal.SIGTERM) in set(drain.found(Path("/proc")))
+        assert drain.drain(process.pid, signal.SIGTERM, 20)
         assert process.wait(5) == 0
 
 
-def test_drain_leaves_the_virtual_machine_alone(tmp_path: Path) -> None:
+def test_drain_leaves_the_jvm_of_a_driver_alone_and_tells_an_executor(tmp_path: Path) -> None:
     commands = {
         "1": b"tini\0--\0entrypoint\0driver",
         "7": b"/usr/bin/java\0-cp\0a\0SparkSubmit\0/opt/onceflow/bin/onceflow-driver.py\0run",
         "9": b"python3\0/opt/onceflow/bin/onceflow-driver.py\0run",
         "11": b"",
+        "13": b"java\0-cp\0a\0" + script("entrypoint").EXECUTOR.encode() + b"\0--cores\x001",
+        "15": b"sh\0-c\0java " + script("entrypoint").EXECUTOR.encode(),
     }
     for number, command in commands.items():
         (tmp_path / number).mkdir()
         (tmp_path / number / "cmdline").write_bytes(command)
 
-    assert list(script("drain").drivers(tmp_path)) == [9]
+    found = script("drain").found(tmp_path)
+    assert sorted(found) == [(9, signal.SIGTERM), (13, signal.SIGPWR)]
 
 
 @pytest.mark.parametrize("name", ["entrypoint", "onceflow-drain", "onceflow-driver.py"])

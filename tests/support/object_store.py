@@ -52,12 +52,13 @@ class ObjectStore:
     """A server that runs, unless it was stopped."""
 
     folder: Path
+    host: str
     port: int
     process: subprocess.Popen[bytes] = field(init=False)
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def conf(self, **changed: str) -> Mapping[str, str]:
         """Spark's settings for it; arguments are names of S3A's, with `_` for a dot."""
@@ -78,12 +79,12 @@ class ObjectStore:
             secret_key=SECRET_KEY,
             region="us-east-1",
             scheme="http",
-            endpoint_override=f"127.0.0.1:{self.port}",
+            endpoint_override=f"{self.host}:{self.port}",
             allow_bucket_creation=True,
         )
 
     def start(self) -> None:
-        address = f"127.0.0.1:{self.port}"
+        address = f"{self.host}:{self.port}"
         command = [str(versitygw()), "--quiet", "--port", address, "posix", str(self.folder)]
         self.folder.mkdir(exist_ok=True)
         with (self.folder.with_suffix(".log")).open("ab") as log:
@@ -102,9 +103,9 @@ class ObjectStore:
 
 
 @contextmanager
-def running_store(folder: Path) -> Iterator[ObjectStore]:
+def running_store(folder: Path, host: str = "127.0.0.1") -> Iterator[ObjectStore]:
     """A server with an empty bucket; its log and its objects are in the folder."""
-    store = ObjectStore(folder / "objects", free_ports(1)[0])
+    store = ObjectStore(folder / "objects", host, free_ports(1)[0])
     store.start()
     try:
         store.files().create_dir(BUCKET)

@@ -1,4 +1,5 @@
-{{/* Of both modes with executors: they talk in secret, and leave nothing readable on the node. */}}
+{{/* Of both modes with executors: they talk in secret, and leave nothing readable on the node. One that is to go,
+     as its node is drained or it was idle, ends its tasks and hands over what it has shuffled. */}}
 {{- define "onceflow.clusterConf" -}}
 spark.authenticate: "true"
 # Else Spark writes it into the specification of every executor's pod, for all to read who may list pods.
@@ -6,9 +7,21 @@ spark.authenticate.secret.file: /etc/onceflow/spark/{{ .Values.executors.secretK
 spark.network.crypto.enabled: "true"
 spark.io.encryption.enabled: "true"
 spark.blockManager.port: {{ .Values.ports.blockManager | quote }}
+spark.decommission.enabled: "true"
 spark.driver.port: {{ .Values.ports.driver | quote }}
+{{- with .Values.executors.dynamic.max }}
+spark.dynamicAllocation.enabled: "true"
+spark.dynamicAllocation.executorIdleTimeout: {{ $.Values.executors.dynamic.idle }}
+spark.dynamicAllocation.maxExecutors: {{ . | quote }}
+spark.dynamicAllocation.minExecutors: {{ $.Values.executors.instances | quote }}
+spark.dynamicAllocation.shuffleTracking.enabled: "true"
+# What it has shuffled is of no use once its batch is committed; Spark would keep it for ever.
+spark.dynamicAllocation.shuffleTracking.timeout: {{ $.Values.executors.dynamic.idle }}
+{{- end }}
+spark.kubernetes.decommission.script: onceflow-drain
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path: /var/spark
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit: {{ .Values.scratch.sizeLimit }}
+spark.storage.decommission.enabled: "true"
 {{- end -}}
 
 {{/* What an operator would tell Spark. The name of the application begins the names of executors, and Spark

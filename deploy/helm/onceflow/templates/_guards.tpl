@@ -192,6 +192,10 @@
 {{- $memory := .Values.memory -}}
 {{- $parts := dict "memory.jvm" $memory.jvm "memory.state" $memory.state "memory.python" $memory.python -}}
 {{- include "onceflow.guardFit" (dict "parts" $parts "name" "executors.memoryOverhead" "text" .Values.executors.memoryOverhead) -}}
+{{- $most := int .Values.executors.dynamic.max -}}
+{{- if and $most (lt $most (int .Values.executors.instances)) -}}
+{{- fail (printf "executors.dynamic.max: %d is less than executors.instances %d, of which there are at least so many; raise it, or set it to 0" $most (int .Values.executors.instances)) -}}
+{{- end -}}
 {{- $checkpoints := include "onceflow.checkpoints" . | fromJson -}}
 {{- if not $checkpoints -}}
 {{- fail (printf "pipelinesFrom.checkpoint: mode %s needs to know where the pipeline files say their checkpoints are" .Values.mode) -}}
