@@ -31,6 +31,7 @@ from tests.support.clock import ManualClock
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
 from tests.support.topics import (
+    add_partitions,
     create_topic,
     delete_before,
     delete_topic,
@@ -148,6 +149,18 @@ def test_no_input(stage: Stage) -> None:
     stage.driver().commit(0, [b"a"], stage.reads(RECORDS))
     found = only(stage.causes(), Cause.NO_INPUT)
     assert f"the newest record, in {stage.inputs[0]}-0, is 2 h old" in found.evidence
+
+
+def test_a_partition_that_no_batch_has_read_lags_by_what_is_left_of_it(stage: Stage) -> None:
+    stage.driver().commit(0, [b"a"], stage.reads(0))
+    new = 1
+    add_partitions(stage.address, stage.inputs[0], new + 1)
+    producer = ordered_producer(stage.address)
+    for _ in range(RECORDS):
+        producer.produce(stage.inputs[0], b"x", partition=new)
+    assert producer.flush(30) == 0
+    delete_before(stage.address, stage.inputs[0], new, RECORDS - 2)
+    assert stage.facts().lag == 2
 
 
 def test_lag_with_its_end(stage: Stage) -> None:

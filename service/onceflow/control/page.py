@@ -161,7 +161,8 @@ class _Pages:
             "is_seen": True,
             "lag": facts.lag,
             "records_per_second": bulletin.records_per_second if bulletin else None,
-            "state_rows": bulletin.state.rows if bulletin else None,
+            # Before its first batch, a run does not know.
+            "state_rows": bulletin.state.rows if bulletin and bulletin.batch_id >= 0 else None,
             "retention_left_s": bulletin.retention_left_s if bulletin else None,
         }
 

@@ -113,7 +113,9 @@ class Survey:
                 open_ends = {p: lso for p, (_, lso, end) in offsets.items() if lso < end}
                 undecided = self.broker.first_timestamps(topic, open_ends, deadline)
                 for partition in sorted({*ranges, *offsets}):
-                    _, position = ranges.get(partition, (0, 0))
+                    # One that no batch has read yet has what is there, not what was deleted.
+                    known = partition in ranges
+                    position = ranges[partition][1] if known else offsets[partition][0]
                     _, stable, end = offsets.get(partition, (0, position, position))
                     yield InputFacts(
                         source=source,
