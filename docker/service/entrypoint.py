@@ -16,6 +16,7 @@ from pathlib import Path
 
 from onceflow.java.s3_jars import CLASS_PATH_VARIABLE, use_s3_jars
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
+from onceflow.runtime.launch import NOT_NEEDED
 
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
@@ -66,13 +67,16 @@ def _logging() -> str:
 
 
 def _java_options(environment: Mapping[str, str]) -> list[str]:
-    """In their order, which counts where one of them is given twice."""
+    """In their order, which counts where one of them is given twice.
+
+    Without the one that makes each start of Java print a warning; see `launch.py`.
+    """
     found = {
         int(match[1]): value
         for name, value in environment.items()
         if (match := JAVA_OPTION.fullmatch(name))
     }
-    return [found[number] for number in sorted(found)]
+    return [found[number] for number in sorted(found) if found[number] != NOT_NEEDED]
 
 
 def _spark_home() -> Path:

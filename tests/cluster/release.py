@@ -225,11 +225,11 @@ class Release:
         return '"event": "batch"' in self.log_of(pod)
 
     def log_of(self, pod: dict[str, Any]) -> str:
-        """All that its driver wrote, also when its node is cut off, or it is no pod any more."""
+        """All that it wrote, also when its node is cut off, or it is no pod any more."""
         meta = pod["metadata"]
         folder = self.cluster.node(pod["spec"]["nodeName"]).folder / "pod-logs"
-        place = folder / f"{self.namespace}_{meta['name']}_{meta['uid']}" / "onceflow"
-        return "".join(file.read_text() for file in sorted(place.glob("*.log")))
+        place = folder / f"{self.namespace}_{meta['name']}_{meta['uid']}"
+        return "".join(file.read_text() for file in sorted(place.glob("*/*.log")))
 
     def replace_volume(self, folder: Path) -> None:
         """A new, empty volume in place of one that is gone with its node."""

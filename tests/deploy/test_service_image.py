@@ -36,6 +36,7 @@ SPARK = {
     "SPARK_CONF_DIR": "/opt/spark/conf",
     "SPARK_JAVA_OPT_10": "-Dlast=a b",
     "SPARK_JAVA_OPT_2": "-Dfirst",
+    "SPARK_JAVA_OPT_3": "--add-modules=jdk.incubator.vector",
 }
 NOT_ON_KUBERNETES = {"--bind-address", "--resourcesFile", "--worker-url"}
 STANDS_IN = """\
@@ -194,7 +195,9 @@ def test_drain_leaves_the_jvm_of_a_driver_alone_and_tells_an_executor(tmp_path: 
     assert sorted(found) == [(9, signal.SIGTERM), (13, signal.SIGPWR)]
 
 
-@pytest.mark.parametrize("name", ["entrypoint", "onceflow-drain", "onceflow-driver.py"])
+@pytest.mark.parametrize(
+    "name", ["entrypoint", "onceflow-drain", "onceflow-driver.py", "python-of-workers"]
+)
 def test_the_image_has_what_it_is_called_by(name: str) -> None:
     assert f"/opt/onceflow/bin/{name}" in DOCKERFILE
 
