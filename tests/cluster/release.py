@@ -147,7 +147,12 @@ class Release:
     def driver(self) -> dict[str, Any]:
         """The pod of the service; the first of two."""
         name = f"{self.name}-0"
-        return next(pod for pod in self.pods() if pod["metadata"]["name"] == name)
+        # A StatefulSet makes another one after the first is gone.
+        found = eventually(
+            lambda: [pod for pod in self.pods() if pod["metadata"]["name"] == name],
+            timeout_s=READY_TIMEOUT_S,
+        )
+        return found[0]
 
     def wait_ready(self) -> None:
         try:

@@ -109,8 +109,10 @@ def test_a_node_that_is_cut_off_for_two_minutes(drill: Drill) -> None:
 
     def cut_off() -> None:
         node.cut_off()
-        outage()
-        node.connect()
+        try:
+            outage()
+        finally:
+            node.connect()
 
     drill.befall_all("node cut off for two minutes", cut_off)
     drill.finish()
@@ -126,12 +128,14 @@ def test_a_node_that_is_frozen_for_two_minutes(drill: Drill) -> None:
         for release in drill.releases.values():
             release.delete_by_force()
 
-    drill.befall_all("node frozen, pods deleted by force", freeze)
-    outage()
-    node.thaw_pods()
-    for mode, release in drill.releases.items():
-        until_told(release, old[mode], "FencedError")
-    node.thaw()
+    try:
+        drill.befall_all("node frozen, pods deleted by force", freeze)
+        outage()
+        node.thaw_pods()
+        for mode, release in drill.releases.items():
+            until_told(release, old[mode], "FencedError")
+    finally:
+        node.thaw()
     drill.cluster.wait_until_ready()
     drill.finish()
 
@@ -167,9 +171,11 @@ def test_a_standby_takes_over(standby: Drill) -> None:
         release.kubectl("delete", "pod", near["metadata"]["name"], timeout_s=200)
     eventually(lambda: release.has_led(leader), timeout_s=READY_TIMEOUT_S)
     node = standby.cluster.node(leader["spec"]["nodeName"])
-    standby.befall_all("leader's node cut off", node.cut_off)
-    outage()
-    node.connect()
+    try:
+        standby.befall_all("leader's node cut off", node.cut_off)
+        outage()
+    finally:
+        node.connect()
     until_told(release, leader, "FencedError")
     standby.finish()
 

@@ -180,6 +180,20 @@ def test_one_that_has_to_go_hands_over_what_it_has_shuffled(jvm: Any, tmp_path: 
     assert conf.getBoolean("spark.storage.decommission.enabled", False)
 
 
+def test_one_on_a_node_that_does_not_answer_is_replaced_within_a_minute(
+    jvm: Any, tmp_path: Path
+) -> None:
+    ours = [{"key": "spot", "operator": "Exists"}]
+    manifests = render("k8s", {"tolerations": ours})
+    pod = executor_of(jvm, conf_of(jvm, manifests, tmp_path))["spec"]
+    driver = one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+
+    lost = {each["key"]: each.get("tolerationSeconds") for each in pod["tolerations"]}
+    assert lost.pop("spot") is None
+    assert lost == {f"node.kubernetes.io/{why}": 30 for why in ("not-ready", "unreachable")}
+    assert driver["tolerations"] == ours
+
+
 def test_spark_takes_the_bounds_of_a_number_that_changes(jvm: Any, tmp_path: Path) -> None:
     fixed = conf_of(jvm, render("k8s"), tmp_path)
     values: Values = {

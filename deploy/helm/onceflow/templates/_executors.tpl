@@ -61,6 +61,13 @@ app.kubernetes.io/component: executor
 {{ include "onceflow.executorLabels" . | replace ": " "=" | replace "\n" "," }},spark-role=executor
 {{- end -}}
 
+{{/* Spark replaces an executor once its pod is to be deleted. On a node that does not answer, Kubernetes would wait five
+     minutes with that, also for a pod that was put there a moment before the node was known to be lost. */}}
+{{- define "onceflow.executorTolerations" -}}
+- {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 30}
+- {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 30}
+{{- end -}}
+
 {{/* What executors share with the driver: code of the pipeline, Secrets, and the checkpoint. */}}
 {{- define "onceflow.executorPod" -}}
 metadata:
@@ -74,7 +81,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  {{- include "onceflow.podBasics" . | nindent 2 }}
+  {{- $tolerations := include "onceflow.executorTolerations" . | fromYamlArray }}
+  {{- include "onceflow.podBasics" (merge (dict "ownTolerations" $tolerations) .) | nindent 2 }}
   {{- with include "onceflow.spread" (dict "constraints" .Values.topologySpreadConstraints "labels" (include "onceflow.executorLabels" .)) }}{{ . | nindent 2 }}{{ end }}
   serviceAccountName: {{ include "onceflow.serviceAccount" . }}
   automountServiceAccountToken: false

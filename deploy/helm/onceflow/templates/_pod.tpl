@@ -187,7 +187,7 @@ labels:
   {{- end }}
 {{- end -}}
 
-{{/* What every pod of the release has, whatever runs in it. */}}
+{{/* What every pod of the release has, whatever runs in it; with `ownTolerations` besides the user's. */}}
 {{- define "onceflow.podBasics" -}}
 # Variables named after services would be taken for settings: ONCEFLOW_PORT is one of them.
 enableServiceLinks: false
@@ -203,7 +203,7 @@ imagePullSecrets:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with concat .Values.tolerations (default list .ownTolerations) }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
