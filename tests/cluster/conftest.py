@@ -104,6 +104,8 @@ def install(
     release = Release(api, namespace, bootstrap_servers, folder, *MODES[mode])
     release.make_secret()
     release.offer_volume(volumes())
+    if mode == "standby":
+        release.make_claim()
     release.install()
     return release
 

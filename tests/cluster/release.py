@@ -250,6 +250,22 @@ class Release:
         arguments = (self.namespace, self.claim, "10Gi", self.access)
         self.volume = offer_volume(self.cluster, folder, *arguments)
 
+    def make_claim(self) -> None:
+        """The claim itself, for two pods: of its own, the chart makes one for each."""
+        self.cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": self.claim, "namespace": self.namespace},
+                "spec": {
+                    "accessModes": [self.access],
+                    "storageClassName": "",
+                    "resources": {"requests": {"storage": "10Gi"}},
+                },
+            }
+        )
+        self.flags = [*self.flags, f"--set=persistence.existingClaim={self.claim}"]
+
     def begin_generation(self, reason: str) -> None:
         """As an operator would, in a copy of the pod, which may use its volume."""
         copy = f"{self.name}-repair"

@@ -125,6 +125,8 @@ def test_a_node_that_is_frozen_for_two_minutes(drill: Drill) -> None:
 
     def freeze() -> None:
         node.freeze()
+        # Kubernetes takes it for ready a while longer, and would put the next pods there.
+        drill.cluster.kubectl("cordon", node.name)
         for release in drill.releases.values():
             release.delete_by_force()
 
@@ -136,6 +138,7 @@ def test_a_node_that_is_frozen_for_two_minutes(drill: Drill) -> None:
             until_told(release, old[mode], "FencedError")
     finally:
         node.thaw()
+        drill.cluster.kubectl("uncordon", node.name)
     drill.cluster.wait_until_ready()
     drill.finish()
 
