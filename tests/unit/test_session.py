@@ -48,12 +48,15 @@ def test_files_on_s3_are_written_on_condition() -> None:
 def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:
     unsafe = {
         "spark.authenticate": "false",
+        "spark.authenticate.secret.file": "/etc/onceflow/spark/secret",
         "spark.driver.bindAddress": "0.0.0.0",
         "spark.executor.killOnFatalError.depth": "5",
     }
     for master in ("local[2]", "local-cluster[2,1,1024]"):
         conf = session._conf(session.SessionSettings(master=master, conf=unsafe), "/data", "")
         assert conf["spark.authenticate"] == "true"
+        # Spark takes a file of the secret for executors on Kubernetes only, and ends otherwise.
+        assert "spark.authenticate.secret.file" not in conf
         assert conf["spark.driver.bindAddress"] == "127.0.0.1"
         is_one_process = master == "local[2]"
         assert (conf["spark.executor.killOnFatalError.depth"] == "0") == is_one_process

@@ -385,6 +385,9 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
     conf[_EXECUTORS_JAVA_OPTIONS] = f"{of_executors} {JAVA_OPTIONS}".strip()
     if settings.master.startswith("local"):
         conf |= LOOPBACK
+        # Spark draws a secret, and refuses a file. The settings of an installation on Kubernetes
+        # name one, and an order such as a new generation runs there without executors.
+        conf.pop("spark.authenticate.secret.file", None)
         if settings.is_local:
             # A task that runs out of memory would end the JVM, and with it all pipelines.
             conf["spark.executor.killOnFatalError.depth"] = "0"
