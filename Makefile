@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 HELM   := $(BIN)/helm
-# Test processes side by side, each with a broker of its own. More than cores: tests also wait.
+# Test processes side by side, with one broker for all. More than cores: tests also wait.
 WORKERS ?= 4
 # File by file, in the order of tests/conftest.py: what a file shares is started once.
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import hypothesis
 import pytest
@@ -24,6 +28,12 @@ from tests.support.kafka_version import kafka_jars
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
 CHOICE = pytest.StashKey[BrokerChoice]()
+SHARED = pytest.StashKey[ExitStack]()
+STARTED = pytest.StashKey[RunningBroker]()
+ADDRESS = "bootstrap_servers"
+"""Of the broker that the workers of a run share, in what each is told at its start."""
+WITHOUT_BROKER = {"deploy", "spark", "unit"}
+"""Folders of tests that need none."""
 PLACE = "broker"
 """Name of the property of a test that tells what it ran on."""
 
@@ -31,6 +41,10 @@ OWN_CLUSTER = "an embedded cluster of three"
 SHARED_CLUSTER = "a shared cluster of three"
 NO_BROKER = "no broker"
 SHARED_FIXTURE = "shared_cluster"
+
+# jsonschema would build 38 grammars, which takes 5 s of every worker, for a format that none of our
+# schemas has.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # Machines that run tests are busy: a slow example is not a wrong one.
 hypothesis.settings.register_profile("onceflow", deadline=None)
@@ -51,8 +65,29 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     header = [f"seed: {seed} (the same again: {SEED_VARIABLE}={seed})"]
     if _is_spread(config):
         # Also builds the image, before several workers would do so at once.
-        header.append(f"broker, one for each worker: {_choice(config).title}")
+        header.append(f"broker, shared by the workers: {_choice(config).title}")
     return header
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where the broker is.
+
+    One for all workers: each of its own would take a sixth of the processor time of the suite.
+    """
+    config = node.config
+    folders = [set(Path(argument.partition("::")[0]).parts) for argument in config.args]
+    if all(WITHOUT_BROKER & parts for parts in folders):
+        return
+    if SHARED not in config.stash:
+        config.stash[SHARED] = stack = ExitStack()
+        config.stash[STARTED] = stack.enter_context(_choice(config).start())
+    node.workerinput[ADDRESS] = config.stash[STARTED].bootstrap_servers
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if stack := config.stash.get(SHARED, None):
+        stack.close()
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
@@ -136,7 +171,10 @@ def random(seed: int, request: pytest.FixtureRequest) -> Random:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[RunningBroker]:
-    """One real Kafka for the whole session: topics and ids must be unique for each test."""
+    """One real Kafka for the whole run: topics and ids must be unique for each test."""
+    if address := getattr(pytestconfig, "workerinput", {}).get(ADDRESS):
+        yield RunningBroker(address)
+        return
     with _choice(pytestconfig).start() as running:
         yield running
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans
-from schemathesis.checks import not_a_server_error
 
 from tests.support.clock import ManualClock
 from tests.support.control_site import Callers, Site, answered, living
@@ -46,6 +44,9 @@ def callers(site: Site) -> Iterator[Callers]:
 
 @pytest.fixture
 def api(site: Site, callers: Callers) -> Any:
+    # It takes seconds, also of every worker that only collects this file.
+    import schemathesis  # noqa: PLC0415
+
     headers = {"Authorization": f"Bearer {site.writer}"}
     return schemathesis.openapi.from_url(f"{callers.address}/v1/openapi.json", headers=headers)
 
@@ -53,6 +54,7 @@ def api(site: Site, callers: Callers) -> Any:
 def test_no_request_breaks_it(api: Any, site: Site) -> None:
     headers = {"Authorization": f"Bearer {site.writer}"}
     sent: Counter[str] = Counter()
+    from schemathesis.checks import not_a_server_error  # noqa: PLC0415
 
     def check(case: Any, is_here: bool) -> None:
         if is_here and "name" in case.path_parameters:

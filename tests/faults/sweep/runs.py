@@ -54,7 +54,7 @@ class Runs:
     Args:
         folder: for results and whatever the parts leave.
         clock: to measure with.
-        workers: tests at a time, each with a broker of its own.
+        workers: tests at a time.
     """
 
     def __init__(self, folder: Path, clock: Clock, workers: int = 1) -> None:
