@@ -65,13 +65,13 @@ class Node:
         signal_all(self._pods(), signal.SIGSTOP)
 
     def thaw_pods(self) -> None:
-        """Let the pods run on; what would end those that nobody wants any more is still frozen."""
-        signal_all(self._pods(), signal.SIGCONT)
+        """Let all run on but the kubelet, which would end the pods that nobody wants any more."""
+        services = [each for each in self._services() if "kubelet" not in each.cmdline()]
+        signal_all([*services, *self._pods()], signal.SIGCONT)
 
     def thaw(self) -> None:
         """Let everything run on."""
-        self.thaw_pods()
-        signal_all(self._services(), signal.SIGCONT)
+        signal_all([*self._services(), *self._pods()], signal.SIGCONT)
 
     def _services(self) -> Sequence[psutil.Process]:
         """containerd, kubelet and proxy."""

@@ -27,6 +27,7 @@ from tests.support.views_job import ViewsJob
 HELM_TIMEOUT_S = 300
 READY_TIMEOUT_S = 240.0
 OOM_TIMEOUT_S = 120
+TOLD_LINES = 40
 FIRST, DRIVER, JVM, EXECUTOR = (
     "tini",
     "onceflow serve",
@@ -231,8 +232,10 @@ class Release:
 
     def log_of(self, pod: dict[str, Any]) -> str:
         """All that it wrote, also when its node is cut off, or it is no pod any more."""
-        meta = pod["metadata"]
-        folder = self.cluster.node(pod["spec"]["nodeName"]).folder / "pod-logs"
+        meta, node = pod["metadata"], pod["spec"].get("nodeName")
+        if node is None:
+            return ""
+        folder = self.cluster.node(node).folder / "pod-logs"
         place = folder / f"{self.namespace}_{meta['name']}_{meta['uid']}"
         return "".join(file.read_text() for file in sorted(place.glob("*/*.log")))
 
@@ -299,9 +302,11 @@ class Release:
         return [each.row for each in written if each.generation == generation]
 
     def told(self) -> str:
-        """What an operator would look at."""
+        """What an operator would look at, also where a node does not answer."""
         told = [self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")]
-        return "\n".join([*told, self.kubectl("logs", f"{self.name}-0", "--tail=40")])
+        for pod in self.pods("driver"):
+            told += self.log_of(pod).splitlines()[-TOLD_LINES:]
+        return "\n".join(told)
 
     def _is_ready(self) -> bool:
         status = self.driver()["status"]

@@ -139,7 +139,7 @@ def test_a_node_that_is_frozen_for_two_minutes(drill: Drill) -> None:
     finally:
         node.thaw()
         drill.cluster.kubectl("uncordon", node.name)
-    drill.cluster.wait_until_ready()
+        drill.cluster.wait_until_ready()
     drill.finish()
 
 
@@ -169,6 +169,7 @@ def test_a_standby_takes_over(standby: Drill) -> None:
     broker = standby.cluster.node_of_broker()
     eventually(lambda: any(map(release.has_led, release.pods("driver"))), timeout_s=READY_TIMEOUT_S)
     pods = {pod["spec"]["nodeName"]: pod for pod in release.pods("driver")}
+    assert len(pods) == len(standby.cluster.nodes)
     near, leader = pods.pop(broker.name), pods.popitem()[1]
     if release.has_led(near):
         release.kubectl("delete", "pod", near["metadata"]["name"], timeout_s=200)

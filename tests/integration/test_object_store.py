@@ -234,3 +234,15 @@ def test_a_bucket_that_is_not_there_is_refused_before_anything_is_written(job: S
     with pytest.raises(ConfigError, match="there is no such bucket"):
         job.again()
     assert job.snapshot() == (0, 0)
+
+
+@pytest.mark.parametrize("key", ["access_key", "secret_key"])
+def test_wrong_keys_are_refused_before_anything_is_written(
+    job: S3Job, store: ObjectStore, key: str
+) -> None:
+    wrong = store.conf(**{key: "not-of-this-store"})
+    job.session = replace(job.session, conf={**job.session.conf, **wrong})
+    with pytest.raises(ConfigError, match="refuses these keys") as caught:
+        job.again()
+    assert "not-of-this-store" not in str(caught.value)
+    assert job.snapshot() == (0, 0)
