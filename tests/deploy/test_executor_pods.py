@@ -173,10 +173,12 @@ def test_what_the_driver_deletes_at_its_start_is_what_spark_has_made(
 
 def test_one_that_has_to_go_hands_over_what_it_has_shuffled(jvm: Any, tmp_path: Path) -> None:
     """The hook calls what the image has; Spark adds it if executors are to decommission."""
-    conf = conf_of(jvm, render("k8s"), tmp_path)
-    (container,) = executor_of(jvm, conf)["spec"]["containers"]
+    conf = conf_of(jvm, render("k8s", {"terminationGracePeriodSeconds": 240}), tmp_path)
+    spec = executor_of(jvm, conf)["spec"]
+    (container,) = spec["containers"]
 
     assert container["lifecycle"]["preStop"]["exec"]["command"] == ["onceflow-drain"]
+    assert spec["terminationGracePeriodSeconds"] == 240
     assert conf.getBoolean("spark.storage.decommission.enabled", False)
 
 

@@ -19,6 +19,8 @@ spark.dynamicAllocation.shuffleTracking.enabled: "true"
 spark.dynamicAllocation.shuffleTracking.timeout: {{ $.Values.executors.dynamic.idle }}
 {{- end }}
 spark.kubernetes.decommission.script: onceflow-drain
+# To end its tasks and hand over what it has shuffled; the 30 s that Spark says are not enough on a busy node.
+spark.kubernetes.executor.terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds | quote }}
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path: /var/spark
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit: {{ .Values.scratch.sizeLimit }}
 spark.storage.decommission.enabled: "true"
