@@ -206,7 +206,7 @@ class Release:
         name = running[0]["metadata"]["name"]
         self.kubectl("delete", "pod", name, "--wait=false")
         ended = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}=0"
-        self.kubectl("wait", f"pod/{name}", f"--for={ended}", "--timeout=60s", timeout_s=90)
+        self.kubectl("wait", f"pod/{name}", f"--for={ended}", "--timeout=180s", timeout_s=200)
 
     def exhaust_memory(self, pod: dict[str, Any], name: str) -> None:
         """Fill the container of this process until the kernel kills it, the largest there."""
