@@ -24,6 +24,8 @@ spark.kubernetes.executor.terminationGracePeriodSeconds: {{ .Values.terminationG
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path: /var/spark
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit: {{ .Values.scratch.sizeLimit }}
 spark.storage.decommission.enabled: "true"
+# An executor ends once it has looked for blocks to hand over after its last task. Spark looks every 30 s.
+spark.storage.decommission.replicationReattemptInterval: 3s
 {{- end -}}
 
 {{/* What an operator would tell Spark. The name of the application begins the names of executors, and Spark
