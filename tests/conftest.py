@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +28,6 @@ from tests.support.kafka_version import kafka_jars
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
 CHOICE = pytest.StashKey[BrokerChoice]()
-SHARED = pytest.StashKey[ExitStack]()
 STARTED = pytest.StashKey[RunningBroker]()
 ADDRESS = "bootstrap_servers"
 """Of the broker that the workers of a run share, in what each is told at its start."""
@@ -79,15 +78,11 @@ def pytest_configure_node(node: Any) -> None:
     folders = [set(Path(argument.partition("::")[0]).parts) for argument in config.args]
     if all(WITHOUT_BROKER & parts for parts in folders):
         return
-    if SHARED not in config.stash:
-        config.stash[SHARED] = stack = ExitStack()
+    if STARTED not in config.stash:
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
         config.stash[STARTED] = stack.enter_context(_choice(config).start())
     node.workerinput[ADDRESS] = config.stash[STARTED].bootstrap_servers
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if stack := config.stash.get(SHARED, None):
-        stack.close()
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
@@ -172,10 +167,9 @@ def random(seed: int, request: pytest.FixtureRequest) -> Random:
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[RunningBroker]:
     """One real Kafka for the whole run: topics and ids must be unique for each test."""
-    if address := getattr(pytestconfig, "workerinput", {}).get(ADDRESS):
-        yield RunningBroker(address)
-        return
-    with _choice(pytestconfig).start() as running:
+    address = getattr(pytestconfig, "workerinput", {}).get(ADDRESS)
+    shared = nullcontext(RunningBroker(address)) if address else None
+    with shared or _choice(pytestconfig).start() as running:
         yield running
 
 

@@ -64,8 +64,8 @@ class Node:
         signal_all(self._services(), signal.SIGSTOP)
         signal_all(self._pods(), signal.SIGSTOP)
 
-    def thaw_pods(self) -> None:
-        """Let all run on but the kubelet, which would end the pods that nobody wants any more."""
+    def thaw_all_but_kubelet(self) -> None:
+        """The kubelet would end the pods that nobody wants any more."""
         services = [each for each in self._services() if "kubelet" not in each.cmdline()]
         signal_all([*services, *self._pods()], signal.SIGCONT)
 

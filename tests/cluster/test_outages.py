@@ -25,14 +25,14 @@ WAKES_UP = {"local": '"error": "FencedError"', "k8s": "KubernetesClientException
 executors any more, with the account of a pod that was deleted: it waits, and writes nothing."""
 
 
-def until_told(release: Release, pod: dict[str, object], text: str, more: int = 1) -> None:
+def until_told(release: Release, pod: dict[str, object], text: str, times: int = 1) -> None:
     """Until the driver in this pod has written this so many times.
 
     Raises:
         AssertionError: it did not; has the end of what it wrote.
     """
     try:
-        eventually(lambda: release.log_of(pod).count(text) >= more, timeout_s=READY_TIMEOUT_S)
+        eventually(lambda: release.log_of(pod).count(text) >= times, timeout_s=READY_TIMEOUT_S)
     except AssertionError as error:
         raise AssertionError(release.log_of(pod)[-5_000:]) from error
 
@@ -146,7 +146,7 @@ def test_a_node_that_is_frozen_for_two_minutes(drill: Drill) -> None:
         drill.befall_all("node frozen, pods deleted by force", freeze)
         outage()
         told = {mode: each.log_of(old[mode]) for mode, each in drill.releases.items()}
-        node.thaw_pods()
+        node.thaw_all_but_kubelet()
         for mode, release in drill.releases.items():
             word = WAKES_UP[mode]
             until_told(release, old[mode], word, told[mode].count(word) + 1)
