@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from onceflow.runtime.spark_home import DAEMON, WORKER_PYTHON, make_spark_home
+from onceflow.runtime.launch import WORKER_PYTHON
+from onceflow.runtime.spark_home import DAEMON, make_spark_home
 
 TIMEOUT_S = 60
 

@@ -10,12 +10,20 @@ Runs as a file, without the installed packages, so that Python starts in 20 ms.
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
+import socket
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+WORKER_PYTHON = "python-of-workers"
+"""Program of our Spark home that starts Python for Spark on this machine; see `spark_home.py`."""
+PLANNERS = "onceflow.runtime.planners"
+PLANNERS_ADDRESS = "ONCEFLOW_PLANNERS"
+"""Variable with the name of the abstract socket on which `PLANNERS` listens."""
 MAIN = "org.apache.spark.deploy.SparkSubmit"
 NOT_NEEDED = "--add-modules=jdk.incubator.vector"
 _OPENED = {
@@ -91,6 +99,25 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def _start_planners() -> str:
+    """Start `planners.py` beside the JVM that this process becomes; returns where it listens."""
+    name = f"onceflow-{secrets.token_hex(16)}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{name}")
+    listener.listen()
+    watched, ours = os.pipe()
+    passed = (listener.fileno(), watched)
+    subprocess.Popen(
+        [sys.executable, "-m", PLANNERS, *map(str, passed)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=passed,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    # Java closes it in all that it starts. So it is closed when the JVM ends, and only then.
+    os.set_inheritable(ours, True)
+    return name
+
+
 def main() -> None:
     """Become the JVM: PySpark watches this process and holds its standard input."""
     arguments = sys.argv[1:]
@@ -98,7 +125,10 @@ def main() -> None:
     program = Path(command[0])
     if not program.is_file():
         sys.exit(f"onceflow: there is no Java at {program}")
-    os.execve(program, command, variables(arguments, os.environ))  # noqa: S606  no shell
+    environment = variables(arguments, os.environ)
+    if environment.get("PYSPARK_PYTHON") == f"{environment['SPARK_HOME']}/{WORKER_PYTHON}":
+        environment[PLANNERS_ADDRESS] = _start_planners()
+    os.execve(program, command, environment)  # noqa: S606  no shell
 
 
 if __name__ == "__main__":

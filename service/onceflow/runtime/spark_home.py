@@ -9,8 +9,8 @@ It holds a link to PySpark's `jars`, and differs from PySpark's own in these thi
 - It may hold an archive of Spark's classes for each Java, written by `record_classes.py`: loading
   and checking fourteen thousand classes is most of what a start does.
 - It has a Python for workers that forgets a jar which Spark puts on their path as well. Python
-  reads the directory of such a file first: 60 ms, for each of those processes. And it starts our
-  daemon for PySpark's; see `worker_daemon.py`.
+  reads the directory of such a file first: 60 ms, for each of those processes. It starts our
+  daemon for PySpark's (`worker_daemon.py`), and has what plans a source forked (`planners.py`).
 
 It lies in the Python environment and goes with it. Where that cannot be written, such as on a
 read-only disk, it is a temporary folder, without archives. A `SPARK_HOME` that is set is left
@@ -34,10 +34,10 @@ from onceflow.errors import ConfigError
 from onceflow.java import classes
 from onceflow.java.choice import Java
 from onceflow.java.s3_jars import use_s3_jars
-from onceflow.runtime import launch
+from onceflow.runtime import launch, planner_start
+from onceflow.runtime.planners import RUNNER
 
 VARIABLE = "SPARK_HOME"
-WORKER_PYTHON = "python-of-workers"
 WORKER_VARIABLE = "PYSPARK_PYTHON"
 DAEMON = "onceflow.runtime.worker_daemon"
 """Forks Python workers in place of `pyspark.daemon`."""
@@ -53,8 +53,12 @@ kept=
 for entry in $PYTHONPATH; do
   case $entry in *.jar) ;; *) kept=$kept${{kept:+:}}$entry ;; esac
 done
-[ "$2" != pyspark.daemon ] || {{ shift 2; set -- -m {daemon} "$@"; }}
-PYTHONPATH=$kept exec {python} "$@"
+export PYTHONPATH=$kept
+case $2 in
+  pyspark.daemon) shift 2; set -- -m {daemon} "$@" ;;
+  {runner}) [ -z "${address}" ] || set -- -I -S {start} "${address}" "$@" ;;
+esac
+exec {python} "$@"
 """
 """Spark asks for PySpark's daemon by name where it plans, whatever the settings say."""
 _EXECUTOR_JAVA = """\
@@ -86,7 +90,7 @@ def use_spark_home(*, is_local: bool) -> None:
     if VARIABLE not in os.environ:
         home = _made_home()
         os.environ[VARIABLE] = str(home)
-        python = home / WORKER_PYTHON if is_local else python
+        python = home / launch.WORKER_PYTHON if is_local else python
     os.environ.setdefault(WORKER_VARIABLE, str(python))
     use_s3_jars()
 
@@ -107,8 +111,14 @@ def make_spark_home(home: Path) -> None:
         jars.symlink_to(_installed_spark() / "jars")
     python, program = shlex.quote(sys.executable), shlex.quote(launch.__file__)
     _write_program(programs / "spark-submit", _SUBMIT.format(python=python, program=program))
-    worker = _WORKER_PYTHON.format(python=python, daemon=DAEMON)
-    _write_program(home / WORKER_PYTHON, worker)
+    worker = _WORKER_PYTHON.format(
+        python=python,
+        daemon=DAEMON,
+        runner=RUNNER,
+        start=shlex.quote(planner_start.__file__),
+        address=launch.PLANNERS_ADDRESS,
+    )
+    _write_program(home / launch.WORKER_PYTHON, worker)
 
 
 def java_of_executors(java: Java) -> Path:
@@ -117,7 +127,7 @@ def java_of_executors(java: Java) -> Path:
     To be called after `use_spark_home`. In a Spark home of the user, it is the Java itself.
     """
     spark = Path(os.environ[VARIABLE])
-    if not (spark / WORKER_PYTHON).is_file():
+    if not (spark / launch.WORKER_PYTHON).is_file():
         return java.home
     home = spark / classes.archive_name("java", java).removesuffix(".jsa")
     (home / "bin").mkdir(parents=True, exist_ok=True)
