@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -103,8 +106,7 @@ def _play(
     console.print("[bold]4[/] started again, it caught up and ended by itself")
 
     values = read_plainly(bootstrap_servers, "page-views", clock)
-    for value in values[:SAMPLES]:
-        console.print(f"    {value.decode()}", highlight=False)
+    console.print(render_samples(values[:SAMPLES]))
     answer = expected_answer(generate_views(records, EVENT_SECONDS, SEED))
     plain = Counter(answer_row(v) for v in values)
     wanted = Counter(answer.items())
@@ -160,6 +162,19 @@ def _read_filtered(
                 rows[answer_row(record.value or b"")] += 1
         records.commit()
         return rows, records.counters
+
+
+def render_samples(values: Sequence[bytes]) -> Table:
+    """Output records as a table."""
+    table = Table(title="[cyan]page-views[/] begins with", title_justify="left", box=SIMPLE)
+    for name in ("page", "minute", "views", "milliseconds"):
+        is_number = name in {"views", "milliseconds"}
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    for value in values:
+        row = json.loads(value)
+        minute = datetime.fromisoformat(row["window_start"])
+        table.add_row(row["page"], f"{minute:%H:%M}", f"{row['views']:,}", f"{row['total_ms']:,}")
+    return table
 
 
 def render(proof: Proof) -> Table:
