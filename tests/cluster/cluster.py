@@ -13,6 +13,7 @@ import signal
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import permutations
@@ -160,7 +161,12 @@ def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
             stack.enter_context(_running(folder, part, [kube, part, *plane[part]]))
         _start_names(stack, folder)
         for node in nodes:
-            _start(stack, folder, node)
+            _start_runtime(stack, folder, node)
+        # Before the first pod: a node asks an outside registry for what it lacks.
+        with ThreadPoolExecutor() as side_by_side:
+            list(side_by_side.map(lambda node: _import_images(folder, node), nodes))
+        for node in nodes:
+            _start_node(stack, folder, node)
         made = Cluster(address, folder / "keys" / "administrator.kubeconfig", client, nodes)
         made.wait_until_ready()
         yield made
@@ -258,9 +264,9 @@ def _start_names(stack: ExitStack, folder: Path) -> None:
     run("mount", "--bind", str(resolver), "/etc/resolv.conf")
 
 
-def _start(stack: ExitStack, folder: Path, node: Node) -> None:
-    """containerd with the images, kubelet and kube-proxy of a node."""
-    keys, programs = folder / "keys", folder / PROGRAMS
+def _start_runtime(stack: ExitStack, folder: Path, node: Node) -> None:
+    """The containerd of a node."""
+    programs = folder / PROGRAMS
     for part in ("cni", "pod-logs"):
         (node.folder / part).mkdir(parents=True)
     (node.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_pod_network(node)))
@@ -272,15 +278,23 @@ def _start(stack: ExitStack, folder: Path, node: Node) -> None:
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
     runtime = [str(programs / "containerd"), "--config", str(node.folder / "containerd.toml")]
     stack.enter_context(_running(folder, f"{node.name}-containerd", runtime, node, path))
-    socket = node.folder / "containerd.sock"
-    ctr = [str(programs / "ctr"), "-a", str(socket), "-n", "k8s.io"]
+
+
+def _import_images(folder: Path, node: Node) -> None:
+    """Wait for its containerd, and give it the images."""
+    program, socket = folder / PROGRAMS / "ctr", node.folder / "containerd.sock"
+    ctr = [str(program), "-a", str(socket), "-n", "k8s.io"]
     eventually(lambda: _succeeds(*ctr, "version"), timeout_s=START_TIMEOUT_S)
-    # Before the first pod: a node asks an outside registry for what it lacks.
     run(*ctr, "images", "import", "--local", str(folder / IMAGES), timeout_s=300)
+
+
+def _start_node(stack: ExitStack, folder: Path, node: Node) -> None:
+    """The kubelet and the kube-proxy of a node."""
+    keys, programs = folder / "keys", folder / PROGRAMS
     kubelet = yaml.safe_load((SETTINGS / "kubelet.yaml").read_text())
     kubelet |= {
         "cgroupRoot": f"/{node.groups}",
-        "containerRuntimeEndpoint": f"unix://{socket}",
+        "containerRuntimeEndpoint": f"unix://{node.folder / 'containerd.sock'}",
         "podLogsDir": str(node.folder / "pod-logs"),
         "tlsCertFile": str(keys / f"{node.name}-server.pem"),
         "tlsPrivateKeyFile": str(keys / f"{node.name}-server.pem"),
