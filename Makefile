@@ -4,7 +4,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 HELM   := $(BIN)/helm
 # Test processes side by side, with one broker for all. More than cores: tests also wait.
-WORKERS ?= 4
+WORKERS ?= 5
 # File by file, in the order of tests/conftest.py: what a file shares is started once.
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 EXPLORER := tests/unit/test_explorer_exhaustive.py

@@ -95,17 +95,36 @@ class Service:
         """All that the driver has started, and that these have."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def wait_for_batches(self, count: int, pipeline: str | None = None) -> None:
+    def wait_for_batches(
+        self, count: int, pipeline: str | None = None, timeout_s: float = END_TIMEOUT_S
+    ) -> None:
         """Until so many were committed since the start; fails if it ends before."""
-        self.wait_for("batch", count, pipeline)
+        self.wait_for("batch", count, pipeline, timeout_s)
 
-    def wait_for(self, event: str, count: int = 1, pipeline: str | None = None) -> None:
-        """Until it was reported so often; fails if the process ends before."""
-        eventually(
-            lambda: len(self.of_kind(event, pipeline)) >= count or self.process.poll() is not None,
-            timeout_s=END_TIMEOUT_S,
-        )
-        assert len(self.of_kind(event, pipeline)) >= count, self.errors[-3000:]
+    def wait_for(
+        self,
+        event: str,
+        count: int = 1,
+        pipeline: str | None = None,
+        timeout_s: float = END_TIMEOUT_S,
+    ) -> None:
+        """Until it was reported so often.
+
+        Raises:
+            AssertionError: the process ended before, or too much time went by; shows its log.
+        """
+
+        def is_over() -> bool:
+            return len(self.of_kind(event, pipeline)) >= count or self.process.poll() is not None
+
+        with suppress(AssertionError):  # the one below says more
+            eventually(is_over, timeout_s=timeout_s)
+        if len(self.of_kind(event, pipeline)) < count:
+            raise AssertionError(
+                f"expected {count} of '{event}' of {pipeline or 'the pipeline'}; "
+                f"exit code {self.process.poll()}; last events {self.events[-10:]}; "
+                f"the log ends with\n{self.errors[-6000:]}"
+            )
 
     def _family(self) -> list[psutil.Process]:
         """Some may have ended when they are used: a launcher, a worker of Python."""
