@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,18 @@ def test_names_stay_whole_on_a_narrow_terminal(file: Path) -> None:
     assert f"onceflow.ledger.{NAME} " in told
     assert f"onceflow.{NAME}.* " in told
     assert "describe_configs" in told
+
+
+def test_on_a_terminal_reasons_wrap_within_its_width(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, pipeline_text()).path
+    told = CliRunner().invoke(
+        build_app(),
+        ["acls", str(file), "--output", "text"],
+        env={"COLUMNS": "80", "TTY_COMPATIBLE": "1", "NO_COLOR": "1", "TERM": "dumb"},
+    )
+    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in told.output.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert any("onceflow.ledger.views " in line for line in lines)
 
 
 def test_programs_get_an_object_for_each_right(file: Path) -> None:

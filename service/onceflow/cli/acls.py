@@ -110,9 +110,14 @@ def _print(rights: list[Right]) -> None:
 
     from onceflow.cli.terminal import Terminal
 
-    table = Table("for", "resource", "name", "operation", "why", box=None, padding=(0, 1, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for header in ("for", "resource", "name", "operation", "why"):
+        table.add_column(header, no_wrap=header != "why")
     for right in rights:
         name = f"{right.name}*" if right.is_prefix else right.name
         table.add_row(right.task, right.resource, name, right.operation, right.why)
     # Names stay whole, whatever the terminal's width: somebody has to type them elsewhere.
-    Terminal(width=LONGEST_LINE).print(table)
+    terminal = Terminal()
+    width = terminal.measure(table, options=terminal.options.update(width=LONGEST_LINE))
+    needed = width.minimum if terminal.is_terminal else width.maximum
+    (Terminal(width=needed) if needed > terminal.width else terminal).print(table)
