@@ -19,6 +19,7 @@ CORE   := tests/integration/test_sink_contract.py tests/integration/test_source_
 unexport PYTHONDONTWRITEBYTECODE
 # Whether there is a newer pip is no news for who wants to run this.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DIST_EXTRA_CONFIG := $(CURDIR)/requirements/build.cfg
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup fmt lint type test crash unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
@@ -43,6 +44,8 @@ type: $(READY)  ## Check types
 test: $(READY) $(HELM)  ## Run the tests against real brokers (10 minutes)
 	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster --ignore $(EXPLORER) -m "not long and not crash" $(SPREAD)
 
+# Each starts several JVMs, and has deadlines.
+crash: WORKERS = 3
 crash: $(READY)  ## Kill and freeze whole processes, executors and brokers, one seed of each
 	$(BIN)/pytest tests/faults tests/integration -m "crash and not long" $(SPREAD)
 
@@ -122,8 +125,8 @@ $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/build.lock
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	$(BIN)/python -m onceflow.runtime.record_classes
-	$(BIN)/python -m onceflow.devkit.record_broker_classes
+	$(BIN)/python -m onceflow.runtime.record_classes & recorded=$$!; \
+	    $(BIN)/python -m onceflow.devkit.record_broker_classes && wait $$recorded
 	@touch $@
 
 $(HELM): requirements/helm.lock tests/deploy/provide_helm.py | $(READY)
