@@ -22,6 +22,8 @@ from pathlib import Path
 WORKER_PYTHON = "python-of-workers"
 """Program of our Spark home that starts Python for Spark on this machine; see `spark_home.py`."""
 PLANNERS = "onceflow.runtime.planners"
+FORKS_QUIETLY = ("-W", "ignore::DeprecationWarning:__main__")
+"""Python 3.12 warns of a fork beside threads: OpenBLAS and Arrow start some, and know of forks."""
 PLANNERS_ADDRESS = "ONCEFLOW_PLANNERS"
 """Variable with the name of the abstract socket on which `PLANNERS` listens."""
 MAIN = "org.apache.spark.deploy.SparkSubmit"
@@ -108,7 +110,7 @@ def _start_planners() -> str:
     watched, ours = os.pipe()
     passed = (listener.fileno(), watched)
     subprocess.Popen(
-        [sys.executable, "-m", PLANNERS, *map(str, passed)],
+        [sys.executable, *FORKS_QUIETLY, "-m", PLANNERS, *map(str, passed)],
         stdin=subprocess.DEVNULL,
         pass_fds=passed,
         env={**os.environ, "PYTHONHASHSEED": "0"},

@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import threading
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -71,7 +72,9 @@ def _import_all() -> None:
     for name in IMPORTED:
         import_module(name)
     for point in entry_points(group="onceflow.connectors"):
-        point.load()
+        # Of one that cannot be imported, whoever needs it will tell.
+        with suppress(Exception):
+            point.load()
 
 
 def _become_what_is_asked(connection: socket.socket) -> None:
