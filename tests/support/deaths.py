@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -72,9 +72,15 @@ class _Driver:
 
     def _die(self) -> None:
         self._proxy.cut()
-        if self._checkpoint.exists():
-            shutil.copytree(self._checkpoint, self._kept)
         self.is_dead = True
+        if self._checkpoint.exists():
+            shutil.copytree(self._checkpoint, self._kept, copy_function=_copy_unless_gone)
+
+
+def _copy_unless_gone(source: str, target: str) -> None:
+    """Copy a file; Spark, which knows nothing of the death, may rename one meanwhile."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def die_here(file: Path, job: ViewsJob, point: CrashPoint, arrivals: int) -> None:
