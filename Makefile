@@ -81,7 +81,7 @@ older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) $(SPREAD)
 
 # They start containers, browsers and builds of their own.
-system: WORKERS = 2
+system: WORKERS = 4
 system: image $(HELM)  ## Run the tests that need Docker, Compose, Chromium and Prometheus
 	$(BIN)/pytest tests/system $(SPREAD)
 
