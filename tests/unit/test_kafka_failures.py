@@ -21,6 +21,7 @@ from onceflow_connectors.kafka.failures import (
     failure,
     is_passing,
     kafka_error,
+    nature_of,
     without_client_details,
 )
 
@@ -67,6 +68,24 @@ def test_a_code_that_the_table_lacks_counts_as_broken() -> None:
     assert consequence(unheard_of, Operation.COMMIT) is OutcomeUnknownError
     assert consequence(unheard_of, Operation.PRODUCE) is AbortableError
     assert not is_passing(unheard_of)
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "nature"),
+    [
+        ("SSL routines::certificate verify failed", "SSL_HANDSHAKE", Nature.REFUSED),
+        ("SSL routines::unexpected eof while reading", "SSL_HANDSHAKE", Nature.PASSING),
+        ("SSL routines::unexpected eof while reading", "UP", Nature.PASSING),
+        ("Connect to ipv4#127.0.0.1:1 failed: Connection refused", "CONNECT", Nature.PASSING),
+    ],
+    ids=["certificate", "gone in the handshake", "gone later", "nobody listens"],
+)
+def test_a_handshake_that_fails_at_its_first_step_is_refused(
+    text: str, state: str, nature: Nature
+) -> None:
+    """librdkafka 2.16 gives it no code of its own."""
+    told = f"sasl_ssl://127.0.0.1:1/bootstrap: error:0A0: {text} (after 2ms in state {state})"
+    assert nature_of(KafkaError(KafkaError._TRANSPORT, told)) is nature
 
 
 @pytest.mark.parametrize("is_fatal", [False, True])

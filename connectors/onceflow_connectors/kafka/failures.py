@@ -111,9 +111,18 @@ def kafka_error(raised: Exception) -> KafkaError:
     raise raised
 
 
+_REFUSED_HANDSHAKE = re.compile(
+    r"SSL routines::(?!unexpected eof).*in state SSL_HANDSHAKE", re.IGNORECASE
+)
+"""A broker that goes away in the middle of one ends the stream."""
+
+
 def nature_of(error: KafkaError) -> Nature:
-    """What the code of an error tells about the world."""
-    return NATURES.get(error.name(), Nature.BROKEN)
+    """What the code of an error tells about the world, and its text where the code does not."""
+    # librdkafka calls a failed handshake `_SSL`, but not if its first step fails: the connection
+    # was not established yet (`rd_kafka_transport_ssl_connect`).
+    is_refused = error.name() == "_TRANSPORT" and _REFUSED_HANDSHAKE.search(error.str())
+    return NATURES.get("_SSL" if is_refused else error.name(), Nature.BROKEN)
 
 
 def is_passing(error: KafkaError) -> bool:
