@@ -72,10 +72,11 @@ image: $(READY)  ## Build the service's image with a Docker engine
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) $(IMAGE_OPTIONS) .
 
-release:  ## Build it on a base with a digest: BASE_IMAGE=debian@sha256:...
+release:  ## Build it twice on a base with a digest, and compare: BASE_IMAGE=debian@sha256:...
 	@echo "$(BASE_IMAGE)" | grep -Eq '^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$$' || { \
 	    echo "BASE_IMAGE: a release names its base by digest; expected debian@sha256:..., found '$(BASE_IMAGE)'" >&2; exit 2; }
 	$(MAKE) image IMAGE_OPTIONS="--build-arg BASE_IMAGE=$(BASE_IMAGE) $(IMAGE_OPTIONS)"
+	BUILT_WITH="--build-arg BASE_IMAGE=$(BASE_IMAGE) $(IMAGE_OPTIONS)" $(BIN)/pytest tests/system/test_image_twice.py
 
 older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 	ONCEFLOW_TEST_KAFKA=4.1 ONCEFLOW_TEST_BROKER=embedded $(BIN)/pytest $(CORE) $(SPREAD)
@@ -83,7 +84,7 @@ older: $(READY)  ## Run the tests of the core on the Kafka of a year ago
 # They start containers, browsers and builds of their own.
 system: WORKERS = 4
 system: image $(HELM)  ## Run the tests that need Docker, Compose, Chromium and Prometheus
-	$(BIN)/pytest tests/system $(SPREAD)
+	$(BIN)/pytest tests/system -m "not long" $(SPREAD)
 
 cluster: image $(HELM)  ## Run the chart on two real nodes, built by Go (minutes; the first time 20)
 	$(BIN)/python -m tests.cluster -m "not long" tests/cluster

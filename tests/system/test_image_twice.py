@@ -1,8 +1,9 @@
-"""Built twice, from nothing, the image has the same content."""
+"""Built twice, from nothing, the image has the same content. `make release` plays it."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tests.support.service_container import IMAGE
 
 ROOT = Path(__file__).parents[2]
 FIRST = "onceflow:first"
+OPTIONS = "BUILT_WITH"
+"""Variable with the options of the build that is there."""
 BUILD_TIMEOUT_S = 1200
 LIST = """
 import hashlib, json, os, stat
@@ -68,11 +71,12 @@ def modules_of(image: str) -> list[bytes]:
     return told.splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * BUILD_TIMEOUT_S)
 def test_two_builds_have_the_same_content() -> None:
     subprocess.run(["docker", "tag", IMAGE, FIRST], check=True)
     subprocess.run(
-        ["make", "image", "IMAGE_OPTIONS=--no-cache"],
+        ["make", "image", f"IMAGE_OPTIONS=--no-cache {os.environ.get(OPTIONS, '')}"],
         cwd=ROOT,
         check=True,
         capture_output=True,
