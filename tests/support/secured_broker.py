@@ -30,6 +30,7 @@ from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.pipeline.loader import load_pipeline
 from tests.support.certificates import Authority
+from tests.support.eventually import eventually
 from tests.support.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint
 from tests.support.topics import ANSWER_TIMEOUT_S, administration
 
@@ -78,6 +79,8 @@ class SecuredBroker:
         with administration(self.bootstrap_servers) as admin:
             for done in admin.delete_acls([every]).values():
                 done.result(ANSWER_TIMEOUT_S)
+            # The broker hears of it from its controller, a moment after the answer.
+            eventually(lambda: not admin.describe_acls(every).result(ANSWER_TIMEOUT_S))
 
 
 @contextmanager
