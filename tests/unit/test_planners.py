@@ -19,6 +19,7 @@ import pytest
 
 from onceflow.runtime import planner_start
 from onceflow.runtime.launch import PLANNERS, PLANNERS_ADDRESS, WORKER_PYTHON
+from onceflow.runtime.planner_start import is_done_elsewhere
 from onceflow.runtime.planners import LENGTH, MAX_REQUEST_BYTES, RUNNER
 from onceflow.runtime.spark_home import make_spark_home
 from tests.support.eventually import eventually
@@ -39,8 +40,13 @@ class Planners:
     """The process that forks, and what holds it in the place of a JVM."""
 
     process: subprocess.Popen[bytes]
-    address: str
+    name: str
+    secret: str
     jvm: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.name} {self.secret}"
 
     def end_jvm(self) -> None:
         """Close what only the JVM holds."""
@@ -50,19 +56,20 @@ class Planners:
 
 @contextmanager
 def serving() -> Iterator[Planners]:
-    address = f"test-{uuid.uuid4().hex}"
+    name, secret = f"test-{uuid.uuid4().hex}", uuid.uuid4().hex
+    address = f"{name} {secret}"
     watched, jvm = os.pipe()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{address}")
+        listener.bind(f"\0{name}")
         listener.listen()
         passed = (listener.fileno(), watched)
         process = subprocess.Popen(
             [sys.executable, "-m", PLANNERS, *map(str, passed)],
             pass_fds=passed,
-            env={**os.environ, "ONLY_OF_THE_SERVER": "1"},
+            env={**os.environ, PLANNERS_ADDRESS: address, "ONLY_OF_THE_SERVER": "1"},
         )
     os.close(watched)
-    planners = Planners(process, address, jvm)
+    planners = Planners(process, name, secret, jvm)
     try:
         yield planners
     finally:
@@ -87,12 +94,12 @@ def asked(address: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             "-I",
             "-S",
             planner_start.__file__,
-            address,
+            PLANNERS_ADDRESS,
             "-m",
             "program",
             "an argument",
         ],
-        env={**os.environ, "PYTHONPATH": str(folder), "MINE": "a b"},
+        env={**os.environ, "PYTHONPATH": str(folder), "MINE": "a b", PLANNERS_ADDRESS: address},
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -165,7 +172,7 @@ def test_a_request_that_is_none_hurts_nobody_else(
 ) -> None:
     with socket.socket(socket.AF_UNIX) as hostile:
         hostile.settimeout(TIMEOUT_S)
-        hostile.connect(f"\0{planners.address}")
+        hostile.connect(f"\0{planners.name}")
         hostile.sendall(LENGTH.pack(length))
         assert hostile.recv(1) == b""
     with asked(planners.address, tmp_path) as process:
@@ -182,6 +189,12 @@ def test_another_user_gets_no_process(planners: Planners) -> None:
         [sys.executable, "-c", program], cwd="/", check=True, capture_output=True, text=True
     )
     assert said.stdout == "False\n"
+
+
+def test_without_the_secret_nobody_gets_a_process(planners: Planners) -> None:
+    """Such as another container, of the same user, that shares the network."""
+    assert is_done_elsewhere(planners.address, ["-m", "keyword"])
+    assert not is_done_elsewhere(f"{planners.name} {'0' * 32}", ["-m", "keyword"])
 
 
 def test_spark_s_own_program_is_asked_for_here(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ PLANNERS = "onceflow.runtime.planners"
 FORKS_QUIETLY = ("-W", "ignore::DeprecationWarning:__main__")
 """Python 3.12 warns of a fork beside threads: OpenBLAS and Arrow start some, and know of forks."""
 PLANNERS_ADDRESS = "ONCEFLOW_PLANNERS"
-"""Variable with the name of the abstract socket on which `PLANNERS` listens."""
+"""Variable with the name of the abstract socket on which `PLANNERS` listens, and a secret. Where
+containers share a network, one of the same user sees the name, and does not see the variable."""
 MAIN = "org.apache.spark.deploy.SparkSubmit"
 NOT_NEEDED = "--add-modules=jdk.incubator.vector"
 _OPENED = {
@@ -102,8 +103,9 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _start_planners() -> str:
-    """Start `planners.py` beside the JVM that this process becomes; returns where it listens."""
-    name = f"onceflow-{secrets.token_hex(16)}"
+    """Start `planners.py` beside the JVM that this process becomes; returns how to reach it."""
+    name, secret = f"onceflow-{secrets.token_hex(16)}", secrets.token_hex(16)
+    address = f"{name} {secret}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")
     listener.listen()
@@ -113,11 +115,11 @@ def _start_planners() -> str:
         [sys.executable, *FORKS_QUIETLY, "-m", PLANNERS, *map(str, passed)],
         stdin=subprocess.DEVNULL,
         pass_fds=passed,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
+        env={**os.environ, "PYTHONHASHSEED": "0", PLANNERS_ADDRESS: address},
     )
     # Java closes it in all that it starts. So it is closed when the JVM ends, and only then.
     os.set_inheritable(ours, True)
-    return name
+    return address
 
 
 def main() -> None:

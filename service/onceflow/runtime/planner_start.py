@@ -21,10 +21,12 @@ def is_done_elsewhere(address: str, arguments: Sequence[str]) -> bool:
     """Wait until a process that was forked for this has ended; False if there was none.
 
     Args:
-        address: name of the abstract socket of `planners.py`.
+        address: name of the abstract socket of `planners.py`, and its secret.
         arguments: of Python; `-m` and a module come first.
     """
+    name, _, secret = address.partition(" ")
     content = {
+        "secret": secret,
         "arguments": arguments,
         "environment": dict(os.environ),
         "folder": os.getcwd(),  # noqa: PTH109  `pathlib` takes half of the time of the start
@@ -33,7 +35,7 @@ def is_done_elsewhere(address: str, arguments: Sequence[str]) -> bool:
     with socket.socket(socket.AF_UNIX) as planners:
         planners.settimeout(TIMEOUT_S)
         try:
-            planners.connect(f"\0{address}")
+            planners.connect(f"\0{name}")
             socket.send_fds(planners, [struct.pack("!I", len(request))], [0, 1, 2])
             planners.sendall(request)
             if not planners.recv(1):
@@ -46,6 +48,7 @@ def is_done_elsewhere(address: str, arguments: Sequence[str]) -> bool:
 
 
 if __name__ == "__main__":
-    _, address, *arguments = sys.argv
-    if not is_done_elsewhere(address, arguments):
+    # Other users see arguments, but no variables.
+    _, variable, *arguments = sys.argv
+    if not is_done_elsewhere(os.environ[variable], arguments):
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606  no shell

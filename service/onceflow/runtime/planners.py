@@ -11,6 +11,7 @@ asks here for a process and stands for it: when one of the two ends, so does the
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import runpy
@@ -23,6 +24,8 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
+
+from onceflow.runtime.launch import PLANNERS_ADDRESS
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 IMPORTED = (RUNNER, "onceflow.runtime.source", "onceflow.contracts.topic_pattern")
@@ -37,12 +40,13 @@ _PEER = struct.Struct("3i")
 """Process, user and group: `struct ucred` of Linux."""
 
 
-def serve(listener: socket.socket, jvm: int) -> None:
+def serve(listener: socket.socket, jvm: int, secret: str) -> None:
     """Fork a process for each request, until Spark's JVM has ended.
 
     Args:
         listener: to which requests come.
         jvm: a pipe whose other end the JVM holds.
+        secret: what a request must have.
     """
     # The kernel forgets those that end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -58,7 +62,7 @@ def serve(listener: socket.socket, jvm: int) -> None:
             if os.fork() == 0:
                 listener.close()
                 os.close(jvm)
-                _become_what_is_asked(connection)
+                _become_what_is_asked(connection, secret)
                 return
 
 
@@ -77,17 +81,29 @@ def _import_all() -> None:
             point.load()
 
 
-def _become_what_is_asked(connection: socket.socket) -> None:
+def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """A request and its three streams; empty if the one that asks has ended or is silent."""
+    connection.settimeout(REQUEST_TIMEOUT_S)
+    try:
+        head, streams, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
+        length = int.from_bytes(head, "big") if len(head) == LENGTH.size else 0
+        if not 0 < length <= MAX_REQUEST_BYTES:
+            return b"", []
+        content = connection.recv(length, socket.MSG_WAITALL)
+    except OSError:
+        return b"", []
+    return (content, streams) if len(content) == length else (b"", [])
+
+
+def _become_what_is_asked(connection: socket.socket, secret: str) -> None:
     """Run a module as `python -m` would in the place of the one that asked."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    connection.settimeout(REQUEST_TIMEOUT_S)
-    head, streams, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
-    length = int.from_bytes(head, "big") if len(head) == LENGTH.size else 0
-    content = connection.recv(min(length, MAX_REQUEST_BYTES), socket.MSG_WAITALL)
-    if not content or len(content) != length:
-        # The one that asked has ended, or asks for too much. It hears of it: the connection ends.
+    content, streams = _received(connection)
+    if not content:
         return
     request = json.loads(content)
+    if not hmac.compare_digest(request["secret"].encode(), secret.encode()):
+        return
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -112,4 +128,5 @@ def _end_with(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    _, _, told = os.environ[PLANNERS_ADDRESS].partition(" ")
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), told)

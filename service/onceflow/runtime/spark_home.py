@@ -56,7 +56,7 @@ done
 export PYTHONPATH=$kept
 case $2 in
   pyspark.daemon) shift 2; set -- -m {daemon} "$@" ;;
-  {runner}) [ -z "${address}" ] || set -- -I -S {start} "${address}" "$@" ;;
+  {runner}) [ -z "${address}" ] || set -- -I -S {start} {address} "$@" ;;
 esac
 exec {python} "$@"
 """
