@@ -16,6 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.everything import some
 from tests.support.here import finish
 from tests.support.orders_job import OrdersJob
+from tests.support.processes import command_of
 from tests.support.service import QUICK_JVM, Service, started
 from tests.support.views_job import ViewsJob
 
@@ -42,12 +43,12 @@ Processes = Sequence[psutil.Process]
 
 
 def executors(service: Service) -> Processes:
-    return [each for each in service.children() if EXECUTOR in _command(each)]
+    return [each for each in service.children() if EXECUTOR in command_of(each)]
 
 
 def python_daemons(service: Service) -> Processes:
     """They fork the workers."""
-    daemons = [each for each in service.children() if PYTHON_DAEMON in _command(each)]
+    daemons = [each for each in service.children() if PYTHON_DAEMON in command_of(each)]
     return [each for each in daemons if each.parent() not in daemons]
 
 
@@ -103,10 +104,3 @@ def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
         service.drain()
     finish(job, file)
     orders.check_order()
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # it has ended meanwhile
-        return ""

@@ -15,6 +15,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import some
 from tests.support.here import finish
+from tests.support.processes import command_of
 from tests.support.service import Service, started
 from tests.support.views_job import ViewsJob
 
@@ -46,7 +47,7 @@ WAYS = (
 
 def jvm_of(service: Service) -> psutil.Process:
     def found() -> list[psutil.Process]:
-        return [each for each in service.children() if SPARK in _command(each)]
+        return [each for each in service.children() if SPARK in command_of(each)]
 
     return eventually(found, timeout_s=START_TIMEOUT_S)[0]
 
@@ -93,10 +94,3 @@ def _is_json(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # it has ended meanwhile
-        return ""

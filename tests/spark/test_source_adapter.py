@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from psutil import Process
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec, Split
 from onceflow.errors import LineageError
+from onceflow.runtime.launch import PLANNERS
 from onceflow.runtime.source import (
     IDLE_WAIT_S,
     SMALL_BATCH_OFFSETS,
@@ -31,6 +33,7 @@ from onceflow.runtime.spark_errors import from_text
 from tests.support import log_connector
 from tests.support.clock import ManualClock
 from tests.support.log_source import LogOrigin, open_log
+from tests.support.processes import command_of
 
 ROOT = Path(__file__).parents[2]
 SECRET = "correct-horse"  # not one of anybody's
@@ -112,6 +115,23 @@ def test_a_batch_that_failed_is_read_again_as_it_was_logged(
     origin.append(0, [(b"k", b"second")])
     run(frame, checkpoint, sink)
     assert sink.batches == [["first"], ["second"]]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_what_plans_a_source_is_forked(
+    spark: SparkSession, origin: LogOrigin, tmp_path: Path
+) -> None:
+    """Or each start of a pipeline would import Spark's Python again, and nobody would notice."""
+    origin.append(0, [(b"k", b"x")])
+    forked: list[Process] = []
+
+    def look(frame: DataFrame, batch_id: int) -> None:
+        family = Process().children(recursive=True)
+        every = [each for each in family if PLANNERS in command_of(each)]
+        forked.extend(each for each in every if each.parent() in every)
+
+    run(open_stream(spark, handle(spec(origin))), tmp_path / "checkpoint", look)
+    assert forked
 
 
 @pytest.mark.usefixtures("plugin")

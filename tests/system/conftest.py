@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.integration.conftest import _closed_attempts
+from tests.support.brokers import RunningBroker
+from tests.support.contained_job import prepared
+from tests.support.service_container import folder_of_the_user
+from tests.support.views_job import ViewsJob
 
 __all__ = ["_closed_attempts"]
+
+
+@pytest.fixture
+def job(broker: RunningBroker) -> Iterator[ViewsJob]:
+    """With input, in a folder that a container may write."""
+    with folder_of_the_user() as folder:
+        yield prepared(ViewsJob(broker.bootstrap_servers, folder))

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from onceflow.settings import Settings
 from tests.support import checkers
-from tests.support.brokers import RunningBroker
 from tests.support.cluster_disk import small_disk
 from tests.support.contained_job import RECORDS_PER_STEP, command, prepared, wait_for_all
 from tests.support.here import finish, run_here
@@ -28,12 +24,6 @@ from tests.support.topics import readable_to_the_end
 from tests.support.views_job import ViewsJob
 
 LOST_CHECKPOINT = 7
-
-
-@pytest.fixture
-def job(broker: RunningBroker) -> Iterator[ViewsJob]:
-    with folder_of_the_user() as folder:
-        yield prepared(ViewsJob(broker.bootstrap_servers, folder))
 
 
 def test_the_pod_is_killed_three_times(job: ViewsJob) -> None:

@@ -6,17 +6,14 @@ import io
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import pytest
 from testcontainers.core.docker_client import DockerClient
 
-from tests.support.brokers import RunningBroker
-from tests.support.contained_job import RECORDS_PER_STEP, command, prepared, wait_for_all
+from tests.support.contained_job import RECORDS_PER_STEP, command, wait_for_all
 from tests.support.here import finish
-from tests.support.service_container import IMAGE, USER, folder_of_the_user, serving
+from tests.support.service_container import IMAGE, USER, serving
 from tests.support.views_job import ViewsJob
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +21,6 @@ OLDER = "ONCEFLOW_TEST_OLDER"
 """Revision of this repository for the older image; left out: today's, under another version."""
 OLDER_IMAGE = "onceflow:older"
 PACKAGES = "/opt/onceflow/lib/python3.11/site-packages"
-
-
-@pytest.fixture
-def job(broker: RunningBroker) -> Iterator[ViewsJob]:
-    with folder_of_the_user() as folder:
-        yield prepared(ViewsJob(broker.bootstrap_servers, folder))
 
 
 def test_the_image_is_upgraded_and_rolled_back(job: ViewsJob) -> None:

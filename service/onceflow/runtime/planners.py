@@ -22,6 +22,7 @@ import struct
 import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -72,10 +73,14 @@ def _is_of_our_user(connection: socket.socket) -> bool:
     return bool(_PEER.unpack(peer)[1] == os.getuid())
 
 
+@cache
 def _import_all() -> None:
+    """At the first request: what asks Spark for nothing but an analysis needs no planner."""
     for name in IMPORTED:
         import_module(name)
-    for point in entry_points(group="onceflow.connectors"):
+    from onceflow.contracts.connector import ENTRY_POINT_GROUP  # noqa: PLC0415  imported by now
+
+    for point in entry_points(group=ENTRY_POINT_GROUP):
         # Of one that cannot be imported, whoever needs it will tell.
         with suppress(Exception):
             point.load()
