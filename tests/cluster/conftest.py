@@ -130,7 +130,6 @@ def bucket(
         release = Release(
             api, namespace, bootstrap_servers, tmp_path, flags=[*flags, *bucket_flags]
         )
-        release.job.location = f"{root}/{release.name}"
         release.make_secret()
         credentials = (
             f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n"

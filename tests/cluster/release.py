@@ -101,9 +101,8 @@ class Release:
         image, _, tag = SERVICE_IMAGE.rpartition(":")
         lines = edit(self.job.write_file(batch=300).read_text()).splitlines()
         file = self.folder / "pipeline-of-the-chart.yaml"
-        if not self.job.location:
-            # The chart puts it on the volume.
-            lines = [line for line in lines if not line.startswith("checkpoint:")]
+        # The chart puts it on the volume, or into the bucket.
+        lines = [line for line in lines if not line.startswith("checkpoint:")]
         file.write_text("\n".join(lines))
         self.helm(
             "upgrade",

@@ -226,6 +226,19 @@ def test_a_change_of_what_is_read_at_the_start_restarts_the_pod() -> None:
         assert hashes[0] != hashes[1]
 
 
+@pytest.mark.parametrize(
+    ("root", "place"),
+    [
+        ("s3a://checkpoints/", "s3a://checkpoints/page-views"),
+        ("/var/lib/onceflow/checkpoints/a", "/var/lib/onceflow/checkpoints/a/page-views"),
+        ("", "/var/lib/onceflow/checkpoints/page-views"),
+    ],
+)
+def test_a_checkpoint_that_no_file_names_is_below_the_root(root: str, place: str) -> None:
+    data = one(render("local", {"checkpointRoot": root}), "ConfigMap", "-pipeline")["data"]
+    assert yaml.safe_load(data["page-views.yaml"])["checkpoint"] == place
+
+
 def test_a_waiver_puts_the_checkpoint_on_an_emptydir_and_tells_the_service() -> None:
     manifests = render(
         "local",

@@ -67,7 +67,7 @@
 {{- with .Values.pipelinesFrom.checkpoint -}}{{- $_ := set $found "pipelinesFrom" . -}}{{- end -}}
 {{- else -}}
 {{- range $name, $text := include "onceflow.pipelines" . | fromJson -}}
-{{- $_ := set $found $name (get (fromYaml $text) "checkpoint" | default (printf "%s/%s" (include "onceflow.checkpointFolder" $) $name)) -}}
+{{- $_ := set $found $name (get (fromYaml $text) "checkpoint" | default (printf "%s/%s" (include "onceflow.checkpointRoot" $ | trimSuffix "/") $name)) -}}
 {{- end -}}
 {{- end -}}
 {{ toJson $found }}
