@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onceflow.java.classes import sharing_options
 from onceflow.java.s3_jars import CLASS_PATH_VARIABLE, use_s3_jars
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 from onceflow.runtime.launch import NOT_NEEDED
+from onceflow.runtime.spark_home import spark_home
 
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
@@ -56,9 +58,15 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
     facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
     heap_options = [f"-Xms{heap}", f"-Xmx{heap}"]
     options = [_logging(), IS_KUBERNETES, *_java_options(environment), *heap_options]
-    jars = [f"{_spark_home()}/jars/*", environment.get(CLASS_PATH_VARIABLE, "")]
-    class_path = ":".join(filter(None, [settings, *jars]))
-    return ["java", *options, "-cp", class_path, EXECUTOR, *facts]
+    # The jars come first, as in the archive of classes: Java would not take it otherwise.
+    jars = [f"{spark_home()}/jars/*", settings, environment.get(CLASS_PATH_VARIABLE, "")]
+    class_path = ":".join(filter(None, jars))
+    return ["java", *_sharing(), *options, "-cp", class_path, EXECUTOR, *facts]
+
+
+def _sharing() -> Sequence[str]:
+    """Those for the archive that the image has for its Java; a driver's own is the same."""
+    return [option for file in spark_home().glob("*.jsa") for option in sharing_options(file)]
 
 
 def _logging() -> str:

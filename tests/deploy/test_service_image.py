@@ -19,6 +19,7 @@ import pytest
 
 from onceflow.java.choice import find_java
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
+from onceflow.runtime.spark_home import class_archive
 from tests.deploy.chart import ROOT, one, render
 
 IMAGE = ROOT / "docker" / "service"
@@ -89,19 +90,45 @@ def test_a_driver_that_makes_executors_looks_for_leftovers_before_it_starts(sele
 
 def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
     command = script("entrypoint").command_for(["executor"], SPARK)
-    (_, jars) = command[command.index("-cp") + 1].split(":")
+    (jars, settings) = command[command.index("-cp") + 1].split(":")
+    begin = command.index("-Dspark.master=k8s://driver")
 
-    assert command[2:7] == [
+    assert settings == "/opt/spark/conf"
+    assert command[begin : begin + 5] == [
         "-Dspark.master=k8s://driver",
         "-Dfirst",
         "-Dlast=a b",
         "-Xms1g",
         "-Xmx1g",
     ]
-    assert command[1].startswith("-Dlog4j2.configurationFile=")
-    assert Path(command[1].partition("=")[2]).is_file()
+    assert command[begin - 1].startswith("-Dlog4j2.configurationFile=")
+    assert Path(command[begin - 1].partition("=")[2]).is_file()
     assert dict(zip(command[-14::2], command[-13::2], strict=True))["--executor-id"] == "3"
     assert list(Path(jars).parent.glob("spark-kubernetes_*.jar")) != []
+
+
+def test_java_takes_the_archive_of_classes_with_the_class_path_of_an_executor() -> None:
+    java = find_java()
+    archive = class_archive(java)
+    command = script("entrypoint").command_for(["executor"], SPARK)
+    class_path = command[command.index("-cp") + 1]
+    loaded = subprocess.run(
+        [
+            str(java.executable),
+            f"-XX:SharedArchiveFile={archive}",
+            "-Xlog:class+load",
+            "-cp",
+            class_path,
+            "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+
+    assert f"-XX:SharedArchiveFile={archive}" in command
+    assert loaded.count("shared objects file (top)") > 1_000
 
 
 def test_an_executor_is_told_all_that_spark_wants_to_know() -> None:
