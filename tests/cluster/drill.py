@@ -73,8 +73,8 @@ class Drill:
 
     def finish(self) -> None:
         """Recompute the whole output of each here, and compare."""
-        for release in self.releases.values():
-            release.finish()
+        with ThreadPoolExecutor() as side_by_side:
+            list(side_by_side.map(Release.finish, self.releases.values()))
 
     def node_of_drivers(self) -> Node:
         """Where all drivers run."""
@@ -85,11 +85,14 @@ class Drill:
         """Move all drivers to the node on which the broker is not; returns it."""
         broker = self.cluster.node_of_broker()
         (other,) = [node for node in self.cluster.nodes if node is not broker]
-        with self.cluster.cordoned(broker):
-            for release in self.releases.values():
-                if release.driver()["spec"]["nodeName"] != other.name:
-                    release.kubectl("delete", "pod", f"{release.name}-0", timeout_s=200)
-                release.wait_ready()
+
+        def move(release: Release) -> None:
+            if release.driver()["spec"]["nodeName"] != other.name:
+                release.kubectl("delete", "pod", f"{release.name}-0", timeout_s=200)
+            release.wait_ready()
+
+        with self.cluster.cordoned(broker), ThreadPoolExecutor() as side_by_side:
+            list(side_by_side.map(move, self.releases.values()))
         return other
 
     @contextmanager
