@@ -15,14 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from onceflow.assembly import Assembly, Surroundings, Tools
 from onceflow.clock import Deadline
-from onceflow.contracts.sink import Ledger
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
 from onceflow.ops.bulletins import Bulletins, beating
 from onceflow.ops.retention import RetentionGuard
 from onceflow.ops.standby import Standby
-from onceflow.pipeline.analysis import Analysis
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.ordering import next_order
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
@@ -31,14 +28,12 @@ from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.tails import new_generation
-from onceflow.protocol.takeover import Claimant, is_mine
+from onceflow.protocol.takeover import is_mine
+from onceflow.run import Run, Surroundings
 from onceflow.runtime import jvm
-from onceflow.runtime.batch import BatchOutcome, BatchRunner
+from onceflow.runtime.batch import BatchOutcome
 from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.clock_watch import ClockWatch
-from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools
-from onceflow.runtime.divergence import DivergenceDesk
-from onceflow.runtime.lanes import LanePool, LaneSettings
 from onceflow.runtime.look import LOOK_TIMEOUT_S, look
 from onceflow.runtime.output_tail import (
     AT_FIRST_START,
@@ -56,10 +51,9 @@ from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.session import import_ahead, one_call_site, pooled
 from onceflow.runtime.source import register
 from onceflow.runtime.spark_errors import SharedCheckpointError
-from onceflow.runtime.takeover import Takeover, TakeoverPlan, confirm_owner, take_over
-from onceflow.runtime.ticks import EventTimeTeller
+from onceflow.runtime.takeover import confirm_owner
 from onceflow.runtime.warm_up import warm_up, with_small_batches
-from onceflow.runtime.writers import Writers
+from onceflow.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,20 +90,15 @@ class RunOptions:
 
 
 class Application:
-    """One run of one pipeline. Not reusable: a further run is a further take-over."""
+    """One run of one pipeline. Not reusable: another run is another take-over."""
 
     def __init__(self, file: PipelineFile, options: RunOptions, around: Surroundings) -> None:
-        self._file = file
+        self._run = Run(file, around)
         self._pipeline = file.pipeline
         self._options = options
         self._around = around
-        self._assembly = Assembly(file, around)
-        self._deadline = self._assembly.deadline
         self._drain_requested = threading.Event()
-        self._layout = Layout(SLOTS, options.lanes)
         self._replays_skipped = 0
-        self._writers = Writers(around.connector, around.connection, options.transaction_timeout_s)
-        self._event_time = EventTimeTeller(around.clock)
 
     def request_drain(self) -> None:
         """End after the running batch. Safe in a signal handler; a second call changes nothing."""
@@ -124,8 +113,7 @@ class Application:
             OnceflowError: as its class says.
         """
         with ExitStack() as stack, self._told_of_the_end(), jvm.losses_told():
-            stack.callback(self._event_time.close)
-            self._run(stack)
+            self._go(stack)
 
     def repair(self) -> HeadEntry:
         """Take over, carry out the remedy, and end without running the query.
@@ -134,11 +122,10 @@ class Application:
             The `head` that the next run starts from.
         """
         with ExitStack() as stack:
-            tools = self._open_tools(stack)
-            seen = self._look(tools)
-            found = self._preflight(tools, seen)
-            owned = self._become_owner(tools, found, seen, stack)
-            return self._settle(owned, tools, found, order=None)
+            self._open(stack)
+            seen, found = self._look()
+            writer = self._open_writer(seen, found, stack)
+            return self._settle(writer, found, order=None)
 
     @contextmanager
     def _told_of_the_end(self) -> Iterator[None]:
@@ -149,51 +136,52 @@ class Application:
             raise
         self._around.before_close(None)
 
-    def _run(self, stack: ExitStack) -> None:
-        tools = self._open_tools(stack)
+    def _go(self, stack: ExitStack) -> None:
+        self._open(stack)
         # Spark takes seconds to start; brokers, ledger and checkpoint are looked at meanwhile.
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
-        starting = meanwhile.submit(self._assembly.open_session, stack)
+        starting = meanwhile.submit(self._run.open_session, stack)
         # While the query is analysed. If it fails, so does the same call before a stream is opened.
         registering = meanwhile.submit(lambda: register(starting.result()))
         # A start that is refused need not wait for it.
         stack.callback(registering.cancel)
-        seen = self._look(tools)
-        found = self._preflight(tools, seen)
+        seen, found = self._look()
         if self._options.is_standby:
             self._stand_by(starting, stack)
             if self._drain_requested.is_set():
                 self._around.report("drained")
                 return
-            seen = self._look(tools)
-            found = self._preflight(tools, seen)
+            seen, found = self._look()
         with beating(self._around.beat, self._around.clock):
-            query = self._start(tools, starting, stack, seen, found)
-        self._watch(query)
+            writer = None
+            if seen is not None and seen.plan_hash == self._run.identity.hash:
+                # It has run as it is, so Spark will not refuse it: no need to wait for that with
+                # the fence, which readers wait for if a driver died in mid-transaction.
+                writer = self._open_writer(seen, found, stack)
+            self._analyse(starting, stack)
+            writer = writer or self._open_writer(seen, found, stack)
+            query = self._start_query(writer, found)
+        self._watch(query, writer)
 
-    def _start(
-        self,
-        tools: Tools,
-        starting: Future[SparkSession],
-        stack: ExitStack,
-        seen: HeadEntry | None,
-        found: PreflightReport,
-    ) -> _Started:
-        owned = None
-        if seen is not None and seen.plan_hash == self._assembly.plan.hash:
-            # It has run as it is, so Spark will not refuse it: no need to wait for that with the
-            # fence, which is what readers wait for if a driver died in mid-transaction.
-            owned = self._become_owner(tools, found, seen, stack)
+    def _open(self, stack: ExitStack) -> None:
+        around = self._around
+        require_lasting(self._run.file, around.checkpoint_waiver, around.clock.unix_ms())
+        stack.enter_context(self._run)
+
+    def _look(self) -> tuple[HeadEntry | None, PreflightReport]:
+        """Read-only: a start that is refused stops nobody."""
+        run = self._run
+        # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
+        run.broker.brokers(run.deadline())
+        seen = look(run.ledger, self._compare, self._around.clock)
+        return seen, self._preflight(seen)
+
+    def _analyse(self, starting: Future[SparkSession], stack: ExitStack) -> None:
         import_ahead()
         session = starting.result()
         stack.enter_context(pooled(session, self._pipeline.name))
         stack.enter_context(one_call_site(session))
-        analysis = self._assembly.analyse(session)
-        owned = owned or self._become_owner(tools, found, seen, stack)
-        seen, facts = owned.takeover.head, tools.checkpoint.facts()
-        order = next_order(analysis.order, analysis.output, seen, facts)
-        head = self._settle(owned, tools, found, order)
-        return self._start_query(session, analysis, head, tools, owned)
+        self._run.analyse(session)
 
     def _stand_by(self, starting: Future[SparkSession], stack: ExitStack) -> None:
         """Be ready, and wait until the other instance is gone or a drain is asked for."""
@@ -202,7 +190,9 @@ class Application:
         session = starting.result()
         if around.session.is_local:
             # Executors elsewhere could not reach the checkpoint that is thrown away.
-            self._warm_up(session)
+            with Run(with_small_batches(self._run.file), around) as trial:
+                trial.analyse(session)
+                warm_up(trial.stream(), trial.handle, around.session.max_result_bytes)
         board = around.connector.bulletin_board(name, around.connection)
         stack.callback(board.close)
         around.report("standby", pipeline=name)
@@ -213,147 +203,87 @@ class Application:
         jvm.require_spark()
         return self._drain_requested.is_set()
 
-    def _warm_up(self, session: SparkSession) -> None:
-        around = self._around
-        trial = Assembly(with_small_batches(self._file), around)
-        with ExitStack() as stack:
-            event_time = EventTimeTeller(around.clock)
-            stack.callback(event_time.close)
-            tools = trial.open_tools(stack)
-            query = trial.prepare(session, trial.analyse(session), tools, event_time)
-            warm_up(query.plan(""), query.handle, around.session.max_result_bytes)
-
-    def _open_tools(self, stack: ExitStack) -> Tools:
-        around = self._around
-        require_lasting(self._file, around.checkpoint_waiver, around.clock.unix_ms())
-        return self._assembly.open_tools(stack)
-
-    def _look(self, tools: Tools) -> HeadEntry | None:
-        # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
-        tools.broker.brokers(self._deadline())
-        return look(tools.ledger, lambda head: self._compare(tools, head), self._around.clock)
-
-    def _compare(self, tools: Tools, head: HeadEntry | None) -> Comparison:
-        facts = tools.checkpoint.facts()
+    def _compare(self, head: HeadEntry | None) -> Comparison:
+        broker, clock = self._run.broker, self._around.clock
+        facts = self._run.checkpoint.facts()
         written = NOT_WRITTEN
         if head is not None:
-            written = find_newest(head, tools.broker, self._around.clock)
+            written = find_newest(head, broker, clock)
         elif facts.is_blank:
             # Nothing else knows the pipeline. Who asks for a remedy waits for a longer look.
             name, topic = self._pipeline.name, self._pipeline.sink.kafka.topic
             look_back = EVERYWHERE if self._options.remedy else AT_FIRST_START
-            written = find_written(name, topic, tools.broker, self._around.clock, look_back)
+            written = find_written(name, topic, broker, clock, look_back)
         found = compare(facts, head, self._options.remedy, written)
         if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
             return found
         is_accepted = self._options.is_change_accepted
-        error = change_error(self._assembly.plan, head, facts, is_accepted=is_accepted)
+        error = change_error(self._run.identity, head, facts, is_accepted=is_accepted)
         return Comparison(Decision.HALT, error) if error else found
 
-    def _preflight(self, tools: Tools, head: HeadEntry | None) -> PreflightReport:
+    def _preflight(self, head: HeadEntry | None) -> PreflightReport:
         pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
         is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.named],
             output=kafka.topic,
-            beside=self._assembly.parts.beside,
+            beside=self._run.parts.beside,
             partitions=kafka.partitions,
             recorded=head.sink if head and not is_new else None,
-            transaction_timeout_ms=self._writers.timeout_ms,
+            transaction_timeout_ms=int(self._options.transaction_timeout_s * 1000),
         )
-        found = preflight(tools.broker, needs, self._deadline())
-        self._writers.max_batch_bytes = found.max_batch_bytes
+        found = preflight(self._run.broker, needs, self._run.deadline())
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found
 
-    def _become_owner(
-        self, tools: Tools, found: PreflightReport, seen: HeadEntry | None, stack: ExitStack
-    ) -> _Owned:
-        takeover = self._take_over(tools, found, seen)
-        return _Owned(takeover, self._committer(takeover, tools, stack))
-
-    def _take_over(self, tools: Tools, found: PreflightReport, seen: HeadEntry | None) -> Takeover:
+    def _open_writer(
+        self, seen: HeadEntry | None, found: PreflightReport, stack: ExitStack
+    ) -> Writer:
         """Create what is missing, then claim and fence; check what the look could not see."""
+        run, around, options = self._run, self._around, self._options
         for topic in found.create:
-            tools.broker.create_topic(topic, self._deadline())
-        tools.ledger.create(LEDGER_PARTITIONS, self._deadline())
-        claimant = Claimant(
-            run_id=str(uuid.uuid4()),
-            host=socket.gethostname(),
-            started_at_ms=self._around.clock.unix_ms(),
-            layout=self._layout,
+            run.broker.create_topic(topic, run.deadline())
+        run.ledger.create(LEDGER_PARTITIONS, run.deadline())
+        writer = Writer(
+            pipeline=self._pipeline.name,
+            layout=Layout(SLOTS, options.lanes),
+            connector=around.connector,
+            connection=around.connection,
+            ledger=run.ledger,
+            clock=around.clock,
+            transaction_timeout_s=options.transaction_timeout_s,
+            takeover_timeout_s=options.takeover_timeout_s,
+            observer=around.observer,
+            max_batch_bytes=found.max_batch_bytes,
         )
-        takeover = take_over(
-            TakeoverPlan(
-                pipeline=self._pipeline.name,
-                claimant=claimant,
-                open_incarnation=self._writers.incarnation,
-                ledger=tools.ledger,
-                compare=lambda head: self._compare(tools, head),
-                clock=self._around.clock,
-                timeout_s=self._options.takeover_timeout_s,
-            )
-        )
+        takeover = stack.enter_context(writer).claim(self._compare)
         if seen is None and takeover.head is not None:
-            self._preflight(tools, takeover.head)
-        self._around.report(
+            writer.max_batch_bytes = self._preflight(takeover.head).max_batch_bytes
+        around.report(
             "owner",
             pipeline=self._pipeline.name,
             token=takeover.owner.token,
             run_id=takeover.owner.run_id,
         )
-        return takeover
+        return writer
 
-    def _committer(self, takeover: Takeover, tools: Tools, stack: ExitStack) -> Committer:
-        around, options, name = self._around, self._options, self._pipeline.name
-        # The pool reads `owner` from its own threads, the committer from Spark's.
-        pool_ledger = around.connector.ledger(name, around.connection)
-        stack.callback(pool_ledger.close)
-        settings = LaneSettings(
-            pipeline=name,
-            layout=self._layout,
-            run_id=takeover.owner.run_id,
-            open_incarnation=self._writers.incarnation,
-            ledger=pool_ledger,
-            clock=around.clock,
-            settle_timeout_s=options.transaction_timeout_s,
-        )
-        pool = LanePool(settings)
-        stack.callback(pool.close)
-        pool.start(takeover.lanes)
-        appender = self._writers.appender()
-        stack.callback(appender.close)
-        return Committer(
-            CommitTools(
-                name,
-                settings.run_id,
-                pool,
-                appender,
-                tools.ledger,
-                around.clock,
-                CommitTimeouts(options.transaction_timeout_s, options.takeover_timeout_s),
-                around.observer,
-            )
-        )
-
-    def _settle(
-        self, owned: _Owned, tools: Tools, found: PreflightReport, order: Order | None
-    ) -> HeadEntry:
-        query_id = tools.checkpoint.query_id()
+    def _settle(self, writer: Writer, found: PreflightReport, order: Order | None) -> HeadEntry:
+        run, owner = self._run, writer.takeover.owner
+        query_id = run.checkpoint.query_id()
         if query_id is None:
             query_id = str(uuid.uuid4())
-            tools.checkpoint.create(query_id)
+            run.checkpoint.create(query_id)
         topic = self._pipeline.sink.kafka.topic
         wanted = Registration(
             pipeline=self._pipeline.name,
             query_id=query_id,
             topic=topic,
-            topic_id=found.topic_id or tools.broker.topic_id(topic, self._deadline()) or "",
+            topic_id=found.topic_id or run.broker.topic_id(topic, run.deadline()) or "",
             partitions=found.partitions,
-            layout=self._layout,
-            plan=self._assembly.plan,
+            layout=writer.layout,
+            plan=run.identity,
             reason=self._options.reason,
             is_change_accepted=self._options.is_change_accepted,
             delivery=self._pipeline.mode,
@@ -361,76 +291,63 @@ class Application:
         )
         deadline = Deadline.after(self._around.clock, EVERYWHERE.timeout_s)
         repairs = Repairs(
-            lambda: confirm_owner(
-                wanted.pipeline, tools.ledger, owned.takeover.owner, self._deadline()
-            ),
-            tools.checkpoint.write_plan,
-            lambda blank: rebuild_head(blank, tools.broker, tools.checkpoint, deadline),
+            lambda: confirm_owner(wanted.pipeline, run.ledger, owner, run.deadline()),
+            run.checkpoint.write_plan,
+            lambda blank: rebuild_head(blank, run.broker, run.checkpoint, deadline),
             lambda blank, before: new_generation(
-                blank, before, read_tails(blank, tools.broker, deadline)
+                blank, before, read_tails(blank, run.broker, deadline)
             ),
         )
         try:
-            return settle(owned.takeover, wanted, repairs, owned.committer)
+            return settle(writer, wanted, repairs)
         except (CorruptionError, LineageError) as error:
-            raise self._cause(error, owned.takeover.owner, tools.ledger) from error
+            raise self._cause(error, owner) from error
 
-    def _start_query(
-        self,
-        session: SparkSession,
-        analysis: Analysis,
-        head: HeadEntry,
-        tools: Tools,
-        owned: _Owned,
-    ) -> _Started:
-        options, owner = self._options, owned.takeover.owner
-        query = self._assembly.prepare(session, analysis, tools, self._event_time)
-        output = OutputTopic(tools.broker, self._around.clock, options.transaction_timeout_s)
-        is_quarantined = self._pipeline.on_divergence == "quarantine"
-        divergence = DivergenceDesk(is_quarantined, tools.broker, self._deadline)
-        settings = query.settings(head, owner.token, owner.run_id, output.check, divergence)
-        runner = BatchRunner(settings, tools.checkpoint, owned.committer, head, self._on_batch)
-        plan = replace(
-            query.plan(self._pipeline.checkpoint_location, head),
-            is_until_caught_up=options.is_until_caught_up,
-        )
-        running = RunningQuery(
-            start_query(plan, runner, query.handle),
-            runner,
-            tools.checkpoint,
-            self._around.clock,
-            self._around.session.max_batch_s,
-        )
-        return _Started(running, runner, tools, owner)
+    def _start_query(self, writer: Writer, found: PreflightReport) -> RunningQuery:
+        run, around, options = self._run, self._around, self._options
+        facts, analysis = run.checkpoint.facts(), run.analysis
+        order = next_order(analysis.order, analysis.output, writer.takeover.head, facts)
+        head = self._settle(writer, found, order)
+        output = OutputTopic(run.broker, around.clock, options.transaction_timeout_s)
+        owner, committer = writer.takeover.owner, writer.committer
+        runner = run.runner(head, owner, committer, output.check, self._on_batch)
+        pause = f"{self._pipeline.trigger_ms} milliseconds"
+        stream = run.stream(head)
+        if options.is_until_caught_up:
+            stream = stream.trigger(availableNow=True)
+        else:
+            stream = stream.trigger(processingTime=pause)
+        query = start_query(stream, run.checkpoint, runner, run.handle)
+        return RunningQuery(query, runner, run.checkpoint, around.clock, around.session.max_batch_s)
 
-    def _watch(self, started: _Started) -> None:
-        query, runner, tools = started.query, started.runner, started.tools
-        head, report, clock = runner.head, self._around.report, self._around.clock
+    def _watch(self, query: RunningQuery, writer: Writer) -> None:
+        broker, report, clock = self._run.broker, self._around.report, self._around.clock
+        head = query.head
         report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
         self._around.observer.position(head)
         guard = RetentionGuard(
-            tools.broker, lambda: runner.head, clock, lambda text: report("warning", text=text)
+            broker, lambda: query.head, clock, lambda text: report("warning", text=text)
         )
         progress = ProgressReporter(
-            report, tools.broker, lambda: runner.head, guard.left_s, clock, self._around.observer
+            report, broker, lambda: query.head, guard.left_s, clock, self._around.observer
         )
         watches: list[Callable[[], None]] = [ClockWatch(clock), guard, self._around.beat]
         try:
             query.watch(self._drain_requested.is_set, progress, watches)
         except SharedCheckpointError as error:
-            raise self._cause(error, started.owner, tools.ledger) from error
+            raise self._cause(error, writer.takeover.owner) from error
         if self._drain_requested.is_set():
             report("draining")
-            with beating(self._around.beat, self._around.clock):
+            with beating(self._around.beat, clock):
                 is_whole = query.drain(self._options.drain_timeout_s)
             report("drained" if is_whole else "cut_off")
         else:
             report("caught_up")
 
-    def _cause(self, error: OnceflowError, owner: OwnerEntry, ledger: Ledger) -> OnceflowError:
-        """Before any halt: whoever was taken over sees what its successor moves."""
+    def _cause(self, error: OnceflowError, owner: OwnerEntry) -> OnceflowError:
+        """Before any halt: an instance that was taken over sees what its successor moves."""
         try:
-            found = ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
+            found = self._run.ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
         except OnceflowError:
             return error
         if is_mine(found, owner.run_id):
@@ -451,24 +368,6 @@ class Application:
             event_watermark_ms=head.plan.event_watermark_ms,
             newest_event_ms=head.newest_event_ms,
         )
-
-
-@dataclass(frozen=True)
-class _Owned:
-    """What a take-over gives."""
-
-    takeover: Takeover
-    committer: Committer
-
-
-@dataclass(frozen=True)
-class _Started:
-    """A query that runs, and what it is watched with."""
-
-    query: RunningQuery
-    runner: BatchRunner
-    tools: Tools
-    owner: OwnerEntry
 
 
 def with_bulletins(

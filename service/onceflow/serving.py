@@ -12,7 +12,6 @@ from pathlib import Path
 from random import SystemRandom
 
 from onceflow.app import RunOptions, with_bulletins
-from onceflow.assembly import Surroundings
 from onceflow.config import DEFAULT_FILE, EffectiveValue
 from onceflow.errors import ConfigError, Fault
 from onceflow.ops.exit_watch import end_within
@@ -26,6 +25,7 @@ from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.restart import Restart
+from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.session import SharedEngine
 from onceflow.settings import Settings

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from onceflow.app import Application, RunOptions
-from onceflow.assembly import Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import ConfigError, OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.run import Surroundings
 from onceflow.runtime.session import SharedEngine
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually

@@ -35,6 +35,7 @@ from onceflow.errors import (
     RetriableError,
 )
 from onceflow.protocol.compare import Remedy
+from onceflow.run import Run
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.driver import Driver
@@ -242,16 +243,18 @@ def test_a_zombies_plan_of_a_batch_that_is_done_halts(caught_up: Started) -> Non
     assert "two drivers raced" in caught_up.refused()
 
 
-def test_a_query_that_has_run_is_fenced_before_spark_is_up(caught_up: Started) -> None:
+def test_a_query_that_has_run_is_fenced_before_spark_is_up(
+    caught_up: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Readers wait for the fence where a driver died in mid-transaction, and not for Spark."""
     made, events = application(caught_up.file, caught_up.job.bootstrap_servers)
-    open_session = made._assembly.open_session
+    open_session = Run.open_session
 
-    def open_late(stack: ExitStack) -> SparkSession:
+    def open_late(run: Run, stack: ExitStack) -> SparkSession:
         eventually(lambda: events.of_kind("owner"))
-        return open_session(stack)
+        return open_session(run, stack)
 
-    made._assembly.open_session = open_late  # type: ignore[method-assign]
+    monkeypatch.setattr(Run, "open_session", open_late)
     made.run()
     assert events.of_kind("caught_up")
 

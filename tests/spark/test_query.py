@@ -9,8 +9,9 @@ from typing import cast
 from pyspark.sql import DataFrame, SparkSession
 
 from onceflow.runtime.batch import BatchRunner
+from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.executed import ExecutionReader
-from onceflow.runtime.query import QueryHandle, QueryPlan, start_query
+from onceflow.runtime.query import QueryHandle, start_query
 from tests.support.eventually import eventually
 
 TRIGGER_MS = 700
@@ -25,8 +26,10 @@ def test_batches_begin_no_sooner_than_the_trigger_says(spark: SparkSession, tmp_
         batch.count()
 
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    plan = QueryPlan("paced", frame, "append", str(tmp_path / "checkpoint"), TRIGGER_MS, False)
-    query = start_query(plan, cast("BatchRunner", take), QueryHandle(ExecutionReader(spark, [])))
+    stream = frame.writeStream.trigger(processingTime=f"{TRIGGER_MS} milliseconds")
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"), "paced", {})
+    handle = QueryHandle(ExecutionReader(spark, []))
+    query = start_query(stream, checkpoint, cast("BatchRunner", take), handle)
     try:
         eventually(lambda: len(query.recentProgress) >= BATCHES, timeout_s=TIMEOUT_S)
         assert query.exception() is None

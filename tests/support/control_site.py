@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 
 from onceflow.app import RunOptions
-from onceflow.assembly import Surroundings
 from onceflow.clock import SystemClock
 from onceflow.config import effective_values
 from onceflow.contracts.connector import Connection
@@ -23,6 +22,7 @@ from onceflow.ops.fleet import Fleet, Member
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
+from onceflow.run import Surroundings
 from onceflow.serving import Service, find_entries
 from onceflow.settings import Settings
 from tests.support.clock import ManualClock

@@ -6,7 +6,6 @@ Lets a test hold a driver still between any two steps, which a process can't be 
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,11 @@ from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SourceR
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
-from onceflow.protocol.takeover import Claimant
-from onceflow.runtime.committer import Committer, CommitTimeouts, CommitTools, Payload
-from onceflow.runtime.lanes import LanePool, LaneSettings
+from onceflow.runtime.committer import Payload
 from onceflow.runtime.registration import Registration, Repairs, settle
 from onceflow.runtime.rows import SortedBatch, number_records
-from onceflow.runtime.takeover import Takeover, TakeoverPlan, take_over
+from onceflow.runtime.takeover import Takeover
+from onceflow.runtime.writer import Writer
 
 PARTITIONS = 2
 QUERY_ID = "query-1"
@@ -76,11 +74,23 @@ class Driver:
     head: HeadEntry | None = None
 
     def __post_init__(self) -> None:
-        self.run_id = str(uuid.uuid4())
         self.connector = find_connector("kafka")
         self._stack = ExitStack()
-        self.ledger = self.connector.ledger(self.pipeline, self._connection())
+        connection = self._connection()
+        self.ledger = self.connector.ledger(self.pipeline, connection)
         self._stack.callback(self.ledger.close)
+        self.writer = _FaultyWriter(
+            pipeline=self.pipeline,
+            layout=Layout(1, self.lanes),
+            connector=self.connector,
+            connection=connection,
+            ledger=self.ledger,
+            clock=self.clock,
+            transaction_timeout_s=self.transaction_timeout_s,
+            takeover_timeout_s=self.takeover_timeout_s,
+        )
+        self.writer.driver = self
+        self.run_id = self.writer.run_id
         self.takeover: Takeover | None = None
 
     def __enter__(self) -> Self:
@@ -97,19 +107,7 @@ class Driver:
     def take_over(self) -> Takeover:
         """Claim, fence, compare, register."""
         self.ledger.create(2, self._deadline())
-        claimant = Claimant(self.run_id, "test", self.clock.unix_ms(), Layout(1, self.lanes))
-        self.takeover = take_over(
-            TakeoverPlan(
-                self.pipeline,
-                claimant,
-                self.open_incarnation,
-                self.ledger,
-                self._compare,
-                self.clock,
-                self.takeover_timeout_s,
-            )
-        )
-        self._open_committer(self.takeover)
+        self.takeover = self._stack.enter_context(self.writer).claim(self._compare)
         wanted = Registration(
             self.pipeline,
             QUERY_ID,
@@ -119,9 +117,8 @@ class Driver:
             PlanIdentity({"query": "plan"}),
             delivery=self.delivery,
         )
-        self.head = settle(
-            self.takeover, wanted, Repairs(lambda: None, _nothing, _same, _next), self.committer
-        )
+        repairs = Repairs(lambda: None, _nothing, _same, _next)
+        self.head = settle(self.writer, wanted, repairs)
         return self.takeover
 
     def commit(
@@ -162,43 +159,10 @@ class Driver:
         records = number_records(batch, self.head.sink, headers, clock_ms)
         payload = Payload(self.output_topic, records, {(self.output_topic, 0): batch_id * 10 + 10})
         is_replay = self.head.batch == entry.batch
-        self.committer.commit(BatchProposal(entry), self.head, payload)
+        self.writer.committer.commit(BatchProposal(entry), self.head, payload)
         if not is_replay:
             self.head = entry.known_to_be_written()
         return self.head
-
-    def open_incarnation(self, transactional_id: str) -> Incarnation:
-        return self.wrap(self.connector.incarnation(transactional_id, self._connection()))
-
-    def _open_committer(self, takeover: Takeover) -> None:
-        pool_ledger = self.connector.ledger(self.pipeline, self._connection())
-        self._stack.callback(pool_ledger.close)
-        self.pool = LanePool(
-            LaneSettings(
-                self.pipeline,
-                Layout(1, self.lanes),
-                self.run_id,
-                self.open_incarnation,
-                pool_ledger,
-                self.clock,
-                TIMEOUT_S,
-            )
-        )
-        self._stack.callback(self.pool.close)
-        self.pool.start(takeover.lanes)
-        appender = self.wrap_appender(self.connector.appender(self._connection()))
-        self._stack.callback(appender.close)
-        self.committer = Committer(
-            CommitTools(
-                pipeline=self.pipeline,
-                run_id=self.run_id,
-                pool=self.pool,
-                appender=appender,
-                ledger=self.ledger,
-                clock=self.clock,
-                timeouts=CommitTimeouts(self.transaction_timeout_s, self.takeover_timeout_s),
-            )
-        )
 
     def _compare(self, head: HeadEntry | None) -> Comparison:
         return compare(self.facts(head), head)
@@ -209,6 +173,18 @@ class Driver:
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, TIMEOUT_S)
+
+
+class _FaultyWriter(Writer):
+    """With the faults of its driver, and with a transaction time-out that a test can wait for."""
+
+    driver: Driver
+
+    def open_incarnation(self, transactional_id: str) -> Incarnation:
+        return self.driver.wrap(self.connector.incarnation(transactional_id, self.connection))
+
+    def open_appender(self) -> Appender:
+        return self.driver.wrap_appender(self.connector.appender(self.connection))
 
 
 def _nothing(head: HeadEntry) -> None:

@@ -18,13 +18,13 @@ from unittest.mock import patch
 import pytest
 
 from onceflow.app import Application, RunOptions
-from onceflow.assembly import Surroundings
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.waivers import CheckpointWaiver
+from onceflow.run import Surroundings
 from onceflow.runtime import batch, committer
 from onceflow.runtime.session import SessionSettings, SharedEngine
 from tests.support.eventually import eventually

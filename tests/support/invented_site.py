@@ -16,7 +16,6 @@ from typing import Any
 from unittest.mock import patch
 
 from onceflow.app import RunOptions
-from onceflow.assembly import Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
@@ -33,6 +32,7 @@ from onceflow.pipeline.restart import Restart
 from onceflow.protocol.bulletin import Bulletin, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState
+from onceflow.run import Surroundings
 from onceflow.serving import Entry, Service
 from onceflow.settings import Settings
 from tests.support.clock import ManualClock

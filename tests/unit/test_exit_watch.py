@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from onceflow.app import Application, RunOptions
-from onceflow.assembly import Surroundings
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.run import Surroundings
 from onceflow.runtime.session import SessionSettings
 from tests.support.views_job import ViewsJob
 
@@ -49,7 +49,9 @@ def test_a_process_that_ends_by_itself_is_left_alone() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_it_is_told_before_anything_is_closed(tmp_path: Path) -> None:
+def test_it_is_told_before_anything_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody listens at the address, so the run fails at its first look."""
     told: list[BaseException | None] = []
     around = Surroundings(
@@ -63,7 +65,7 @@ def test_it_is_told_before_anything_is_closed(tmp_path: Path) -> None:
     )
     job = ViewsJob("127.0.0.1:1", tmp_path)
     application = Application(load_pipeline(job.write_file()), RunOptions(), around)
-    application._assembly.open_session = None  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr("onceflow.run.open_session", None)
     with pytest.raises(OnceflowError) as caught:
         application.run()
     assert told == [caught.value]

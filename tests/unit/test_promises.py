@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from onceflow.app import Application, RunOptions
-from onceflow.assembly import Surroundings
 from onceflow.contracts.connector import Connection, Connector, find_connector
 from onceflow.contracts.source import Capabilities, SourceSpec
 from onceflow.errors import ConfigError
@@ -19,6 +18,7 @@ from onceflow.pipeline.promises import replay_of, source_faults
 from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Replay
+from onceflow.run import Surroundings
 from onceflow.runtime.session import SessionSettings
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text, write_pipeline

@@ -65,9 +65,9 @@ def test_a_batch_is_judged_by_the_head(before: HeadEntry | None, judgement: Judg
     assert BatchProposal(BATCH).judge(before) == judgement
 
 
-def test_a_replay_with_another_digest_halts() -> None:
+def test_a_replay_with_another_digest_has_diverged() -> None:
     judgement = BatchProposal(BATCH).judge(replace(BATCH, digest="other"))
-    assert judgement.verdict is Verdict.HALT
+    assert judgement.verdict is Verdict.DIVERGED
     assert judgement.expected == "digest other over 1 records"
     assert "not deterministic" in judgement.found
 

@@ -13,9 +13,9 @@ from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed, set
 
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
-    from onceflow.assembly import Surroundings
     from onceflow.clock import Clock
     from onceflow.protocol.compare import Remedy
+    from onceflow.run import Surroundings
     from onceflow.runtime.progress import Report
 
 
@@ -129,9 +129,9 @@ def open_surroundings(
     Raises:
         ConfigError: the settings are wrong, or there is no Java.
     """
-    from onceflow.assembly import Surroundings
     from onceflow.contracts.connector import find_connector
     from onceflow.java.choice import find_java
+    from onceflow.run import Surroundings
     from onceflow.runtime.session import SessionSettings
 
     settings = settings_of(bootstrap_servers, config)

@@ -4,7 +4,7 @@
 decision to its end; the runtime executes the actions and reports what happened, nothing else.
 
     start ── judge ─┬─ SKIP ──────────────────────────────────────────────► SKIPPED
-                    ├─ HALT ── CONFIRMING_HALT ─(mine)─► HALTED   (not mine)─► STOPPED
+                    ├─ HALT, DIVERGED ─ CONFIRMING_HALT ─(mine)─► HALTED   (not mine)─► STOPPED
                     └─ WRITE ─ AWAITING_LANE ─ the route of its mode ─► COMMITTED
            refused before commit: └─ ABORTING ─► (attempts used up, or for good) FAILED
            refused behind it: LOST
@@ -41,19 +41,15 @@ class Verdict(Enum):
     """It is committed already."""
     FINISH = auto()
     """It is committed already, by this very run."""
+    DIVERGED = auto()
+    """It is committed already, with the same plan and other rows."""
     HALT = auto()
     """Checkpoint and ledger contradict each other."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and, for HALT, the facts behind it.
-
-    Args:
-        verdict: what to do.
-        expected: what the ledger demands.
-        found: what the proposal says.
-    """
+    """A verdict and, for DIVERGED and HALT, what the ledger demands and the proposal says."""
 
     verdict: Verdict
     expected: str = ""
@@ -277,6 +273,7 @@ _abort = _to(Phase.ABORTING, Action.ABORT)
 # healthy successor for nothing.
 _confirm_owner = _to(Phase.CONFIRMING_OWNER, Action.READ_OWNER)
 _resettle = _to(Phase.RESETTLING, Action.RESETTLE_LANE)
+_confirm_halt = _to(Phase.CONFIRMING_HALT, Action.READ_OWNER)
 _stop = _to(Phase.STOPPED)
 _lose = _to(Phase.LOST)
 _skip = _to(Phase.SKIPPED)
@@ -296,7 +293,8 @@ _JUDGED: Mapping[Verdict, _Move] = {
     Verdict.SKIP: _skip,
     Verdict.FINISH: _finish,
     # Another driver may have moved `head`; then we are fenced and nothing is corrupt.
-    Verdict.HALT: _to(Phase.CONFIRMING_HALT, Action.READ_OWNER),
+    Verdict.DIVERGED: _confirm_halt,
+    Verdict.HALT: _confirm_halt,
 }
 
 TRANSITIONS: Mapping[tuple[Phase, Event], _Move] = {

@@ -60,7 +60,8 @@ class BatchProposal:
             return _halt(*difference)
         # At most once writes nothing again, so it matters to nobody what a replay computes.
         if head.digest != mine.digest and self.delivery is not Delivery.AT_MOST_ONCE:
-            return _halt(
+            return Judgement(
+                Verdict.DIVERGED,
                 f"digest {head.digest} over {head.records.written} records",
                 f"digest {mine.digest} over {mine.records.written} records: the query is not"
                 " deterministic",

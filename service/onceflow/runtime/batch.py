@@ -1,18 +1,19 @@
-"""One micro-batch, as Spark's `foreachBatch` calls it: collect once, number, commit or skip."""
+"""One micro-batch, as Spark's `foreachBatch` calls it: execute, judge, write or skip, report."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from pyspark.sql import DataFrame
 
 from onceflow.contracts.source import TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
-from onceflow.errors import CorruptionError, OnceflowError, RecordError
+from onceflow.errors import CorruptionError, InvariantError, OnceflowError, RecordError
 from onceflow.pipeline.rejects import Reason
+from onceflow.protocol.commit import Verdict
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
@@ -20,7 +21,7 @@ from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag, rev
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import PlanIdentity
-from onceflow.protocol.proposal import BatchProposal, HeadProposal, plan_difference
+from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.collect import collect
@@ -50,52 +51,6 @@ class BatchOutcome:
     is_skipped: bool
 
 
-@dataclass(frozen=True)
-class BatchSettings:
-    """What every batch of a run needs.
-
-    Args:
-        pipeline: name.
-        query_id: Spark's id of the query, from the checkpoint.
-        token: of our claim.
-        run_id: of our claim.
-        plan: of the query as it is now.
-        waivers: rules of determinism that it breaks and somebody answers for.
-        order: of the records of each batch after the one that `head` already decided on.
-        delivery: mode.
-        output: how rows become records.
-        max_result_bytes: rows of one batch that the driver will hold.
-        partition_of: partitions of a column of keys, or of values if there is no key.
-        sources: arithmetic of every source, by name.
-        read_execution: tells what Spark ran for the batch that has just run.
-        check_output: fails if the output topic is not the one that the ledger knows.
-        rejects: knows what becomes of records and rows that are not used.
-        late: knows which records came too late.
-        divergence: knows in which rows a replay differs from the committed batch.
-        retired: source -> topics that are read no more; a group can commit no offset of one that
-            was deleted.
-    """
-
-    pipeline: str
-    query_id: str
-    token: FencingToken
-    run_id: str
-    plan: PlanIdentity
-    waivers: tuple[str, ...]
-    order: Order
-    delivery: Delivery
-    output: OutputFormat
-    max_result_bytes: int
-    partition_of: Callable[[Sequence[bytes | None]], list[int]]
-    sources: Mapping[str, SourceArithmetic]
-    read_execution: Callable[[], Execution]
-    check_output: Callable[[SinkState], None]
-    rejects: RejectDesk
-    late: LateDesk
-    divergence: DivergenceDesk
-    retired: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-
 @dataclass
 class BatchGate:
     """Lets a drain wait for the running batch and keep the next one from beginning."""
@@ -122,7 +77,7 @@ class BatchGate:
 
 
 class Commits(Protocol):
-    """What leads a proposal to its end: `Committer`, or whoever stands in for it."""
+    """Leads a proposal to its end: `Committer`, or a comparison that writes nothing."""
 
     def commit(
         self, proposal: BatchProposal | HeadProposal, head: HeadEntry | None, payload: Payload, /
@@ -130,35 +85,64 @@ class Commits(Protocol):
         """Return if it is written, or was."""
 
 
+@dataclass(eq=False)
 class BatchRunner:
     """The function that is given to `foreachBatch`. Called by one thread, batch after batch.
 
     Args:
-        settings: of this run.
+        head: position of the ledger; must be registered. Moves with every batch.
+        query_id: Spark's id of the query, from the checkpoint.
+        token: of our claim.
+        run_id: of our claim.
+        identity: what the query's results depend on.
+        waivers: rules of determinism that the query breaks and somebody answers for.
+        order: of the records of each batch after the one that `head` already decided on.
+        delivery: mode.
+        is_quarantined: a replay that computes other rows goes to the dead letters, and the
+            committed rows stay; otherwise the pipeline halts.
+        output: how rows become records.
+        partition_of: partitions of a column of keys, or of values if there is no key.
+        max_result_bytes: rows of one batch that the driver will hold.
+        sources: arithmetic of every source, by name.
+        retired: source -> topics that are read no more; a group can commit no offset of one that
+            was deleted.
         checkpoint: tells where a source stands that no batch has read from.
-        committer: leads the batch to its end.
-        head: position of the ledger when the query starts; must be registered.
+        read_execution: tells what Spark ran for the batch that has just run.
+        check_output: fails if the output topic is not the one that the ledger knows.
+        rejects: finds records and rows that are not used.
+        late: finds records that came too late.
+        divergence: finds the rows in which a replay differs from the committed batch.
+        committer: leads a batch to its end.
         report: told of every batch that ended well.
     """
 
-    def __init__(
-        self,
-        settings: BatchSettings,
-        checkpoint: Checkpoint,
-        committer: Commits,
-        head: HeadEntry,
-        report: Callable[[BatchOutcome], None],
-    ) -> None:
-        self.gate = BatchGate()
-        self.failure: OnceflowError | None = None
-        """What ended the query, if it was one of ours: Spark only keeps its text."""
-        self.computing: int | None = None
-        """The batch that Spark computes at this moment."""
-        self.head = head
-        self._settings = settings
-        self._checkpoint = checkpoint
-        self._committer = committer
-        self._report = report
+    head: HeadEntry
+    query_id: str
+    token: FencingToken
+    run_id: str
+    identity: PlanIdentity
+    waivers: tuple[str, ...]
+    order: Order
+    delivery: Delivery
+    is_quarantined: bool
+    output: OutputFormat
+    partition_of: Callable[[Sequence[bytes | None]], list[int]]
+    max_result_bytes: int
+    sources: Mapping[str, SourceArithmetic]
+    retired: Mapping[str, Collection[str]]
+    checkpoint: Checkpoint
+    read_execution: Callable[[], Execution]
+    check_output: Callable[[SinkState], None]
+    rejects: RejectDesk
+    late: LateDesk
+    divergence: DivergenceDesk
+    committer: Commits
+    report: Callable[[BatchOutcome], None]
+    gate: BatchGate = field(default_factory=BatchGate)
+    failure: OnceflowError | None = None
+    """What ended the query, if it was one of ours: Spark only keeps its text."""
+    computing: int | None = None
+    """The batch that Spark computes at this moment."""
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Run the whole plan once, then commit its rows, or skip them if that happened before.
@@ -176,175 +160,194 @@ class BatchRunner:
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         reach(CrashPoint.AFTER_OFFSET_LOG)
-        settings = self._settings
+        computed = self._compute(frame, batch_id)
+        self.check_output(self.head.sink)
+        proposal = BatchProposal(self._entry(computed, RecordCounts()))
+        verdict = proposal.judge(self.head).verdict
+        match verdict:
+            case Verdict.WRITE:
+                self.head = self._write(computed)
+            case Verdict.DIVERGED if self.is_quarantined:
+                self.head = self._put_aside(computed)
+            case Verdict.DIVERGED | Verdict.HALT:
+                self._halt(proposal, computed)
+        self.report(BatchOutcome(self.head, is_skipped=verdict is not Verdict.WRITE))
+
+    def _compute(self, frame: DataFrame, batch_id: int) -> _Computed:
+        """Execute the plan, and bring its rows into the order in which they are numbered."""
         self.computing = batch_id
         try:
-            table = collect(frame, settings.max_result_bytes)
+            table = collect(frame, self.max_result_bytes)
         finally:
             self.computing = None
-        execution = settings.rejects.recounted(settings.read_execution())
-        plan = self._plan(execution, batch_id)
-        key = BatchKey(settings.query_id, batch_id)
-        is_skipped = self.head.batch == key
-        # A batch that is skipped has written its account and its letters.
-        letters = [] if is_skipped else settings.rejects.of_input(execution, batch_id)
-        late, late_letters = (0, []) if is_skipped else settings.late.of_batch(execution, batch_id)
-        letters += late_letters
-        table, keyless = settings.rejects.without_null_keys(table)
-        order = self._order(execution, is_skipped=is_skipped)
+        execution = self.read_execution()
+        table, keyless = self.rejects.without_null_keys(table)
+        key = BatchKey(self.query_id, batch_id)
+        is_replay = self.head.batch == key
+        order = self._order(execution, is_replay=is_replay)
         batch = sort_batch(
-            encode_collected(table, settings.output, revision_of(self.head.generation, batch_id)),
+            encode_collected(table, self.output, revision_of(self.head.generation, batch_id)),
             self.head.sink.partitions,
-            settings.partition_of,
+            self.partition_of,
             order,
         )
-        if is_skipped:
+        if is_replay:
             # The topic's limit may be another one now; then, it was the largest that it refused.
             refused = max(0, self.head.records.refused - len(keyless))
             batch = batch.without(batch.largest(refused))
-        letters += settings.rejects.of_output(
-            keyless, Reason.NULL_KEY, batch_id, plan.batch_timestamp_ms
-        )
-        counts = RecordCounts(
-            execution.read, late, execution.rejected, duplicates=execution.duplicates
-        )
-        newest_event_ms = execution.newest_since(self.head.newest_event_ms)
-        counts = replace(counts, refused=len(keyless))
-        computed = _Computed(key, plan, counts, batch, order, letters, newest_event_ms)
-        settings.check_output(self.head.sink)
-        try:
-            entry = self._commit(computed)
-        except CorruptionError as error:
-            if not is_skipped or batch.digest == self.head.digest:
-                raise
-            entry = self._keep_committed(computed, error)
-        if not is_skipped:
-            # Also where the committer found, behind a lost answer, that the entry was written.
-            self.head = entry.known_to_be_written()
-        self._report(BatchOutcome(self.head, is_skipped))
+        return _Computed(key, execution, self._plan(execution, batch_id), batch, order, keyless)
 
-    def _order(self, execution: Execution, *, is_skipped: bool) -> Order:
+    def _order(self, execution: Execution, *, is_replay: bool) -> Order:
         """As `head` says, which outlives a crash in the middle of the batch.
 
         Where Spark has exchanged rows although the query does not ask for it, as it may if a
         constant relation is too large to be broadcast, arrival means nothing.
         """
-        if is_skipped:
+        if is_replay:
             return self.head.order
         order = self.head.next_order
         return order if execution.keeps_order else order.by_content()
 
-    def _commit(self, computed: _Computed) -> HeadEntry:
-        """Write the batch, or skip it; without the rows that the broker refuses, if it may."""
-        rejects, batch_id = self._settings.rejects, computed.key.batch_id
-        entry = self._entry(computed)
+    def _write(self, computed: _Computed) -> HeadEntry:
+        """Commit the batch with its letters; without the rows that the broker refuses, if it may.
+
+        Returns:
+            The new `head`, also if the committer found after a lost answer that it was written.
+        """
+        batch_id, clock_ms = computed.key.batch_id, computed.plan.batch_timestamp_ms
+        execution, keyless = self.rejects.recounted(computed.execution), computed.keyless
+        letters = self.rejects.of_input(execution, batch_id)
+        late, late_letters = self.late.of_batch(execution, batch_id)
+        letters += late_letters
+        letters += self.rejects.of_output(keyless, Reason.NULL_KEY, batch_id, clock_ms)
+        counts = RecordCounts(
+            execution.read,
+            late,
+            execution.rejected,
+            duplicates=execution.duplicates,
+            refused=len(keyless),
+        )
         try:
-            self._committer.commit(BatchProposal(entry), self.head, self._payload(computed, entry))
+            return self._commit(computed, counts, letters)
         except RecordError as error:
             # Outside a transaction, other records may already have these sequences.
-            is_undone = self._settings.delivery is Delivery.EXACTLY_ONCE
-            refused = rejects.too_large(computed.batch.rows, error) if is_undone else ()
+            is_undone = self.delivery is Delivery.EXACTLY_ONCE
+            refused = self.rejects.too_large(computed.batch.rows, error) if is_undone else ()
             if not refused:
                 raise
-            clock_ms = computed.plan.batch_timestamp_ms
-            more = rejects.of_output(refused, Reason.TOO_LARGE, batch_id, clock_ms)
-            fitting = computed.without(refused, more)
-            entry = self._entry(fitting)
-            self._committer.commit(BatchProposal(entry), self.head, self._payload(fitting, entry))
-        return entry
+        letters += self.rejects.of_output(refused, Reason.TOO_LARGE, batch_id, clock_ms)
+        fitting = replace(computed, batch=computed.batch.without(refused))
+        return self._commit(fitting, counts + RecordCounts(refused=len(refused)), letters)
 
-    def _keep_committed(self, computed: _Computed, error: CorruptionError) -> HeadEntry:
-        """Keep what is committed and put aside what the replay has otherwise, if that is wanted.
+    def _commit(
+        self, computed: _Computed, counts: RecordCounts, letters: Sequence[DeadLetter]
+    ) -> HeadEntry:
+        entry = self._entry(computed, counts)
+        payload = self._payload(computed, entry, letters)
+        self.committer.commit(BatchProposal(entry), self.head, payload)
+        return entry.known_to_be_written()
+
+    def _put_aside(self, computed: _Computed) -> HeadEntry:
+        """Keep what is committed, and write the rows that differ to the dead letters.
 
         What a further replay of the batch computes is not put aside once more.
 
         Raises:
-            CorruptionError: it is not wanted, or not only rows differ.
             DeadlineError: the committed rows cannot be read; nothing was written.
         """
-        desk, head = self._settings.divergence, self.head
-        if not desk.is_quarantined or plan_difference(head.plan, computed.plan):
-            raise desk.explained(error, head, computed.batch.rows) from error
+        head, clock_ms = self.head, computed.plan.batch_timestamp_ms
         if head.records.diverged:
             return head
-        clock_ms = computed.plan.batch_timestamp_ms
-        count, letters = desk.letters(head, computed.batch.rows, clock_ms)
-        entry = head.diverged(self._settings.token, self._settings.run_id, count)
-        beside = self._settings.rejects.records(letters, clock_ms)
-        self._committer.commit(HeadProposal(head, entry), head, Payload(beside=beside))
-        self.head = entry
+        count, letters = self.divergence.letters(head, computed.batch.rows, clock_ms)
+        entry = head.diverged(self.token, self.run_id, count)
+        payload = Payload(beside=self.rejects.records(letters, clock_ms))
+        self.committer.commit(HeadProposal(head, entry), head, payload)
         return entry
 
-    def _entry(self, computed: _Computed) -> HeadEntry:
+    def _halt(self, proposal: BatchProposal, computed: _Computed) -> NoReturn:
+        """Let the protocol decide whether checkpoint and ledger contradict each other.
+
+        Raises:
+            FencedError: they do not: a newer instance has moved `head`.
+            CorruptionError: they do. Shows the rows of a replay that differ.
+        """
+        try:
+            self.committer.commit(proposal, self.head, Payload())
+        except CorruptionError as error:
+            is_replay = self.head.batch == computed.key
+            if not is_replay or self.head.digest == computed.batch.digest:
+                raise
+            raise self.divergence.explained(error, self.head, computed.batch.rows) from error
+        raise InvariantError("a batch that contradicts the ledger is not committed")
+
+    def _entry(self, computed: _Computed, counts: RecordCounts) -> HeadEntry:
         """The position of the ledger after the batch."""
-        counts = replace(computed.counts, written=len(computed.batch.rows))
+        counts = replace(counts, written=len(computed.batch.rows))
         return replace(
             self.head,
             batch=computed.key,
-            token=self._settings.token,
-            run_id=self._settings.run_id,
+            token=self.token,
+            run_id=self.run_id,
             plan=computed.plan,
             sink=self.head.sink.advanced(computed.batch.counts),
             records=counts,
             totals=self.head.totals + counts,
             digest=computed.batch.digest,
-            plan_hash=self._settings.plan.hash,
-            plan_parts=self._settings.plan.parts,
-            waivers=self._settings.waivers,
+            plan_hash=self.identity.hash,
+            plan_parts=self.identity.parts,
+            waivers=self.waivers,
             note="",
-            newest_event_ms=computed.newest_event_ms,
+            newest_event_ms=computed.execution.newest_since(self.head.newest_event_ms),
             order=computed.order,
-            next_order=self._settings.order,
-        ).under(self._settings.delivery)
+            next_order=self.order,
+        ).under(self.delivery)
 
-    def _payload(self, computed: _Computed, entry: HeadEntry) -> Payload:
-        """What the transaction carries beside that entry."""
+    def _payload(
+        self, computed: _Computed, entry: HeadEntry, letters: Sequence[DeadLetter]
+    ) -> Payload:
+        """Number the rows, and encode what the transaction carries with `entry`."""
         plan = computed.plan
         headers = HeaderPacker(
-            pipeline_tag=pipeline_tag(self._settings.pipeline),
+            pipeline_tag=pipeline_tag(entry.pipeline),
             generation=self.head.generation,
             plan_tag=plan.tag(),
             batch_id=computed.key.batch_id,
-            mode=self._settings.delivery.flag,
+            mode=self.delivery.flag,
             lineage=self.head.lineage,
         )
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)
-        beside = self._settings.rejects.records(computed.letters, clock_ms)
-        return Payload(
-            entry.sink.topic, records, _end_offsets(plan, self._settings.retired), beside
-        )
+        beside = self.rejects.records(letters, clock_ms)
+        return Payload(entry.sink.topic, records, _end_offsets(plan, self.retired), beside)
 
     def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
         """What Spark ran, in the ledger's words."""
         sources = {}
-        for name, arithmetic in self._settings.sources.items():
+        for name, arithmetic in self.sources.items():
             if name in execution.positions:
                 sources[name] = arithmetic.ranges(*execution.positions[name])
             elif name in self.head.plan.sources:
                 sources[name] = _standing(self.head.plan.sources[name], at=1)
             else:
-                sources[name] = _standing(self._checkpoint.plan(batch_id).sources[name], at=0)
+                sources[name] = _standing(self.checkpoint.plan(batch_id).sources[name], at=0)
         return BatchPlan(sources, execution.event_watermark_ms, execution.batch_timestamp_ms)
 
 
 @dataclass(frozen=True)
 class _Computed:
-    """What came of the plan of one batch."""
+    """What came of the plan of one batch.
+
+    Args:
+        batch: rows that have a place in the output.
+        keyless: rows that have none, because their key is null.
+    """
 
     key: BatchKey
+    execution: Execution
     plan: BatchPlan
-    counts: RecordCounts
     batch: SortedBatch
     order: Order
-    letters: Sequence[DeadLetter]
-    newest_event_ms: int | None
-
-    def without(self, refused: Sequence[Row], letters: Sequence[DeadLetter]) -> _Computed:
-        """The same, of which the output topic does not take some rows."""
-        counts = replace(self.counts, refused=self.counts.refused + len(refused))
-        left = self.batch.without(refused)
-        return replace(self, counts=counts, batch=left, letters=[*self.letters, *letters])
+    keyless: Sequence[Row]
 
 
 def _standing(topics: TopicRanges, at: int) -> TopicRanges:

@@ -83,6 +83,7 @@ class Checkpoint:
         sources: Mapping[str, SourceArithmetic],
         conf: Mapping[str, str] | None = None,
     ) -> None:
+        self.location = location
         self._pipeline = pipeline
         self._sources = sources
         self._files = CheckpointFiles(location, conf or {})

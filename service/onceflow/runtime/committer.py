@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.observer import Observer
-from onceflow.contracts.sink import Appender, Ledger, OutputRecord
+from onceflow.contracts.sink import Appender, Incarnation, Ledger, OutputRecord
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import (
     AbortableError,
@@ -50,15 +49,21 @@ MAX_STEPS = 200
 _OUTCOMES: Mapping[Event, str] = {Event.DONE: "committed", Event.UNKNOWN: "unknown"}
 """Ends of a commit, for the observer; after others the transaction is aborted."""
 
+_CRASH_POINTS: Mapping[Action, CrashPoint] = {
+    Action.BEGIN: CrashPoint.BEFORE_BEGIN,
+    Action.SEND_HEAD: CrashPoint.BEFORE_HEAD,
+    Action.COMMIT: CrashPoint.BEFORE_COMMIT,
+}
+
 
 @dataclass(frozen=True)
 class Payload:
-    """What is written beside `head`.
+    """What is written together with `head`.
 
     Args:
         topic: output topic.
         records: in the order in which they are numbered.
-        beside: topic -> records for it that are not numbered: dead letters.
+        beside: topic -> records that are not numbered: dead letters.
         offsets: source position after the batch, for the pipeline's consumer group.
     """
 
@@ -69,30 +74,18 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class CommitTimeouts:
-    """Budgets in seconds.
+class Committer:
+    """Leads one proposal at a time from its judgement to its end.
 
     Args:
-        transaction_s: to acquire a lane, send everything and commit, per attempt.
-        resolve_s: to find out what became of a commit whose answer was lost.
-    """
-
-    transaction_s: float
-    resolve_s: float
-
-
-@dataclass(frozen=True)
-class CommitTools:
-    """What commits are made with.
-
-    Args:
-        pipeline: name of the pipeline.
-        run_id: of this take-over.
-        pool: the lanes.
+        pipeline: its name.
+        run_id: of the take-over; "mine" means this.
+        pool: lanes, whose transactions carry a batch.
         appender: for the modes whose records are in no transaction.
         ledger: used by the thread that commits alone.
-        clock: measures the budgets.
-        timeouts: the budgets.
+        clock: measures the time limits.
+        transaction_timeout_s: to acquire a lane, send everything and commit, per attempt.
+        resolve_timeout_s: to find out what became of a commit whose answer was lost.
         observer: told how transactions end.
     """
 
@@ -102,15 +95,9 @@ class CommitTools:
     appender: Appender
     ledger: Ledger
     clock: Clock
-    timeouts: CommitTimeouts
+    transaction_timeout_s: float
+    resolve_timeout_s: float
     observer: Observer = field(default_factory=Observer)
-
-
-class Committer:
-    """Leads one proposal at a time from its judgement to its end."""
-
-    def __init__(self, tools: CommitTools) -> None:
-        self._tools = tools
 
     def commit(
         self,
@@ -133,171 +120,152 @@ class Committer:
             RecordError, AbortableError, DeadlineError of a batch of at_most_once: it may also be
                 committed, with its records refused; then the message says so.
         """
-        attempt = _Attempt(self._tools, proposal.entry, payload)
+        work = _Work(self, proposal.entry, payload)
         state, actions = start(proposal, head)
         for _ in range(MAX_STEPS):
-            if actions[:1] == (Action.RELEASE_LANE,):
-                self._tools.pool.release(attempt.require_lane())
-                actions = actions[1:]
-            if not actions:
+            answers = [work.do(action) for action in actions]
+            if state.phase.is_final:
                 break
-            state, actions = step(state, attempt.execute(actions[0]))
+            state, actions = step(state, answers[-1])
         require(state.phase.is_final, "a proposal ends", found=state.phase.name)
-        return self._conclude(state, attempt)
+        return self._conclude(state, work)
 
-    def _conclude(self, state: CommitState, attempt: _Attempt) -> Phase:
-        batch = attempt.entry.batch
+    def _conclude(self, state: CommitState, work: _Work) -> Phase:
+        batch = work.entry.batch
         subject = f"batch {batch.batch_id} of query {batch.query_id}"
-        if state.phase is Phase.STOPPED:
-            raise FencedError.by_newer_instance(self._tools.pipeline, self._tools.run_id)
-        if state.phase is Phase.HALTED:
-            raise CorruptionError(
-                "checkpoint and ledger contradict each other",
-                subject=subject,
-                expected=state.judgement.expected,
-                found=state.judgement.found,
-                then="halting; nothing was written",
-            )
-        if state.phase in {Phase.FAILED, Phase.LOST}:
-            require(attempt.refusal is not None, "a failed proposal was refused")
-            refusal = attempt.refusal or AbortableError("refused")
-            if isinstance(refusal, DeadlineError):
-                budget_s = self._tools.timeouts.transaction_s
-                refusal.then = (
-                    f"{subject} took longer than transaction_timeout ({budget_s:g} s): if the"
-                    " brokers are well, start again with a longer one, up to the brokers'"
-                    " transaction.max.timeout.ms"
+        match state.phase:
+            case Phase.STOPPED:
+                raise FencedError.by_newer_instance(self.pipeline, self.run_id)
+            case Phase.HALTED:
+                raise CorruptionError(
+                    "checkpoint and ledger contradict each other",
+                    subject=subject,
+                    expected=state.judgement.expected,
+                    found=state.judgement.found,
+                    then="halting; nothing was written",
                 )
-            if state.phase is Phase.LOST:
-                refusal.then = f"{subject} is committed and not written again: at_most_once"
-            raise refusal
+            case Phase.FAILED | Phase.LOST:
+                require(work.refusal is not None, "a failed proposal was refused")
+                refusal = work.refusal or AbortableError("refused")
+                if isinstance(refusal, DeadlineError):
+                    refusal.then = (
+                        f"{subject} took longer than transaction_timeout"
+                        f" ({self.transaction_timeout_s:g} s): if the brokers are well, start again"
+                        " with a longer one, up to the brokers' transaction.max.timeout.ms"
+                    )
+                if state.phase is Phase.LOST:
+                    refusal.then = f"{subject} is committed and not written again: at_most_once"
+                raise refusal
         return state.phase
 
 
-class _Attempt:
-    """The moving parts of one call of `commit`: its lane, its budget and the last refusal."""
+class _Work:
+    """One call of `commit`: what it writes, the lane and the time that it has, what refused it."""
 
-    def __init__(self, tools: CommitTools, entry: HeadEntry, payload: Payload) -> None:
+    def __init__(self, committer: Committer, entry: HeadEntry, payload: Payload) -> None:
         self.entry = entry
         self.refusal: OnceflowError | None = None
-        self._tools = tools
+        self._committer = committer
         self._payload = payload
         self._lane: Lane | None = None
-        self._budget = self._deadline(tools.timeouts.transaction_s)
-        self._actions: Mapping[Action, Callable[[], Event | HeadRead]] = {
-            Action.ACQUIRE_LANE: self._acquire_lane,
-            Action.BEGIN: self._begin,
-            Action.SEND_RECORDS: lambda: self._write_records(self._send),
-            Action.APPEND_RECORDS: self._append_records,
-            Action.SEND_HEAD: self._send_head,
-            Action.SEND_OFFSETS: self._send_offsets,
-            Action.COMMIT: self._commit,
-            Action.ABORT: self._abort,
-            Action.READ_OWNER: self._read_owner,
-            Action.RESETTLE_LANE: self._resettle,
-            Action.READ_HEAD: self._read_head,
-        }
+        self._budget = self._within(committer.transaction_timeout_s)
 
-    def execute(self, action: Action) -> Event | HeadRead:
-        """Do it; report what it came to."""
-        return self._actions[action]()
+    def do(self, action: Action) -> Event | HeadRead:
+        """Carry out an action and report what came of it."""
+        if action in _CRASH_POINTS:
+            reach(_CRASH_POINTS[action])
+        match action:
+            case Action.ACQUIRE_LANE:
+                return self._acquire_lane()
+            case Action.COMMIT:
+                return self._commit()
+            case Action.ABORT:
+                return self._abort()
+            case Action.RESETTLE_LANE:
+                return self._resettle()
+            case Action.READ_OWNER:
+                return self._read_owner()
+            case Action.READ_HEAD:
+                ledger = self._committer.ledger
+                return HeadRead(self._resolving(lambda d: ledger.read_head(DRIVER_SLOT, d)))
+        return self._try(lambda: self._write(action))
 
-    def require_lane(self) -> Lane:
-        """The lane that this attempt holds."""
-        require(self._lane is not None, "a transaction has a lane")
-        assert self._lane is not None  # noqa: S101  for the type checker only
-        return self._lane
+    def _write(self, action: Action) -> None:
+        match action:
+            case Action.BEGIN:
+                self._incarnation().begin()
+            case Action.SEND_RECORDS:
+                self._write_records(self._send)
+            case Action.APPEND_RECORDS:
+                # A commit whose answer was lost has used up its own time.
+                self._budget = self._within(self._committer.transaction_timeout_s)
+                self._write_records(self._append)
+            case Action.SEND_HEAD:
+                head = OutputRecord(head_partition(DRIVER_SLOT), HEAD_KEY, self.entry.to_json())
+                self._send(ledger_topic(self._committer.pipeline), [head])
+            case Action.SEND_OFFSETS if self._payload.offsets:
+                group = consumer_group(self._committer.pipeline)
+                self._incarnation().send_offsets(group, self._payload.offsets, self._budget)
+            case Action.RELEASE_LANE:
+                self._committer.pool.release(self._held())
+
+    def _write_records(self, write: Callable[[str, Sequence[OutputRecord]], None]) -> None:
+        topic, records = self._payload.topic, self._payload.records
+        middle = len(records) // 2
+        write(topic, records[:middle])
+        reach(CrashPoint.MID_PRODUCE)
+        write(topic, records[middle:])
+        for other, letters in self._payload.beside.items():
+            write(other, letters)
+
+    def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        _require_all(self._incarnation().send(topic, records, self._budget), records)
+
+    def _append(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        _require_all(self._committer.appender.append(topic, records, self._budget), records)
 
     def _acquire_lane(self) -> Event:
-        self._budget = self._deadline(self._tools.timeouts.transaction_s)
+        self._budget = self._within(self._committer.transaction_timeout_s)
         try:
-            self._lane = self._tools.pool.acquire(self._budget)
+            self._lane = self._committer.pool.acquire(self._budget)
         except FencedError:
             return Event.LANE_FENCED
         return Event.LANE_GRANTED
 
-    def _begin(self) -> Event:
-        reach(CrashPoint.BEFORE_BEGIN)
-        return self._try(lambda: self.require_lane().require_incarnation().begin())
-
-    def _append_records(self) -> Event:
-        # A commit whose answer was lost has used up its own budget.
-        self._budget = self._deadline(self._tools.timeouts.transaction_s)
-        return self._write_records(self._append)
-
-    def _write_records(self, write: Callable[[str, Sequence[OutputRecord]], None]) -> Event:
-        records = self._payload.records
-        middle = len(records) // 2
-        return self._try(
-            lambda: write(self._payload.topic, records[:middle]),
-            lambda: reach(CrashPoint.MID_PRODUCE),
-            lambda: write(self._payload.topic, records[middle:]),
-            *(partial(write, *each) for each in self._payload.beside.items()),
-        )
-
-    def _send_head(self) -> Event:
-        reach(CrashPoint.BEFORE_HEAD)
-        topic = ledger_topic(self._tools.pipeline)
-        head = OutputRecord(head_partition(DRIVER_SLOT), HEAD_KEY, self.entry.to_json())
-        return self._try(lambda: self._send(topic, [head]))
-
-    def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        sent = self.require_lane().require_incarnation().send(topic, records, self._budget)
-        _require_all(sent, records)
-
-    def _append(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        _require_all(self._tools.appender.append(topic, records, self._budget), records)
-
-    def _send_offsets(self) -> Event:
-        if not self._payload.offsets:
-            return Event.DONE
-        group = consumer_group(self._tools.pipeline)
-        return self._try(
-            lambda: (
-                self.require_lane()
-                .require_incarnation()
-                .send_offsets(group, self._payload.offsets, self._budget)
-            )
-        )
-
     def _commit(self) -> Event:
-        reach(CrashPoint.BEFORE_COMMIT)
-        began_s = self._tools.clock.monotonic_s()
-        event = self._try(lambda: self.require_lane().require_incarnation().commit(self._budget))
+        began_s = self._committer.clock.monotonic_s()
+        event = self._try(lambda: self._incarnation().commit(self._budget))
         if event in _OUTCOMES:
-            took_s = self._tools.clock.monotonic_s() - began_s
-            self._tools.observer.transaction(_OUTCOMES[event], took_s)
+            self._observe(_OUTCOMES[event], began_s)
         reach(CrashPoint.AFTER_COMMIT if event is Event.DONE else CrashPoint.COMMIT_UNKNOWN)
         return event
 
     def _abort(self) -> Event:
-        lane = self.require_lane()
-        began_s = self._tools.clock.monotonic_s()
-        lane.require_incarnation().abort(self._budget)
-        self._tools.observer.transaction("aborted", self._tools.clock.monotonic_s() - began_s)
-        self._tools.pool.release(lane)
+        began_s = self._committer.clock.monotonic_s()
+        self._incarnation().abort(self._budget)
+        self._observe("aborted", began_s)
+        self._committer.pool.release(self._held())
         return Event.DONE
 
-    def _read_owner(self) -> Event:
-        owner = self._resolving(self._tools.ledger.read_owner)
-        mine = is_mine(owner, self._tools.run_id)
-        return Event.OWNER_IS_MINE if mine else Event.OWNER_IS_NOT_MINE
-
     def _resettle(self) -> Event:
-        lane = self.require_lane()
         try:
-            self._resolving(lambda d: self._tools.pool.resettle(lane, d))
+            self._resolving(lambda within: self._committer.pool.resettle(self._held(), within))
         except FencedError:
             return Event.LANE_FENCED
         return Event.LANE_READY
 
-    def _read_head(self) -> HeadRead:
-        return HeadRead(self._resolving(lambda d: self._tools.ledger.read_head(DRIVER_SLOT, d)))
+    def _read_owner(self) -> Event:
+        owner = self._resolving(self._committer.ledger.read_owner)
+        mine = is_mine(owner, self._committer.run_id)
+        return Event.OWNER_IS_MINE if mine else Event.OWNER_IS_NOT_MINE
 
-    def _try(self, *calls: Callable[[], None]) -> Event:
+    def _observe(self, outcome: str, began_s: float) -> None:
+        took_s = self._committer.clock.monotonic_s() - began_s
+        self._committer.observer.transaction(outcome, took_s)
+
+    def _try(self, write: Callable[[], None]) -> Event:
         try:
-            for call in calls:
-                call()
+            write()
         except FencedError as error:
             self.refusal = error
             return Event.FENCED
@@ -313,9 +281,9 @@ class _Attempt:
         return Event.DONE
 
     def _resolving(self, read: Callable[[Deadline], _T]) -> _T:
-        """Read the truth behind a lost answer, within its own budget."""
+        """Read owner or head after a lost answer. Has its own time limit."""
         try:
-            return read(self._deadline(self._tools.timeouts.resolve_s))
+            return read(self._within(self._committer.resolve_timeout_s))
         except (DeadlineError, RetriableError) as error:
             raise OutcomeUnknownError(
                 "cannot find out what became of a transaction",
@@ -324,8 +292,16 @@ class _Attempt:
                 then="stopping; the next start decides it from the ledger",
             ) from error
 
-    def _deadline(self, seconds: float) -> Deadline:
-        return Deadline.after(self._tools.clock, seconds)
+    def _held(self) -> Lane:
+        require(self._lane is not None, "a transaction has a lane")
+        assert self._lane is not None  # noqa: S101  for the type checker only
+        return self._lane
+
+    def _incarnation(self) -> Incarnation:
+        return self._held().require_incarnation()
+
+    def _within(self, seconds: float) -> Deadline:
+        return Deadline.after(self._committer.clock, seconds)
 
 
 def _require_all(count: int, records: Sequence[OutputRecord]) -> None:

@@ -63,15 +63,13 @@ def differences(committed: Iterable[Row], computed: Iterable[Row]) -> list[Diffe
 
 @dataclass(frozen=True)
 class DivergenceDesk:
-    """Tells the difference to whoever has to know.
+    """Compares the rows of a replay with those that are committed.
 
     Args:
-        is_quarantined: the committed rows stay, and the rows that differ are letters.
         broker: to read the output with.
         deadline: makes one for reading it.
     """
 
-    is_quarantined: bool
     broker: Broker
     deadline: Callable[[], Deadline]
 

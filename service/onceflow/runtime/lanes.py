@@ -40,18 +40,18 @@ class Lane:
         return self.incarnation
 
 
-@dataclass(frozen=True)
-class LaneSettings:
-    """What every lane of a driver needs.
+@dataclass(eq=False)
+class LanePool:
+    """Hands out lanes that are READY and renews those that were used.
 
     Args:
         pipeline: names the transactional ids.
         layout: lanes of this driver.
         run_id: of this take-over; "mine" means this.
-        open_incarnation: makes a fresh incarnation of a transactional id; only stores.
+        open_incarnation: makes a new incarnation of a transactional id.
         ledger: to read `owner`; used by one thread at a time.
         clock: measures deadlines and pauses.
-        settle_timeout_s: budget to initialise a lane and read `owner` once.
+        settle_timeout_s: to initialise a lane and read `owner` once.
     """
 
     pipeline: str
@@ -62,13 +62,8 @@ class LaneSettings:
     clock: Clock
     settle_timeout_s: float
 
-
-class LanePool:
-    """Hands out lanes that are READY and renews those that were used."""
-
-    def __init__(self, settings: LaneSettings) -> None:
-        self._settings = settings
-        self._lanes = {lane_id: Lane(lane_id) for lane_id in settings.layout.lane_ids()}
+    def __post_init__(self) -> None:
+        self._lanes = {lane_id: Lane(lane_id) for lane_id in self.layout.lane_ids()}
         self._changed = threading.Condition()
         self._ledger_lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -98,7 +93,7 @@ class LanePool:
             if not ready:
                 raise DeadlineError(
                     "no lane became ready",
-                    subject=self._settings.pipeline,
+                    subject=self.pipeline,
                     expected=f"one of {len(self._lanes)} within {deadline.budget_s:g} s",
                     found=str(self._last_error or "initialisation still under way"),
                 )
@@ -139,14 +134,14 @@ class LanePool:
 
     def _check_not_fenced(self) -> None:
         if any(lane.phase is LanePhase.FENCED for lane in self._lanes.values()):
-            raise FencedError.by_newer_instance(self._settings.pipeline, self._settings.run_id)
+            raise FencedError.by_newer_instance(self.pipeline, self.run_id)
 
     def _renew(self, lane: Lane) -> None:
         for _ in range(MAX_RENEWALS):
             if self._is_closed.is_set():
                 return
             try:
-                self._settle(lane, self._deadline())
+                self._settle(lane, Deadline.after(self.clock, self.settle_timeout_s))
             except OnceflowError as error:
                 self._last_error = error
                 self._is_closed.wait(RENEWAL_PAUSE_S)
@@ -166,9 +161,8 @@ class LanePool:
         self._confirm_owner(lane, deadline)
 
     def _initialise(self, lane: Lane, deadline: Deadline) -> None:
-        settings = self._settings
-        name = lane_transactional_id(settings.pipeline, lane.lane_id)
-        incarnation = settings.open_incarnation(name)
+        name = lane_transactional_id(self.pipeline, lane.lane_id)
+        incarnation = self.open_incarnation(name)
         try:
             incarnation.initialise(deadline)
         except OnceflowError:
@@ -183,12 +177,12 @@ class LanePool:
     def _confirm_owner(self, lane: Lane, deadline: Deadline) -> None:
         try:
             with self._ledger_lock:
-                owner = self._settings.ledger.read_owner(deadline)
+                owner = self.ledger.read_owner(deadline)
         except OnceflowError:
             with self._changed:
                 self._move(lane, LaneEvent.OWNER_UNREADABLE)
             raise
-        mine = is_mine(owner, self._settings.run_id)
+        mine = is_mine(owner, self.run_id)
         with self._changed:
             self._move(lane, LaneEvent.OWNER_IS_MINE if mine else LaneEvent.OWNER_IS_NOT_MINE)
 
@@ -199,6 +193,3 @@ class LanePool:
             lane.incarnation = None
         self._changed.notify_all()
         return actions
-
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self._settings.clock, self._settings.settle_timeout_s)

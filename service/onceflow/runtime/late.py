@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
+from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.rejects import Reason
 from onceflow.pipeline.types import column
 from onceflow.protocol.dead_letter import DeadLetter
@@ -23,7 +25,7 @@ from onceflow.runtime.late_rows import (
     WATERMARK_COLUMN,
     LateRows,
 )
-from onceflow.runtime.rejects import RejectSettings, plain_headers
+from onceflow.runtime.rejects import plain_headers
 
 _KEY = "duplicate_key"
 """In an origin: the key that duplicates of the record have; null if nobody looks for them."""
@@ -36,41 +38,38 @@ _TEXTS = {
 """By `MAY_BE_DUPLICATE_COLUMN`."""
 
 
-class LateDesk(Protocol):
-    """Counts them."""
-
-    def of_batch(self, execution: Execution, batch_id: int) -> tuple[int, list[DeadLetter]]:
-        """How many records, and each as a letter where they are to be kept."""
-
-
-class RereadingLateDesk:
+@dataclass(frozen=True)
+class LateDesk:
     """Reads a batch that has late records again; no other one.
 
     A record is late if no window that it belongs to takes it. Those that a filter of the query has
-    taken out before are not. Behind a function over whole batches of rows (`mapInArrow`) there are
+    taken out before are not. After a function over whole batches of rows (`mapInArrow`) there are
     no records any more: rows are counted then, as Spark counts them, and no letters are made.
 
     Args:
         spark: session of the query.
-        settings: of the pipeline.
+        pipeline: says what becomes of them.
+        reread: reads what a source read in a batch again, with everything about each record.
         query: gives the query, from inside of `foreachBatch`.
+        max_result_bytes: late records of one batch that the driver will hold.
     """
 
-    def __init__(
-        self, spark: SparkSession, settings: RejectSettings, query: Callable[[], StreamingQuery]
-    ) -> None:
-        self._spark = spark
-        self._settings = settings
-        self._query = query
-        self._rows = LateRows(spark)
-        self._pipeline = settings.parts.pipeline
+    spark: SparkSession
+    pipeline: Pipeline
+    reread: Callable[[str, Execution], DataFrame]
+    query: Callable[[], StreamingQuery]
+    max_result_bytes: int
+
+    @cached_property
+    def _rows(self) -> LateRows:
+        return LateRows(self.spark)
 
     def of_batch(self, execution: Execution, batch_id: int) -> tuple[int, list[DeadLetter]]:
-        """See `LateDesk`."""
+        """Count the late records of a batch, and make letters of them if they are to be kept."""
         if execution.late == 0:
             return 0, []
         ranges = {name: self._range(name, execution) for name in execution.positions}
-        rows = self._rows.of(self._query(), ranges)
+        rows = self._rows.of(self.query(), ranges)
         if rows is None:
             return execution.late, []
         origin = F.first(ORIGIN_COLUMN).alias(ORIGIN_COLUMN)
@@ -87,8 +86,8 @@ class RereadingLateDesk:
         )
         if execution.duplicates:
             late = self._without_duplicates(late, execution, batch_id)
-        budget = self._settings.max_result_bytes
-        if self._pipeline.late is None:
+        budget = self.max_result_bytes
+        if self.pipeline.late is None:
             count = collect(late.agg(F.count(F.lit(1)).alias("count")), budget)
             return count.column("count")[0].as_py(), []
         table = collect(
@@ -99,18 +98,17 @@ class RereadingLateDesk:
 
     def _range(self, name: str, execution: Execution) -> DataFrame:
         """What a source read, each record with its origin; as little of it as is asked for."""
-        columns = self._settings.columns[name]
-        frame = self._settings.parts.reread(self._spark, name, columns, execution)
+        frame = self.reread(name, execution)
         facts = [F.lit(name).alias("source"), *map(F.col, _PLACE[1:])]
         if execution.deduplications:
             facts.append(self._key_of(name).alias(_KEY))
-        if self._pipeline.late is not None:
+        if self.pipeline.late is not None:
             facts += [
                 *(F.col(n) for n in META_COLUMNS if n not in {*_PLACE, "_timestamp"}),
                 F.unix_millis("_timestamp").alias("timestamp_ms"),
                 F.unix_millis(self._event_time(name)).alias("event_time_ms"),
             ]
-        if self._pipeline.sources[name].idle_after_ms is not None:
+        if self.pipeline.sources[name].idle_after_ms is not None:
             frame = frame.withColumn(TICK_COLUMN, F.lit(None).cast("timestamp"))
         return frame.withColumn(ORIGIN_COLUMN, F.struct(*facts))
 
@@ -137,8 +135,8 @@ class RereadingLateDesk:
 
     def _known_keys(self, name: str, operator_id: int, batch_id: int) -> DataFrame:
         state = (
-            self._spark.read.format("statestore")
-            .option("path", self._pipeline.checkpoint_location)
+            self.spark.read.format("statestore")
+            .option("path", self.pipeline.checkpoint_location)
             .option("batchId", batch_id)
             .option("operatorId", operator_id)
             .load()
@@ -152,14 +150,14 @@ class RereadingLateDesk:
             name: of the source.
             struct: column that holds those of the key, in an order of Spark's.
         """
-        deduplicate = self._pipeline.sources[name].deduplicate
+        deduplicate = self.pipeline.sources[name].deduplicate
         if deduplicate is None:
             return F.lit(None).cast("string")
         parts = (F.col(struct)[part] if struct else column(part) for part in deduplicate.key)
         return F.to_json(F.struct(*(p.alias(f"p{n}") for n, p in enumerate(parts))))
 
     def _event_time(self, name: str) -> Column:
-        written = self._pipeline.sources[name].event_time
+        written = self.pipeline.sources[name].event_time
         return F.lit(None).cast("timestamp") if written is None else F.expr(written)
 
     def _letters(self, table: pa.Table, batch_id: int) -> Iterator[DeadLetter]:
@@ -171,7 +169,7 @@ class RereadingLateDesk:
                 headers=plain_headers(origin["_headers"]),
                 reason=Reason.LATE.value,
                 text=_TEXTS[row[MAY_BE_DUPLICATE_COLUMN]],
-                pipeline=self._pipeline.name,
+                pipeline=self.pipeline.name,
                 batch_id=batch_id,
                 source=origin["source"],
                 topic=origin["_topic"],

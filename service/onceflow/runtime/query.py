@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onceflow.clock import Clock, Deadline
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
+from onceflow.protocol.ledger import HeadEntry
 from onceflow.runtime.batch import BatchRunner, DrainRequestedError
 from onceflow.runtime.checkpoint import Checkpoint
 from onceflow.runtime.executed import Execution, ExecutionReader
@@ -58,50 +58,28 @@ class QueryHandle:
         return self._reader.read(self.query())
 
 
-@dataclass(frozen=True)
-class QueryPlan:
-    """What to start.
+def start_query(
+    stream: DataStreamWriter, checkpoint: Checkpoint, runner: BatchRunner, handle: QueryHandle
+) -> StreamingQuery:
+    """Start a query with `runner` as its sink.
 
     Args:
-        name: shown by Spark.
-        frame: key, value and partition columns of the result.
-        output_mode: append or update.
-        checkpoint: location of Spark's checkpoint.
-        trigger_ms: shortest time from one batch to the next; 0 for as soon as possible.
-        is_until_caught_up: end when everything that existed at the start is processed.
-    """
-
-    name: str
-    frame: DataFrame
-    output_mode: str
-    checkpoint: str
-    trigger_ms: int
-    is_until_caught_up: bool
-
-
-def start_query(plan: QueryPlan, runner: BatchRunner, handle: QueryHandle) -> StreamingQuery:
-    """Start the query with `runner` as its sink.
+        stream: with a trigger.
+        checkpoint: where Spark keeps its own.
+        runner: called with every batch.
+        handle: is handed the query.
 
     Raises:
         ConfigError: Spark refuses the query.
     """
-    writer = (
-        plan.frame.writeStream.queryName(f"onceflow.{plan.name}")
-        .foreachBatch(runner)
-        .outputMode(plan.output_mode)
-        .option("checkpointLocation", plan.checkpoint)
-    )
-    if plan.is_until_caught_up:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{plan.trigger_ms} milliseconds")
+    writer = stream.foreachBatch(runner).option("checkpointLocation", checkpoint.location)
     try:
         query = writer.start()
     except PySparkException as error:
         ours = from_text(text_of(error))
         raise ours or ConfigError(
             "Spark refuses the query",
-            subject=plan.name,
+            subject=runner.head.pipeline,
             found=str(error).splitlines()[0],
         ) from error
     handle.set(query)
@@ -135,6 +113,11 @@ class RunningQuery:
         self._max_batch_s = max_batch_s
         self._computing: int | None = None
         self._computed_until = Deadline.after(clock, max_batch_s)
+
+    @property
+    def head(self) -> HeadEntry:
+        """Position of the ledger after the last batch."""
+        return self._runner.head
 
     def watch(
         self,

@@ -24,6 +24,7 @@ from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import HeadProposal
 from onceflow.runtime.committer import Committer, Payload
 from onceflow.runtime.takeover import Takeover
+from onceflow.runtime.writer import Writer
 
 FIRST_GENERATION = 1
 
@@ -78,10 +79,8 @@ class Repairs:
     number_on: Callable[[HeadEntry, HeadEntry | None], HeadEntry]
 
 
-def settle(
-    takeover: Takeover, wanted: Registration, repairs: Repairs, committer: Committer
-) -> HeadEntry:
-    """Carry out the decision of the comparison.
+def settle(writer: Writer, wanted: Registration, repairs: Repairs) -> HeadEntry:
+    """Carry out the decision of the comparison behind a take-over.
 
     Returns:
         The `head` that the query starts from.
@@ -91,6 +90,7 @@ def settle(
         CorruptionError: a rebuild found that output and checkpoint do not fit.
         LineageError: a new generation found nothing in the output to number on from.
     """
+    takeover, committer = writer.takeover, writer.committer
     decision, head = takeover.comparison.decision, takeover.head
     generation = head.generation if head else FIRST_GENERATION
     if decision is Decision.REGISTER:

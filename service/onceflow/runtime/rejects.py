@@ -11,19 +11,18 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from onceflow.contracts.sink import OutputRecord
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import CorruptionError, RecordError
+from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.rejects import REASON_COLUMN, Reason, with_reason
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, Headers, in_order
 from onceflow.protocol.digest import Row
 from onceflow.runtime.collect import collect
 from onceflow.runtime.executed import Execution
-from onceflow.runtime.parts import Parts
 from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN, size_bytes
 
 RECORD_OVERHEAD_BYTES = 150
@@ -32,38 +31,24 @@ rest of the record, of which the header is the most."""
 
 
 @dataclass(frozen=True)
-class RejectSettings:
-    """How a pipeline treats them.
-
-    Args:
-        parts: of the pipeline.
-        columns: source -> columns that the query reads.
-        partitions: of each topic of letters.
-        letter_bytes: limit of each topic of letters.
-        max_result_bytes: rejected records of one batch that the driver will hold.
-        max_record_bytes: the output topic's limit, looked up when a record was refused.
-    """
-
-    parts: Parts
-    columns: Mapping[str, StructType]
-    partitions: Mapping[str, int]
-    letter_bytes: Mapping[str, int]
-    max_result_bytes: int
-    max_record_bytes: Callable[[], int]
-
-
 class RejectDesk:
     """Finds them, and makes dead letters of them.
 
     Args:
-        spark: the session of the query.
-        settings: of the pipeline.
+        pipeline: says what becomes of them.
+        reread: reads what a source read in a batch again, with everything about each record.
+        partitions: of each topic of letters.
+        letter_bytes: limit of each topic of letters.
+        max_result_bytes: rejected records of one batch that the driver will hold.
+        max_record_bytes: looks up the output topic's limit; called when a record was refused.
     """
 
-    def __init__(self, spark: SparkSession, settings: RejectSettings) -> None:
-        self._spark = spark
-        self._settings = settings
-        self._pipeline = settings.parts.pipeline
+    pipeline: Pipeline
+    reread: Callable[[str, Execution], DataFrame]
+    partitions: Mapping[str, int]
+    letter_bytes: Mapping[str, int]
+    max_result_bytes: int
+    max_record_bytes: Callable[[], int]
 
     def recounted(self, execution: Execution) -> Execution:
         """The same with counts that are exact; reads the range again only if they are doubtful."""
@@ -73,7 +58,7 @@ class RejectDesk:
         for source in execution.positions:
             marked = self._marked(source, execution)
             both = marked.agg(F.count(F.lit(1)).alias("read"), F.count(REASON_COLUMN).alias("not"))
-            (row,) = collect(both, self._settings.max_result_bytes).to_pylist()
+            (row,) = collect(both, self.max_result_bytes).to_pylist()
             counts[source] = row["read"], row["not"]
         return replace(execution, counts=counts)
 
@@ -86,7 +71,7 @@ class RejectDesk:
         """
         letters = []
         for source, (_, rejected) in execution.counts.items():
-            policy = self._pipeline.on_reject(source)
+            policy = self.pipeline.on_reject(source)
             if rejected == 0 or policy == "drop":
                 continue
             found = self._read_again(source, execution, batch_id)
@@ -109,11 +94,11 @@ class RejectDesk:
         Raises:
             RecordError: the pipeline wants to stop at such a row.
         """
-        is_keyed = self._pipeline.sink.kafka.key is not None
+        is_keyed = self.pipeline.sink.kafka.key is not None
         if not is_keyed or not (nulls := table.column(KEY_COLUMN).null_count):
             return table, ()
-        sink = self._pipeline.sink.kafka.topic
-        if self._pipeline.on_reject_by_sink == "fail":
+        sink = self.pipeline.sink.kafka.topic
+        if self.pipeline.on_reject_by_sink == "fail":
             raise RecordError(
                 "the key column is null",
                 subject=f"output topic {sink}",
@@ -136,16 +121,16 @@ class RejectDesk:
         larger than its limit before they are compressed are meant.
         """
         is_size = any(code in refusal.found for code in _SIZE_CODES)
-        if self._pipeline.on_reject_by_sink == "fail" or not is_size:
+        if self.pipeline.on_reject_by_sink == "fail" or not is_size:
             return ()
-        limit_bytes = self._settings.max_record_bytes() - RECORD_OVERHEAD_BYTES
+        limit_bytes = self.max_record_bytes() - RECORD_OVERHEAD_BYTES
         return [row for row in rows if size_bytes(row) > limit_bytes]
 
     def of_output(
         self, rows: Iterable[Row], reason: Reason, batch_id: int, clock_ms: int
     ) -> list[DeadLetter]:
         """Letters of rows that the output topic does not take; none where they are only counted."""
-        if self._pipeline.on_reject_by_sink != "dead_letter":
+        if self.pipeline.on_reject_by_sink != "dead_letter":
             return []
         return [
             DeadLetter(
@@ -154,10 +139,10 @@ class RejectDesk:
                 headers=(),
                 reason=reason.value,
                 text=_SINK_TEXTS[reason],
-                pipeline=self._pipeline.name,
+                pipeline=self.pipeline.name,
                 batch_id=batch_id,
                 source="",
-                topic=self._pipeline.sink.kafka.topic,
+                topic=self.pipeline.sink.kafka.topic,
                 partition=NOWHERE,
                 offset=NOWHERE,
                 timestamp_ms=clock_ms,
@@ -176,8 +161,8 @@ class RejectDesk:
         rejected = [letter for letter in letters if letter.reason != Reason.LATE]
         found = {}
         for block, own in (
-            (self._pipeline.dead_letter, rejected),
-            (self._pipeline.late, late),
+            (self.pipeline.dead_letter, rejected),
+            (self.pipeline.late, late),
         ):
             if block is not None and own:
                 found[block.topic] = self._records(own, block.topic, clock_ms)
@@ -186,8 +171,8 @@ class RejectDesk:
     def _records(
         self, letters: Sequence[DeadLetter], topic: str, clock_ms: int
     ) -> Sequence[OutputRecord]:
-        partitions = self._settings.partitions[topic]
-        limit_bytes = self._settings.letter_bytes[topic] - RECORD_OVERHEAD_BYTES
+        partitions = self.partitions[topic]
+        limit_bytes = self.letter_bytes[topic] - RECORD_OVERHEAD_BYTES
         return [
             OutputRecord(
                 letter.partition_of(partitions),
@@ -205,14 +190,13 @@ class RejectDesk:
             .filter(F.col(REASON_COLUMN).isNotNull())
             .select(*_COLUMNS, _timestamp_ms())
         )
-        table = collect(rejected, self._settings.max_result_bytes)
+        table = collect(rejected, self.max_result_bytes)
         return in_order(self._letters(table, source, batch_id))
 
     def _marked(self, source: str, execution: Execution) -> DataFrame:
-        columns = self._settings.columns[source]
-        frame = self._settings.parts.reread(self._spark, source, columns, execution)
+        frame = self.reread(source, execution)
         clock = F.timestamp_millis(F.lit(execution.batch_timestamp_ms))
-        return with_reason(self._pipeline.sources[source], frame, clock)
+        return with_reason(self.pipeline.sources[source], frame, clock)
 
     def _letters(self, table: pa.Table, source: str, batch_id: int) -> Iterator[DeadLetter]:
         for row in table.to_pylist():
@@ -223,7 +207,7 @@ class RejectDesk:
                 headers=plain_headers(row["_headers"]),
                 reason=code,
                 text=text,
-                pipeline=self._pipeline.name,
+                pipeline=self.pipeline.name,
                 batch_id=batch_id,
                 source=source,
                 topic=row["_topic"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.sink import Incarnation, Ledger, OutputRecord
@@ -65,44 +65,6 @@ class Takeover:
     comparison: Comparison
 
 
-@dataclass(frozen=True)
-class TakeoverPlan:
-    """What a take-over works with.
-
-    Args:
-        pipeline: to take over.
-        claimant: who takes over; with a new run_id for each attempt.
-        open_incarnation: makes a fresh incarnation of a transactional id; only stores.
-        ledger: of the pipeline.
-        compare: reads the checkpoint and compares it with `head`; called last.
-        clock: measures `timeout_s`.
-        timeout_s: budget of the whole attempt.
-    """
-
-    pipeline: str
-    claimant: Claimant
-    open_incarnation: Callable[[str], Incarnation]
-    ledger: Ledger
-    compare: Callable[[HeadEntry | None], Comparison]
-    clock: Clock
-    timeout_s: float
-
-
-def take_over(plan: TakeoverPlan) -> Takeover:
-    """Become the owner of a pipeline.
-
-    Returns:
-        Only if `owner` was ours after every lane was fenced.
-
-    Raises:
-        FencedError: another instance claimed at the same time, or since.
-        AbortableError: the claim was not committed, although nobody else claimed.
-        DeadlineError: no answer in time; the claim may stand, lanes may be fenced, nothing else.
-        LineageError, CorruptionError: checkpoint and ledger do not fit; only `owner` was written.
-    """
-    return _Attempt(plan).run()
-
-
 def confirm_owner(pipeline: str, ledger: Ledger, owner: OwnerEntry, deadline: Deadline) -> None:
     """Return if the pipeline is still owned by this claim.
 
@@ -114,33 +76,64 @@ def confirm_owner(pipeline: str, ledger: Ledger, owner: OwnerEntry, deadline: De
         raise FencedError.by_newer_instance(pipeline, owner.run_id)
 
 
-@dataclass
-class _Attempt:
-    plan: TakeoverPlan
-    lanes: dict[LaneId, Incarnation] = field(default_factory=dict)
-    owner_incarnation: Incarnation | None = None
-    head: HeadEntry | None = None
-    comparison: Comparison | None = None
+@dataclass(eq=False)
+class TakeoverAttempt:
+    """One attempt to become the owner of a pipeline.
+
+    Args:
+        pipeline: its name.
+        claimant: with a new run_id for each attempt.
+        open_incarnation: makes a new incarnation of a transactional id.
+        ledger: of the pipeline.
+        compare: reads the checkpoint and compares it with `head`; called last.
+        clock: measures `timeout_s`.
+        timeout_s: for the whole attempt.
+    """
+
+    pipeline: str
+    claimant: Claimant
+    open_incarnation: Callable[[str], Incarnation]
+    ledger: Ledger
+    compare: Callable[[HeadEntry | None], Comparison]
+    clock: Clock
+    timeout_s: float
 
     def __post_init__(self) -> None:
-        self.deadline = Deadline.after(self.plan.clock, self.plan.timeout_s)
-        self.failure: OnceflowError | None = None
-        self.owners: list[OwnerEntry | None] = []
+        self._deadline = Deadline.after(self.clock, self.timeout_s)
+        self._failure: OnceflowError | None = None
+        self._owners: list[OwnerEntry | None] = []
+        self._lanes: dict[LaneId, Incarnation] = {}
+        self._owner_incarnation: Incarnation | None = None
+        self._head: HeadEntry | None = None
+        self._comparison: Comparison | None = None
 
     def run(self) -> Takeover:
+        """Claim, fence every lane, read `head`, compare.
+
+        Returns:
+            Only if `owner` was ours after every lane was fenced.
+
+        Raises:
+            FencedError: another instance claimed at the same time, or since.
+            AbortableError: the claim was not committed, although nobody else claimed.
+            DeadlineError: no answer in time; the claim may stand, lanes may be fenced, nothing
+                else was written.
+            LineageError, CorruptionError: checkpoint and ledger do not fit; only `owner` was
+                written.
+        """
         state: TakeoverState | None = None
         try:
             state = self._drive()
             return self._conclude(state)
         finally:
-            if self.owner_incarnation is not None:
-                self.owner_incarnation.discard()
+            if self._owner_incarnation is not None:
+                self._owner_incarnation.discard()
             if state is None or state.phase is not Phase.OWNED:
-                for incarnation in self.lanes.values():
+                for incarnation in self._lanes.values():
                     incarnation.discard()
 
     def _drive(self) -> TakeoverState:
-        state, actions = start(self.plan.claimant)
+        state, actions = start(self.claimant)
         for _ in range(MAX_STEPS):
             if not actions:
                 break
@@ -162,34 +155,34 @@ class _Attempt:
         try:
             return calls[action]()
         except FencedError as error:
-            self.failure = error
+            self._failure = error
             return Event.FENCED
         except (DeadlineError, RetriableError) as error:
-            self.failure = error
+            self._failure = error
             return Event.TIMED_OUT
 
     def _read_owner(self) -> OwnerRead:
-        self.owners.append(self.plan.ledger.read_owner(self.deadline))
-        return OwnerRead(self.owners[-1])
+        self._owners.append(self.ledger.read_owner(self._deadline))
+        return OwnerRead(self._owners[-1])
 
     def _initialise_owner(self) -> Event:
         reach(CrashPoint.BEFORE_CLAIM)
-        name = owner_transactional_id(self.plan.pipeline)
-        self.owner_incarnation = self.plan.open_incarnation(name)
-        self.owner_incarnation.initialise(self.deadline)
+        name = owner_transactional_id(self.pipeline)
+        self._owner_incarnation = self.open_incarnation(name)
+        self._owner_incarnation.initialise(self._deadline)
         return Event.DONE
 
     def _write_claim(self, claim: OwnerEntry | None) -> Event:
-        if claim is None or self.owner_incarnation is None:
+        if claim is None or self._owner_incarnation is None:
             raise InvariantError("a claim is written after its initialisation")
         record = OutputRecord(OWNER_PARTITION, OWNER_KEY, claim.to_json())
-        topic = ledger_topic(self.plan.pipeline)
+        topic = ledger_topic(self.pipeline)
         try:
-            self.owner_incarnation.begin()
-            self.owner_incarnation.send(topic, [record], self.deadline)
-            self.owner_incarnation.commit(self.deadline)
+            self._owner_incarnation.begin()
+            self._owner_incarnation.send(topic, [record], self._deadline)
+            self._owner_incarnation.commit(self._deadline)
         except (OutcomeUnknownError, AbortableError) as error:
-            self.failure = error
+            self._failure = error
             return Event.UNKNOWN
         return Event.DONE
 
@@ -203,73 +196,73 @@ class _Attempt:
             }
             for fence in as_completed(fences):
                 try:
-                    self.lanes[fences[fence]] = fence.result()
+                    self._lanes[fences[fence]] = fence.result()
                 except OnceflowError as error:
                     # Without this lane the fence has a hole; the others' incarnations go too.
-                    self.failure = error
+                    self._failure = error
                     continue
                 reach(CrashPoint.MID_FENCE)
                 state, actions = step(state, LaneFenced(fences[fence]))
-        if self.failure is not None and state.to_fence:
+        if self._failure is not None and state.to_fence:
             return step(state, Event.TIMED_OUT)
         reach(CrashPoint.AFTER_FENCE)
         return state, actions
 
     def _initialise_lane(self, lane: LaneId) -> Incarnation:
-        incarnation = self.plan.open_incarnation(lane_transactional_id(self.plan.pipeline, lane))
+        incarnation = self.open_incarnation(lane_transactional_id(self.pipeline, lane))
         try:
-            incarnation.initialise(self.deadline)
+            incarnation.initialise(self._deadline)
         except OnceflowError:
             incarnation.discard()
             raise
         return incarnation
 
     def _read_head(self) -> Event:
-        self.head = self.plan.ledger.read_head(DRIVER_SLOT, self.deadline)
+        self._head = self.ledger.read_head(DRIVER_SLOT, self._deadline)
         reach(CrashPoint.AFTER_HEAD_READ)
         return Event.DONE
 
     def _compare(self) -> Event:
-        self.comparison = self.plan.compare(self.head)
-        return Event.HALT if self.comparison.decision is Decision.HALT else Event.GO_ON
+        self._comparison = self.compare(self._head)
+        return Event.HALT if self._comparison.decision is Decision.HALT else Event.GO_ON
 
     def _conclude(self, state: TakeoverState) -> Takeover:
-        pipeline = self.plan.pipeline
-        if state.phase is Phase.OWNED and state.claim is not None and self.comparison is not None:
-            return Takeover(state.claim, self.head, self._own_lanes(), self.comparison)
-        if state.phase is Phase.HALTED and self.comparison and self.comparison.error:
-            raise self.comparison.error
+        pipeline = self.pipeline
+        if state.phase is Phase.OWNED and state.claim is not None and self._comparison is not None:
+            return Takeover(state.claim, self._head, self._own_lanes(), self._comparison)
+        if state.phase is Phase.HALTED and self._comparison and self._comparison.error:
+            raise self._comparison.error
         if state.phase is Phase.STOPPED and self._is_still_as_before():
             raise AbortableError(
                 "the claim was not committed, and nobody else has claimed",
                 subject=pipeline,
-                found=str(self.failure),
+                found=str(self._failure),
                 then="nothing was written; start again",
             )
         if state.phase is Phase.STOPPED:
             raise FencedError(
                 "another instance claimed this pipeline",
                 subject=pipeline,
-                expected=f"owner with run_id {self.plan.claimant.run_id}",
-                found=str(self.failure or "another run_id"),
+                expected=f"owner with run_id {self.claimant.run_id}",
+                found=str(self._failure or "another run_id"),
                 then="stopping; nothing but the claim was written",
             )
         raise DeadlineError(
             "the pipeline could not be taken over in time",
             subject=pipeline,
-            expected=f"done within {self.plan.timeout_s:g} s",
-            found=str(self.failure or "no answer"),
+            expected=f"done within {self.timeout_s:g} s",
+            found=str(self._failure or "no answer"),
             then="nothing but the claim was written; start again",
         )
 
     def _is_still_as_before(self) -> bool:
         """Whether the claim failed without another's: a right is missing, or a broker went away."""
-        is_unchanged = len(self.owners) > 1 and self.owners[0] == self.owners[-1]
-        return is_unchanged and not isinstance(self.failure, FencedError)
+        is_unchanged = len(self._owners) > 1 and self._owners[0] == self._owners[-1]
+        return is_unchanged and not isinstance(self._failure, FencedError)
 
     def _own_lanes(self) -> Mapping[LaneId, Incarnation]:
         """Keep what this driver uses; lanes of a larger earlier layout were fenced only."""
-        own = set(self.plan.claimant.layout.lane_ids())
-        for lane in set(self.lanes) - own:
-            self.lanes[lane].discard()
-        return {lane: self.lanes[lane] for lane in own}
+        own = set(self.claimant.layout.lane_ids())
+        for lane in set(self._lanes) - own:
+            self._lanes[lane].discard()
+        return {lane: self._lanes[lane] for lane in own}

@@ -12,12 +12,13 @@ from tempfile import TemporaryDirectory
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.runtime.collect import collect
 from onceflow.runtime.jvm import UNREACHABLE
-from onceflow.runtime.query import QueryHandle, QueryPlan
+from onceflow.runtime.query import QueryHandle
 
 BATCHES = 3
 """The third is hardly quicker than the second."""
@@ -40,13 +41,13 @@ def with_small_batches(file: PipelineFile) -> PipelineFile:
     return replace(file, pipeline=small)
 
 
-def warm_up(plan: QueryPlan, handle: QueryHandle, max_result_bytes: int) -> int:
+def warm_up(stream: DataStreamWriter, handle: QueryHandle, max_result_bytes: int) -> int:
     """Run a few batches of a query against a checkpoint that is thrown away.
 
     Reads the input and writes nothing: no output, no ledger, no group offsets.
 
     Args:
-        plan: of the query; its checkpoint and its trigger are not used.
+        stream: of the query.
         handle: of this query alone.
         max_result_bytes: rows of one batch that the driver will hold.
 
@@ -64,12 +65,7 @@ def warm_up(plan: QueryPlan, handle: QueryHandle, max_result_bytes: int) -> int:
             done.set()
 
     with TemporaryDirectory(prefix="onceflow-warm-up-") as checkpoint:
-        writer = (
-            plan.frame.writeStream.queryName(f"onceflow.{plan.name}.warm-up")
-            .foreachBatch(discard)
-            .outputMode(plan.output_mode)
-            .option("checkpointLocation", checkpoint)
-        )
+        writer = stream.foreachBatch(discard).option("checkpointLocation", checkpoint)
         try:
             query = writer.start()
             handle.set(query)

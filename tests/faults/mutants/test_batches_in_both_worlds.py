@@ -22,10 +22,11 @@ from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.order import ARRIVAL, SORTED, Order
 from onceflow.protocol.plan_identity import PlanIdentity
-from onceflow.runtime.batch import BatchOutcome, BatchRunner, BatchSettings, DrainRequestedError
-from onceflow.runtime.checkpoint import SourceArithmetic
+from onceflow.runtime.batch import BatchOutcome, BatchRunner, DrainRequestedError
+from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.divergence import DivergenceDesk
 from onceflow.runtime.executed import Execution
+from onceflow.runtime.late import LateDesk
 from onceflow.runtime.output import OutputFormat
 from onceflow.runtime.rejects import RejectDesk
 from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
@@ -80,13 +81,14 @@ class _NothingLate:
 
 
 class _Unexplained:
-    is_quarantined = False
-
     def explained(self, error: CorruptionError, *_: object) -> CorruptionError:
         return error
 
 
 _NOTHING_REJECTED = cast("RejectDesk", _NoRejects())
+_NOTHING_LATE = cast("LateDesk", _NothingLate())
+_NO_CHECKPOINT = cast("Checkpoint", None)
+"""It is asked only for sources that a batch did not read."""
 _UNEXPLAINED = cast("DivergenceDesk", _Unexplained())
 
 
@@ -106,28 +108,29 @@ class Batches:
         owner = driver.take_over().owner
         assert driver.head is not None
         self._start = 0
-        settings = BatchSettings(
-            pipeline=self.stage.name,
+        self.runner = BatchRunner(
+            head=driver.head,
             query_id=QUERY_ID,
             token=owner.token,
             run_id=owner.run_id,
-            plan=PlanIdentity({"query": "plan"}),
+            identity=PlanIdentity({"query": "plan"}),
             waivers=(),
             order=self.order,
             delivery=Delivery.EXACTLY_ONCE,
+            is_quarantined=False,
             output=OutputFormat("json", "k", None, lambda names: names),
-            max_result_bytes=1_000_000,
             partition_of=_partitions,
+            max_result_bytes=1_000_000,
             sources={"s": SourceArithmetic(self._ranges, _position)},
+            retired={},
+            checkpoint=_NO_CHECKPOINT,
             read_execution=self._execution,
-            rejects=_NOTHING_REJECTED,
-            late=_NothingLate(),
-            divergence=_UNEXPLAINED,
             check_output=self._check_output,
-        )
-        checkpoint: Any = None  # is asked only for sources that a batch did not read
-        self.runner = BatchRunner(
-            settings, checkpoint, driver.committer, driver.head, self.outcomes.append
+            rejects=_NOTHING_REJECTED,
+            late=_NOTHING_LATE,
+            divergence=_UNEXPLAINED,
+            committer=driver.writer.committer,
+            report=self.outcomes.append,
         )
 
     def run(self, batch_id: int, frame: Frame | None = None, skipped: int = 0) -> None:

@@ -32,14 +32,14 @@ from tests.support.faulty import Faults, FaultyIncarnation
 
 def wait_for_lanes(driver: Driver) -> None:
     """Until the lane that the registration used is renewed, so that the first lane comes first."""
-    lanes = driver.pool._lanes.values()
+    lanes = driver.writer.pool._lanes.values()
     eventually(lambda: {lane.phase for lane in lanes}, lambda phases: phases == {LanePhase.READY})
 
 
 def take_all_lanes(driver: Driver, stage: Stage) -> list[Lane]:
     """In their order."""
     wait_for_lanes(driver)
-    return [driver.pool.acquire(stage.soon()) for _ in range(driver.lanes)]
+    return [driver.writer.pool.acquire(stage.soon()) for _ in range(driver.lanes)]
 
 
 class LostClaim(FaultyIncarnation):
@@ -81,11 +81,11 @@ def test_a_lane_that_was_renewed_behind_a_successor_is_never_written_on(stage: S
     successor.commit(0, VALUES)
     # Else the successor could fence the zombie by renewing a lane of its own.
     wait_for_lanes(successor)
-    zombie.pool.release(second)
+    zombie.writer.pool.release(second)
     with pytest.raises(FencedError):
         zombie.commit(0, VALUES)
     successor.commit(1, VALUES)
-    zombie.pool.release(first)
+    zombie.writer.pool.release(first)
     stage.check(batches=2)
 
 
@@ -93,13 +93,13 @@ def test_a_zombie_that_begins_on_a_lane_its_successor_does_not_use_is_fenced(sta
     zombie, successor = stage.driver(lanes=2), stage.driver(lanes=1)
     zombie.take_over()
     wait_for_lanes(zombie)
-    lane = zombie.pool.acquire(stage.soon())
+    lane = zombie.writer.pool.acquire(stage.soon())
     assert lane.lane_id.lane == 0
     successor.take_over()
     successor.commit(0, VALUES)
     with pytest.raises(FencedError):
         zombie.commit(0, VALUES)
-    zombie.pool.release(lane)
+    zombie.writer.pool.release(lane)
     stage.check(batches=1)
 
 

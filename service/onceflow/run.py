@@ -1,0 +1,261 @@
+"""Builds the parts of one pipeline, for a run and for `ledger verify --batch`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker, Connection, Connector
+from onceflow.contracts.observer import Observer
+from onceflow.contracts.sink import Ledger
+from onceflow.java.s3_jars import require_s3_jars
+from onceflow.pipeline.analysis import Analysis, analyse
+from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.promises import require_sources
+from onceflow.pipeline.waivers import CheckpointWaiver
+from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
+from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
+from onceflow.runtime import jvm
+from onceflow.runtime.batch import BatchOutcome, BatchRunner, Commits
+from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.divergence import DivergenceDesk
+from onceflow.runtime.executed import Execution, ExecutionReader
+from onceflow.runtime.late import LateDesk
+from onceflow.runtime.output import to_record_columns
+from onceflow.runtime.parts import Parts
+from onceflow.runtime.progress import Report
+from onceflow.runtime.query import QueryHandle
+from onceflow.runtime.rejects import RejectDesk
+from onceflow.runtime.row_guard import guard_rows
+from onceflow.runtime.s3_files import SCHEME
+from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
+from onceflow.runtime.ticks import EventTimeTeller
+from onceflow.runtime.writer import record_limit_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LOOK_UP_TIMEOUT_S = 30.0
+"""For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
+_NO_COLUMNS = pa.schema([])
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run is given by the process it runs in.
+
+    Args:
+        connector_name: of its entry point, for the processes that read sources.
+        connector: the one of that name.
+        connection: to the brokers.
+        session: Spark settings.
+        clock: the process's clock.
+        report: told what happens.
+        before_close: told what a run ends with, None for a good end, before anything is closed.
+        engine: Spark that other pipelines of this process use too; None for one of its own.
+        checkpoint_waiver: by which somebody answers for checkpoints that are lost with the process.
+        observer: told figures that only programs want.
+        beat: called several times a second from the claim on, while the run makes progress.
+    """
+
+    connector_name: str
+    connector: Connector
+    connection: Connection
+    session: SessionSettings
+    clock: Clock
+    report: Report
+    before_close: Callable[[BaseException | None], None] = lambda error: None
+    engine: SharedEngine | None = None
+    checkpoint_waiver: CheckpointWaiver | None = None
+    observer: Observer = field(default_factory=Observer)
+    beat: Callable[[], None] = lambda: None
+
+
+class Run:
+    """One pipeline in one process: what it is read, computed and written with.
+
+    Look-ups work once it is entered; what concerns Spark, once the query is analysed.
+
+    Args:
+        file: of the pipeline.
+        around: where it runs.
+
+    Attributes:
+        checkpoint: Spark's checkpoint of the pipeline, or a copy of it that lies elsewhere.
+        handle: of the query, once it is analysed.
+    """
+
+    broker: Broker
+    ledger: Ledger
+    checkpoint: Checkpoint
+    handle: QueryHandle
+
+    def __init__(self, file: PipelineFile, around: Surroundings) -> None:
+        self.file = file
+        self.pipeline = file.pipeline
+        self.around = around
+        self.parts = Parts(
+            file.pipeline, around.connector_name, around.connector, around.connection
+        )
+        self._sources: dict[str, SourceArithmetic] = {}
+        self._event_time = EventTimeTeller(around.clock)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Open what the pipeline is looked at with.
+
+        Raises:
+            ConfigError: a source cannot keep what `delivery` promises.
+            ConfigError, RetriableError: the checkpoint cannot be reached.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._event_time.close)
+            around = self.around
+            require_sources(self.file, around.connector)
+            self.broker = around.connector.broker(around.connection)
+            stack.callback(self.broker.close)
+            self.ledger = around.connector.ledger(self.pipeline.name, around.connection)
+            stack.callback(self.ledger.close)
+            for name in self.pipeline.sources:
+                spec = self.parts.spec(name, _NO_COLUMNS)
+                source = around.connector.source(spec, around.connection)
+                stack.callback(source.close)
+                self._sources[name] = SourceArithmetic(source.ranges, source.position)
+            self.checkpoint = self.checkpoint_at(self.pipeline.checkpoint_location)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @cached_property
+    def identity(self) -> PlanIdentity:
+        """What results depend on, by name."""
+        parts = {name: fingerprint(part) for name, part in self.pipeline.result_parts().items()}
+        versions = {
+            "spark": version("pyspark"),
+            "python": ".".join(map(str, sys.version_info[:2])),
+            "time zone": TIME_ZONE,
+            # Chosen by cores, they are those of the first start: the checkpoint has pinned them.
+            "shuffle partitions": str(self.around.session.shuffle_partitions or "by cores"),
+        }
+        return PlanIdentity({**parts, **versions})
+
+    def deadline(self) -> Deadline:
+        """Time for one round of look-ups."""
+        return Deadline.after(self.around.clock, LOOK_UP_TIMEOUT_S)
+
+    def checkpoint_at(self, location: str) -> Checkpoint:
+        """The pipeline's checkpoint, or a copy of it that lies elsewhere.
+
+        Raises:
+            ConfigError, RetriableError: it cannot be reached.
+        """
+        if location.startswith(SCHEME):
+            require_s3_jars(location)
+        conf = self.around.session.conf
+        return Checkpoint(location, self.pipeline.name, self._sources, conf)
+
+    def open_session(self, stack: ExitStack) -> SparkSession:
+        """Start Spark; `stack` stops it unless others use it too."""
+        pipeline, engine = self.pipeline, self.around.engine
+        if engine is not None:
+            return engine.open_session(pipeline.checkpoint_location)
+        session = open_session(pipeline.name, self.around.session, pipeline.checkpoint_location)
+        # Last: if a look has failed meanwhile, this is undone at once.
+        stack.callback(jvm.stop, session)
+        return session
+
+    def analyse(self, session: SparkSession) -> Analysis:
+        """Analyse the query; everything that is wrong with it is found before the claim."""
+        self._session = session
+        self.analysis = analyse(session, self.file, self.around.clock.unix_ms())
+        for warning in self.analysis.warnings:
+            self.around.report("warning", text=str(warning))
+        guard_rows(session, self.around.session.max_rows)
+        self.handle = QueryHandle(ExecutionReader(session, [*self.pipeline.sources]))
+        return self.analysis
+
+    def stream(self, head: HeadEntry | None = None) -> DataStreamWriter:
+        """The query over its streams, without checkpoint, trigger and sink.
+
+        Args:
+            head: the ledger's position, if batches are written or compared in the orders it names.
+        """
+        result = self.parts.result(self._session, self.analysis.columns, self._event_time.plan)
+        orders = [self.analysis.order, *([head.order, head.next_order] if head else [])]
+        columns = to_record_columns(result, self.parts.output(), orders)
+        return columns.writeStream.queryName(f"onceflow.{self.pipeline.name}").outputMode(
+            self.pipeline.sink.output_mode
+        )
+
+    def runner(
+        self,
+        head: HeadEntry,
+        claim: OwnerEntry | HeadEntry,
+        committer: Commits,
+        check_output: Callable[[SinkState], None],
+        report: Callable[[BatchOutcome], None],
+    ) -> BatchRunner:
+        """What runs the batches after `head`, for the owner with this claim."""
+        self._event_time.resume(head.newest_event_ms)
+        pipeline, parts = self.pipeline, self.parts
+        budget = self.around.session.max_result_bytes
+        return BatchRunner(
+            head=head,
+            query_id=head.batch.query_id,
+            token=claim.token,
+            run_id=claim.run_id,
+            identity=self.identity,
+            waivers=tuple(map(str, self.analysis.waived)),
+            order=self.analysis.order,
+            delivery=pipeline.mode,
+            is_quarantined=pipeline.on_divergence == "quarantine",
+            output=parts.output(),
+            partition_of=parts.partition_of(head.sink.partitions),
+            max_result_bytes=budget,
+            sources=self._sources,
+            retired={name: source.kafka.retired for name, source in pipeline.sources.items()},
+            checkpoint=self.checkpoint,
+            read_execution=self._read_execution,
+            check_output=check_output,
+            rejects=self._reject_desk(),
+            late=LateDesk(self._session, pipeline, self._reread, self.handle.query, budget),
+            divergence=DivergenceDesk(self.broker, self.deadline),
+            committer=committer,
+            report=report,
+        )
+
+    def _read_execution(self) -> Execution:
+        return self._event_time.note(self.handle.read_execution())
+
+    def _reread(self, source: str, execution: Execution) -> DataFrame:
+        return self.parts.reread(self._session, source, self.analysis.columns[source], execution)
+
+    def _reject_desk(self) -> RejectDesk:
+        connection = self.around.connection
+        topics = {name: self.broker.topic(name, self.deadline()) for name in self.parts.beside}
+
+        def max_record_bytes() -> int:
+            output = self.broker.topic(self.pipeline.sink.kafka.topic, self.deadline())
+            return record_limit_bytes(output, connection)
+
+        return RejectDesk(
+            pipeline=self.pipeline,
+            reread=self._reread,
+            partitions={name: topic.partitions for name, topic in topics.items() if topic},
+            letter_bytes={
+                name: record_limit_bytes(topic, connection) for name, topic in topics.items()
+            },
+            max_result_bytes=self.around.session.max_result_bytes,
+            max_record_bytes=max_record_bytes,
+        )
