@@ -58,8 +58,12 @@ from onceflow.runtime.writer import Writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SLOTS = 1
+SLOTS, LANES = 1, 3
 LEDGER_PARTITIONS = 1 + SLOTS
+TAKEOVER_TIMEOUT_S = 90.0
+"""To claim and fence."""
+DRAIN_TIMEOUT_S = 120.0
+"""For the running batch to end."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,7 @@ class RunOptions:
         remedy: what to do about a start that would be refused.
         is_change_accepted: go on although the query is another one than before.
         reason: why; recorded in the ledger.
-        lanes: transactional ids used in turn.
-        transaction_timeout_s: budget of one batch's transaction.
-        takeover_timeout_s: budget to claim and fence.
-        drain_timeout_s: how long a drain waits for the running batch.
+        transaction_timeout_s: for one batch's transaction.
         is_standby: wait, warmed up, until no other instance runs the pipeline.
     """
 
@@ -82,10 +83,7 @@ class RunOptions:
     remedy: Remedy | None = None
     is_change_accepted: bool = False
     reason: str = ""
-    lanes: int = 3
     transaction_timeout_s: float = 60.0
-    takeover_timeout_s: float = 90.0
-    drain_timeout_s: float = 120.0
     is_standby: bool = False
 
 
@@ -248,13 +246,13 @@ class Application:
         run.ledger.create(LEDGER_PARTITIONS, run.deadline())
         writer = Writer(
             pipeline=self._pipeline.name,
-            layout=Layout(SLOTS, options.lanes),
+            layout=Layout(SLOTS, LANES),
             connector=around.connector,
             connection=around.connection,
             ledger=run.ledger,
             clock=around.clock,
             transaction_timeout_s=options.transaction_timeout_s,
-            takeover_timeout_s=options.takeover_timeout_s,
+            takeover_timeout_s=TAKEOVER_TIMEOUT_S,
             observer=around.observer,
             max_batch_bytes=found.max_batch_bytes,
         )
@@ -339,7 +337,7 @@ class Application:
         if self._drain_requested.is_set():
             report("draining")
             with beating(self._around.beat, clock):
-                is_whole = query.drain(self._options.drain_timeout_s)
+                is_whole = query.drain(DRAIN_TIMEOUT_S)
             report("drained" if is_whole else "cut_off")
         else:
             report("caught_up")
