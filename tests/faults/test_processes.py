@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from kafka import KafkaAdminClient
 
-from onceflow.app import RunOptions
+from onceflow.app import LANES
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import finish, run_here, running_here
@@ -49,7 +49,7 @@ def test_the_second_of_two_drivers_wins_and_the_first_ends_with_4(job: ViewsJob)
 def timeouts_of_open_transactions(job: ViewsJob) -> set[int]:
     """Milliseconds, as the coordinator has them."""
     with closing(KafkaAdminClient(bootstrap_servers=job.bootstrap_servers)) as admin:
-        ours = [f"onceflow.{job.name}.s0.l{lane}" for lane in range(RunOptions().lanes)]
+        ours = [f"onceflow.{job.name}.s0.l{lane}" for lane in range(LANES)]
         found = admin.describe_transactions(ours).values()
     return {each.transaction_timeout_ms for each in found if each.state == "Ongoing"}
 

@@ -24,7 +24,7 @@ import pytest
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from onceflow.app import RunOptions
+from onceflow.app import LANES
 from onceflow.clock import SystemClock
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import (
@@ -92,7 +92,7 @@ class Started:
     def has_open_transaction(self) -> bool:
         """By what Kafka's coordinator says, not by a reader that could come too early."""
         with closing(KafkaAdminClient(bootstrap_servers=self.job.bootstrap_servers)) as admin:
-            ours = [f"onceflow.{self.job.name}.s0.l{lane}" for lane in range(RunOptions().lanes)]
+            ours = [f"onceflow.{self.job.name}.s0.l{lane}" for lane in range(LANES)]
             found = admin.describe_transactions(ours)
         return any(each.state == "Ongoing" for each in found.values())
 

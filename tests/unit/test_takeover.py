@@ -13,12 +13,12 @@ from onceflow.protocol.ledger import OwnerEntry
 from onceflow.protocol.takeover import (
     FIRST_TOKEN,
     TRANSITIONS,
-    Action,
     Claimant,
-    Event,
     LaneFenced,
     OwnerRead,
-    Phase,
+    TakeoverAction,
+    TakeoverEvent,
+    TakeoverPhase,
     TakeoverState,
     is_mine,
     start,
@@ -30,8 +30,8 @@ MINE = OwnerEntry(FencingToken(8), "me", "host-1", 1000, Layout(1, 3))
 THEIRS = OwnerEntry(FencingToken(7), "they", "host-2", 900, Layout(1, 3))
 LANES = frozenset(MINE.max_layout.lane_ids())
 
-P, E, A = Phase, Event, Action
-TABLE: dict[tuple[Phase, Event], tuple[Phase, Action | None]] = {
+P, E, A = TakeoverPhase, TakeoverEvent, TakeoverAction
+TABLE: dict[tuple[TakeoverPhase, TakeoverEvent], tuple[TakeoverPhase, TakeoverAction | None]] = {
     (P.INITIALISING, E.DONE): (P.READING_PREVIOUS, A.READ_OWNER),
     (P.INITIALISING, E.FENCED): (P.STOPPED, None),
     (P.CLAIMING, E.DONE): (P.READING_BACK, A.READ_OWNER),
@@ -46,7 +46,9 @@ TABLE: dict[tuple[Phase, Event], tuple[Phase, Action | None]] = {
         if phase not in (P.OWNED, P.HALTED, P.STOPPED, P.GAVE_UP)
     },
 }
-OWNER_READS: dict[tuple[Phase, OwnerEntry | None], tuple[Phase, Action | None]] = {
+OWNER_READS: dict[
+    tuple[TakeoverPhase, OwnerEntry | None], tuple[TakeoverPhase, TakeoverAction | None]
+] = {
     (P.READING_PREVIOUS, None): (P.CLAIMING, A.WRITE_CLAIM),
     (P.READING_PREVIOUS, THEIRS): (P.CLAIMING, A.WRITE_CLAIM),
     (P.READING_PREVIOUS, MINE): (P.CLAIMING, A.WRITE_CLAIM),
@@ -62,16 +64,16 @@ OWNER_READS: dict[tuple[Phase, OwnerEntry | None], tuple[Phase, Action | None]] 
 }
 
 
-def at(phase: Phase) -> TakeoverState:
+def at(phase: TakeoverPhase) -> TakeoverState:
     return TakeoverState(phase, ME, MINE, LANES)
 
 
-def actions(action: Action | None) -> tuple[Action, ...]:
+def actions(action: TakeoverAction | None) -> tuple[TakeoverAction, ...]:
     return () if action is None else (action,)
 
 
 @pytest.mark.parametrize(("phase", "event"), [*product(P, E)])
-def test_every_pair_is_listed_or_impossible(phase: Phase, event: Event) -> None:
+def test_every_pair_is_listed_or_impossible(phase: TakeoverPhase, event: TakeoverEvent) -> None:
     if (phase, event) in TABLE:
         after, action = TABLE[phase, event]
         assert step(at(phase), event) == (replace(at(phase), phase=after), actions(action))
@@ -86,7 +88,9 @@ def test_the_table_holds_nothing_else() -> None:
 
 @pytest.mark.parametrize("phase", P)
 @pytest.mark.parametrize("owner", [None, THEIRS, MINE])
-def test_owner_is_read_only_where_it_was_asked_for(phase: Phase, owner: OwnerEntry | None) -> None:
+def test_owner_is_read_only_where_it_was_asked_for(
+    phase: TakeoverPhase, owner: OwnerEntry | None
+) -> None:
     if (phase, owner) in OWNER_READS:
         after, action = OWNER_READS[phase, owner]
         state, asked = step(at(phase), OwnerRead(owner))
@@ -97,7 +101,7 @@ def test_owner_is_read_only_where_it_was_asked_for(phase: Phase, owner: OwnerEnt
 
 
 @pytest.mark.parametrize("phase", [phase for phase in P if phase is not P.FENCING])
-def test_lanes_are_fenced_only_where_it_was_asked_for(phase: Phase) -> None:
+def test_lanes_are_fenced_only_where_it_was_asked_for(phase: TakeoverPhase) -> None:
     with pytest.raises(InvariantError, match=phase.name):
         step(at(phase), LaneFenced(LaneId(0, 0)))
 

@@ -25,7 +25,7 @@ from onceflow.protocol.ledger import OwnerEntry
 FIRST_TOKEN = FencingToken(1)
 
 
-class Phase(Enum):
+class TakeoverPhase(Enum):
     """Where a take-over stands."""
 
     INITIALISING = auto()
@@ -48,10 +48,12 @@ class Phase(Enum):
         return self in _FINAL
 
 
-_FINAL = frozenset({Phase.OWNED, Phase.HALTED, Phase.STOPPED, Phase.GAVE_UP})
+_FINAL = frozenset(
+    {TakeoverPhase.OWNED, TakeoverPhase.HALTED, TakeoverPhase.STOPPED, TakeoverPhase.GAVE_UP}
+)
 
 
-class Action(Enum):
+class TakeoverAction(Enum):
     """What the runtime must do next."""
 
     INITIALISE_OWNER = auto()
@@ -67,7 +69,7 @@ class Action(Enum):
     """Read the checkpoint and compare it with `head`."""
 
 
-class Event(Enum):
+class TakeoverEvent(Enum):
     """What an action came to."""
 
     DONE = auto()
@@ -124,18 +126,18 @@ class TakeoverState:
         to_fence: lanes that are not yet fenced; every lane that any owner has ever used.
     """
 
-    phase: Phase
+    phase: TakeoverPhase
     claimant: Claimant
     claim: OwnerEntry | None = None
     to_fence: frozenset[LaneId] = frozenset()
 
 
-Step: TypeAlias = tuple[TakeoverState, tuple[Action, ...]]
+Step: TypeAlias = tuple[TakeoverState, tuple[TakeoverAction, ...]]
 
 
 def start(claimant: Claimant) -> Step:
     """Begin an attempt."""
-    return TakeoverState(Phase.INITIALISING, claimant), (Action.INITIALISE_OWNER,)
+    return TakeoverState(TakeoverPhase.INITIALISING, claimant), (TakeoverAction.INITIALISE_OWNER,)
 
 
 def is_mine(owner: OwnerEntry | None, run_id: str) -> bool:
@@ -143,7 +145,7 @@ def is_mine(owner: OwnerEntry | None, run_id: str) -> bool:
     return owner is not None and owner.run_id == run_id
 
 
-def step(state: TakeoverState, event: Event | OwnerRead | LaneFenced) -> Step:
+def step(state: TakeoverState, event: TakeoverEvent | OwnerRead | LaneFenced) -> Step:
     """Next state and what to do.
 
     Raises:
@@ -151,9 +153,9 @@ def step(state: TakeoverState, event: Event | OwnerRead | LaneFenced) -> Step:
     """
     if isinstance(event, OwnerRead) and state.phase in _ON_OWNER_READ:
         return _ON_OWNER_READ[state.phase](state, event.owner)
-    if isinstance(event, LaneFenced) and state.phase is Phase.FENCING:
+    if isinstance(event, LaneFenced) and state.phase is TakeoverPhase.FENCING:
         return _fenced_one(state, event.lane)
-    if isinstance(event, Event) and (state.phase, event) in TRANSITIONS:
+    if isinstance(event, TakeoverEvent) and (state.phase, event) in TRANSITIONS:
         phase, actions = TRANSITIONS[state.phase, event]
         return replace(state, phase=phase), actions
     raise InvariantError(
@@ -170,41 +172,47 @@ def _claim(state: TakeoverState, previous: OwnerEntry | None) -> Step:
         started_at_ms=me.started_at_ms,
         max_layout=me.layout.covering(previous.max_layout) if previous else me.layout,
     )
-    return replace(state, phase=Phase.CLAIMING, claim=claim), (Action.WRITE_CLAIM,)
+    return replace(state, phase=TakeoverPhase.CLAIMING, claim=claim), (TakeoverAction.WRITE_CLAIM,)
 
 
 def _read_back(state: TakeoverState, owner: OwnerEntry | None) -> Step:
     if owner is None or owner != state.claim:
-        return replace(state, phase=Phase.STOPPED), ()
+        return replace(state, phase=TakeoverPhase.STOPPED), ()
     lanes = frozenset(owner.max_layout.lane_ids())
-    return replace(state, phase=Phase.FENCING, to_fence=lanes), (Action.FENCE_LANES,)
+    return replace(state, phase=TakeoverPhase.FENCING, to_fence=lanes), (
+        TakeoverAction.FENCE_LANES,
+    )
 
 
 def _fenced_one(state: TakeoverState, lane: LaneId) -> Step:
     state = replace(state, to_fence=state.to_fence - {lane})
     if state.to_fence:
         return state, ()
-    return replace(state, phase=Phase.CONFIRMING_OWNER), (Action.READ_OWNER,)
+    return replace(state, phase=TakeoverPhase.CONFIRMING_OWNER), (TakeoverAction.READ_OWNER,)
 
 
-def _confirm(mine: Phase, *actions: Action) -> Callable[[TakeoverState, OwnerEntry | None], Step]:
+def _confirm(
+    mine: TakeoverPhase, *actions: TakeoverAction
+) -> Callable[[TakeoverState, OwnerEntry | None], Step]:
     def confirmed(state: TakeoverState, owner: OwnerEntry | None) -> Step:
         if is_mine(owner, state.claimant.run_id):
             return replace(state, phase=mine), actions
-        return replace(state, phase=Phase.STOPPED), ()
+        return replace(state, phase=TakeoverPhase.STOPPED), ()
 
     return confirmed
 
 
-_ON_OWNER_READ: Mapping[Phase, Callable[[TakeoverState, OwnerEntry | None], Step]] = {
-    Phase.READING_PREVIOUS: _claim,
-    Phase.READING_BACK: _read_back,
-    Phase.CONFIRMING_OWNER: _confirm(Phase.READING_HEAD, Action.READ_HEAD),
-    Phase.CONFIRMING_HALT: _confirm(Phase.HALTED),
+_ON_OWNER_READ: Mapping[TakeoverPhase, Callable[[TakeoverState, OwnerEntry | None], Step]] = {
+    TakeoverPhase.READING_PREVIOUS: _claim,
+    TakeoverPhase.READING_BACK: _read_back,
+    TakeoverPhase.CONFIRMING_OWNER: _confirm(TakeoverPhase.READING_HEAD, TakeoverAction.READ_HEAD),
+    TakeoverPhase.CONFIRMING_HALT: _confirm(TakeoverPhase.HALTED),
 }
 
-_P, _E, _A = Phase, Event, Action
-TRANSITIONS: Mapping[tuple[Phase, Event], tuple[Phase, tuple[Action, ...]]] = {
+_P, _E, _A = TakeoverPhase, TakeoverEvent, TakeoverAction
+TRANSITIONS: Mapping[
+    tuple[TakeoverPhase, TakeoverEvent], tuple[TakeoverPhase, tuple[TakeoverAction, ...]]
+] = {
     (_P.INITIALISING, _E.DONE): (_P.READING_PREVIOUS, (_A.READ_OWNER,)),
     (_P.INITIALISING, _E.FENCED): (_P.STOPPED, ()),
     (_P.CLAIMING, _E.DONE): (_P.READING_BACK, (_A.READ_OWNER,)),
@@ -214,6 +222,6 @@ TRANSITIONS: Mapping[tuple[Phase, Event], tuple[Phase, tuple[Action, ...]]] = {
     (_P.READING_HEAD, _E.DONE): (_P.COMPARING, (_A.COMPARE,)),
     (_P.COMPARING, _E.GO_ON): (_P.OWNED, ()),
     (_P.COMPARING, _E.HALT): (_P.CONFIRMING_HALT, (_A.READ_OWNER,)),
-    **{(phase, _E.TIMED_OUT): (_P.GAVE_UP, ()) for phase in Phase if not phase.is_final},
+    **{(phase, _E.TIMED_OUT): (_P.GAVE_UP, ()) for phase in TakeoverPhase if not phase.is_final},
 }
 """Every possible pair of phase and plain event; `OwnerRead` and `LaneFenced` have their own."""

@@ -30,12 +30,12 @@ from onceflow.protocol.identity import (
 )
 from onceflow.protocol.ledger import OWNER_KEY, HeadEntry, OwnerEntry
 from onceflow.protocol.takeover import (
-    Action,
     Claimant,
-    Event,
     LaneFenced,
     OwnerRead,
-    Phase,
+    TakeoverAction,
+    TakeoverEvent,
+    TakeoverPhase,
     TakeoverState,
     is_mine,
     start,
@@ -128,7 +128,7 @@ class TakeoverAttempt:
         finally:
             if self._owner_incarnation is not None:
                 self._owner_incarnation.discard()
-            if state is None or state.phase is not Phase.OWNED:
+            if state is None or state.phase is not TakeoverPhase.OWNED:
                 for incarnation in self._lanes.values():
                     incarnation.discard()
 
@@ -137,42 +137,42 @@ class TakeoverAttempt:
         for _ in range(MAX_STEPS):
             if not actions:
                 break
-            if actions[0] is Action.FENCE_LANES:
+            if actions[0] is TakeoverAction.FENCE_LANES:
                 state, actions = self._fence(state)
             else:
                 state, actions = step(state, self._execute(actions[0], state))
         require(state.phase.is_final, "a take-over ends", found=state.phase.name)
         return state
 
-    def _execute(self, action: Action, state: TakeoverState) -> Event | OwnerRead:
-        calls: Mapping[Action, Callable[[], Event | OwnerRead]] = {
-            Action.INITIALISE_OWNER: self._initialise_owner,
-            Action.READ_OWNER: self._read_owner,
-            Action.WRITE_CLAIM: lambda: self._write_claim(state.claim),
-            Action.READ_HEAD: self._read_head,
-            Action.COMPARE: self._compare,
+    def _execute(self, action: TakeoverAction, state: TakeoverState) -> TakeoverEvent | OwnerRead:
+        calls: Mapping[TakeoverAction, Callable[[], TakeoverEvent | OwnerRead]] = {
+            TakeoverAction.INITIALISE_OWNER: self._initialise_owner,
+            TakeoverAction.READ_OWNER: self._read_owner,
+            TakeoverAction.WRITE_CLAIM: lambda: self._write_claim(state.claim),
+            TakeoverAction.READ_HEAD: self._read_head,
+            TakeoverAction.COMPARE: self._compare,
         }
         try:
             return calls[action]()
         except FencedError as error:
             self._failure = error
-            return Event.FENCED
+            return TakeoverEvent.FENCED
         except (DeadlineError, RetriableError) as error:
             self._failure = error
-            return Event.TIMED_OUT
+            return TakeoverEvent.TIMED_OUT
 
     def _read_owner(self) -> OwnerRead:
         self._owners.append(self.ledger.read_owner(self._deadline))
         return OwnerRead(self._owners[-1])
 
-    def _initialise_owner(self) -> Event:
+    def _initialise_owner(self) -> TakeoverEvent:
         reach(CrashPoint.BEFORE_CLAIM)
         name = owner_transactional_id(self.pipeline)
         self._owner_incarnation = self.open_incarnation(name)
         self._owner_incarnation.initialise(self._deadline)
-        return Event.DONE
+        return TakeoverEvent.DONE
 
-    def _write_claim(self, claim: OwnerEntry | None) -> Event:
+    def _write_claim(self, claim: OwnerEntry | None) -> TakeoverEvent:
         if claim is None or self._owner_incarnation is None:
             raise InvariantError("a claim is written after its initialisation")
         record = OutputRecord(OWNER_PARTITION, OWNER_KEY, claim.to_json())
@@ -183,12 +183,12 @@ class TakeoverAttempt:
             self._owner_incarnation.commit(self._deadline)
         except (OutcomeUnknownError, AbortableError) as error:
             self._failure = error
-            return Event.UNKNOWN
-        return Event.DONE
+            return TakeoverEvent.UNKNOWN
+        return TakeoverEvent.DONE
 
-    def _fence(self, state: TakeoverState) -> tuple[TakeoverState, tuple[Action, ...]]:
+    def _fence(self, state: TakeoverState) -> tuple[TakeoverState, tuple[TakeoverAction, ...]]:
         reach(CrashPoint.AFTER_CLAIM)
-        actions: tuple[Action, ...] = ()
+        actions: tuple[TakeoverAction, ...] = ()
         lanes = sorted(state.to_fence)
         with ThreadPoolExecutor(MAX_FENCING_THREADS) as threads:
             fences: dict[Future[Incarnation], LaneId] = {
@@ -204,7 +204,7 @@ class TakeoverAttempt:
                 reach(CrashPoint.MID_FENCE)
                 state, actions = step(state, LaneFenced(fences[fence]))
         if self._failure is not None and state.to_fence:
-            return step(state, Event.TIMED_OUT)
+            return step(state, TakeoverEvent.TIMED_OUT)
         reach(CrashPoint.AFTER_FENCE)
         return state, actions
 
@@ -217,29 +217,37 @@ class TakeoverAttempt:
             raise
         return incarnation
 
-    def _read_head(self) -> Event:
+    def _read_head(self) -> TakeoverEvent:
         self._head = self.ledger.read_head(DRIVER_SLOT, self._deadline)
         reach(CrashPoint.AFTER_HEAD_READ)
-        return Event.DONE
+        return TakeoverEvent.DONE
 
-    def _compare(self) -> Event:
+    def _compare(self) -> TakeoverEvent:
         self._comparison = self.compare(self._head)
-        return Event.HALT if self._comparison.decision is Decision.HALT else Event.GO_ON
+        return (
+            TakeoverEvent.HALT
+            if self._comparison.decision is Decision.HALT
+            else TakeoverEvent.GO_ON
+        )
 
     def _conclude(self, state: TakeoverState) -> Takeover:
         pipeline = self.pipeline
-        if state.phase is Phase.OWNED and state.claim is not None and self._comparison is not None:
+        if (
+            state.phase is TakeoverPhase.OWNED
+            and state.claim is not None
+            and self._comparison is not None
+        ):
             return Takeover(state.claim, self._head, self._own_lanes(), self._comparison)
-        if state.phase is Phase.HALTED and self._comparison and self._comparison.error:
+        if state.phase is TakeoverPhase.HALTED and self._comparison and self._comparison.error:
             raise self._comparison.error
-        if state.phase is Phase.STOPPED and self._is_still_as_before():
+        if state.phase is TakeoverPhase.STOPPED and self._is_still_as_before():
             raise AbortableError(
                 "the claim was not committed, and nobody else has claimed",
                 subject=pipeline,
                 found=str(self._failure),
                 then="nothing was written; start again",
             )
-        if state.phase is Phase.STOPPED:
+        if state.phase is TakeoverPhase.STOPPED:
             raise FencedError(
                 "another instance claimed this pipeline",
                 subject=pipeline,

@@ -72,14 +72,14 @@ def _reused_incarnation(phase: lane.LanePhase, event: lane.LaneEvent) -> lane.La
 
 def _unconfirmed_fence(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.Phase.CONFIRMING_OWNER:
+    if state.phase is takeover.TakeoverPhase.CONFIRMING_OWNER:
         return takeover.step(state, takeover.OwnerRead(state.claim))
     return state, actions
 
 
 def _no_read_back(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.Phase.READING_BACK and event is takeover.Event.DONE:
+    if state.phase is takeover.TakeoverPhase.READING_BACK and event is takeover.TakeoverEvent.DONE:
         return takeover.step(state, takeover.OwnerRead(state.claim))
     return state, actions
 
@@ -87,30 +87,44 @@ def _no_read_back(state: takeover.TakeoverState, event: Any) -> takeover.Step:
 def _start_with_fence(claimant: takeover.Claimant) -> takeover.Step:
     state, _ = takeover.start(claimant)
     lanes = frozenset(claimant.layout.lane_ids())
-    fencing = replace(state, phase=takeover.Phase.FENCING, to_fence=lanes)
-    return fencing, (takeover.Action.FENCE_LANES,)
+    fencing = replace(state, phase=takeover.TakeoverPhase.FENCING, to_fence=lanes)
+    return fencing, (takeover.TakeoverAction.FENCE_LANES,)
 
 
 def _fence_before_claim(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     before = state.phase
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.Phase.CONFIRMING_OWNER:
-        initialising = replace(state, phase=takeover.Phase.INITIALISING)
-        return initialising, (takeover.Action.INITIALISE_OWNER,)
-    if before is takeover.Phase.READING_BACK and state.phase is takeover.Phase.FENCING:
-        return replace(state, phase=takeover.Phase.READING_HEAD), (takeover.Action.READ_HEAD,)
+    if state.phase is takeover.TakeoverPhase.CONFIRMING_OWNER:
+        initialising = replace(state, phase=takeover.TakeoverPhase.INITIALISING)
+        return initialising, (takeover.TakeoverAction.INITIALISE_OWNER,)
+    if (
+        before is takeover.TakeoverPhase.READING_BACK
+        and state.phase is takeover.TakeoverPhase.FENCING
+    ):
+        return replace(state, phase=takeover.TakeoverPhase.READING_HEAD), (
+            takeover.TakeoverAction.READ_HEAD,
+        )
     return state, actions
 
 
 def _head_before_fence(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     before = state.phase
     state, actions = takeover.step(state, event)
-    if before is takeover.Phase.READING_BACK and state.phase is takeover.Phase.FENCING:
-        return replace(state, phase=takeover.Phase.READING_HEAD), (takeover.Action.READ_HEAD,)
-    if before is takeover.Phase.READING_HEAD:
-        return replace(state, phase=takeover.Phase.FENCING), (takeover.Action.FENCE_LANES,)
-    if before is takeover.Phase.CONFIRMING_OWNER and not state.phase.is_final:
-        return replace(state, phase=takeover.Phase.COMPARING), (takeover.Action.COMPARE,)
+    if (
+        before is takeover.TakeoverPhase.READING_BACK
+        and state.phase is takeover.TakeoverPhase.FENCING
+    ):
+        return replace(state, phase=takeover.TakeoverPhase.READING_HEAD), (
+            takeover.TakeoverAction.READ_HEAD,
+        )
+    if before is takeover.TakeoverPhase.READING_HEAD:
+        return replace(state, phase=takeover.TakeoverPhase.FENCING), (
+            takeover.TakeoverAction.FENCE_LANES,
+        )
+    if before is takeover.TakeoverPhase.CONFIRMING_OWNER and not state.phase.is_final:
+        return replace(state, phase=takeover.TakeoverPhase.COMPARING), (
+            takeover.TakeoverAction.COMPARE,
+        )
     return state, actions
 
 
@@ -127,15 +141,15 @@ def _has_token(owner: OwnerEntry | None, claim: OwnerEntry | None) -> bool:
 def _shrinking_layout(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     if isinstance(event, takeover.OwnerRead) and event.owner is not None:
         claimed = replace(event.owner, max_layout=Layout(SLOT + 1, 1))
-        if state.phase is takeover.Phase.READING_PREVIOUS:
+        if state.phase is takeover.TakeoverPhase.READING_PREVIOUS:
             event = takeover.OwnerRead(claimed)
     return takeover.step(state, event)
 
 
 def _takeover_halts_at_once(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.Phase.CONFIRMING_HALT:
-        return replace(state, phase=takeover.Phase.HALTED), ()
+    if state.phase is takeover.TakeoverPhase.CONFIRMING_HALT:
+        return replace(state, phase=takeover.TakeoverPhase.HALTED), ()
     return state, actions
 
 

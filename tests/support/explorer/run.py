@@ -57,9 +57,9 @@ class Stage(Enum):
 _FINAL = frozenset({Stage.FINISHED, Stage.ENDED, Stage.HALTED})
 _WRITTEN = frozenset({commit.Phase.COMMITTED, commit.Phase.SKIPPED})
 _ENDINGS = {
-    takeover.Phase.HALTED: Stage.HALTED,
-    takeover.Phase.STOPPED: Stage.ENDED,
-    takeover.Phase.GAVE_UP: Stage.ENDED,
+    takeover.TakeoverPhase.HALTED: Stage.HALTED,
+    takeover.TakeoverPhase.STOPPED: Stage.ENDED,
+    takeover.TakeoverPhase.GAVE_UP: Stage.ENDED,
     commit.Phase.HALTED: Stage.HALTED,
     commit.Phase.STOPPED: Stage.ENDED,
     commit.Phase.FAILED: Stage.ENDED,
@@ -148,7 +148,7 @@ class Executor:
         run, owner, heads = scene
         if at.phase in _ENDINGS:
             return scene._replace(run=run.ended(_ENDINGS[at.phase]))
-        if at.phase is takeover.Phase.OWNED:
+        if at.phase is takeover.TakeoverPhase.OWNED:
             return scene._replace(run=run._replace(at=None, token=at.state.claim.token))
         if at.phase in _WRITTEN:
             if at.phase is commit.Phase.COMMITTED:
@@ -159,9 +159,9 @@ class Executor:
                 run = run._replace(head=self.product.head(known))
             stage = Stage.LOGGING if run.stage is Stage.COMMITTING else Stage.STARTING
             return scene._replace(run=run._replace(stage=stage, at=None))
-        if at.action in (takeover.Action.READ_OWNER, commit.Action.READ_OWNER):
+        if at.action in (takeover.TakeoverAction.READ_OWNER, commit.Action.READ_OWNER):
             owner = owner.read_begun(run.number, FOREGROUND)
-        if at.action in (takeover.Action.READ_HEAD, commit.Action.READ_HEAD):
+        if at.action in (takeover.TakeoverAction.READ_HEAD, commit.Action.READ_HEAD):
             heads = heads.read_begun(run.number)
         if run.stage is not Stage.TAKING_OVER:
             run = run._replace(head=None)  # from here it is read again, or replaced

@@ -209,12 +209,12 @@ class Space:
 
         take_over, query, commits = self._takeover, self._query, self._commit
         return {
-            takeover.Action.INITIALISE_OWNER: one(take_over.initialise_owner),
-            takeover.Action.READ_OWNER: one(take_over.read_owner),
-            takeover.Action.WRITE_CLAIM: one(take_over.write_claim),
-            takeover.Action.FENCE_LANES: per_lane(take_over.fence_lane),
-            takeover.Action.READ_HEAD: one(take_over.read_head, TRUTH),
-            takeover.Action.COMPARE: one(take_over.compare, CHECKPOINT),
+            takeover.TakeoverAction.INITIALISE_OWNER: one(take_over.initialise_owner),
+            takeover.TakeoverAction.READ_OWNER: one(take_over.read_owner),
+            takeover.TakeoverAction.WRITE_CLAIM: one(take_over.write_claim),
+            takeover.TakeoverAction.FENCE_LANES: per_lane(take_over.fence_lane),
+            takeover.TakeoverAction.READ_HEAD: one(take_over.read_head, TRUTH),
+            takeover.TakeoverAction.COMPARE: one(take_over.compare, CHECKPOINT),
             Stage.REPAIRING: one(query.repair_plan, CHECKPOINT),
             Stage.STARTING: one(query.start_query, CHECKPOINT),
             Stage.PLANNING: one(query.plan_batch, CHECKPOINT),

@@ -9,7 +9,7 @@ from onceflow.protocol.compare import CheckpointFacts, Decision
 from onceflow.protocol.identity import LaneId
 from onceflow.protocol.lane import LanePhase
 from onceflow.protocol.tails import OutputTails
-from onceflow.protocol.takeover import Event, LaneFenced, OwnerRead, Phase, is_mine
+from onceflow.protocol.takeover import LaneFenced, OwnerRead, TakeoverEvent, TakeoverPhase, is_mine
 from tests.support.explorer.checks import Truth
 from tests.support.explorer.kafka import FOREGROUND, Handle, Lane
 from tests.support.explorer.product import tail
@@ -36,11 +36,13 @@ class TakeoverSteps(Executor):
         if not result.is_done:
             yield Outcome(f"{label} aborts an open claim", scene)
             return
-        yield Outcome(label, self.go(self.product.take_over(run.position, Event.DONE), scene))
+        yield Outcome(
+            label, self.go(self.product.take_over(run.position, TakeoverEvent.DONE), scene)
+        )
 
     def read_owner(self, scene: Scene) -> Outcomes:
         run, owner, _ = scene
-        is_read_back = run.position.phase is Phase.READING_BACK
+        is_read_back = run.position.phase is TakeoverPhase.READING_BACK
         if is_read_back and not owner.can_read(run.number, FOREGROUND):
             return
         if not self.can_read_owner(run.number, FOREGROUND, owner):
@@ -67,11 +69,11 @@ class TakeoverSteps(Executor):
         run, owner, _ = scene
         answers = []
         if owner.id.holder != run.number:
-            answers.append((Event.FENCED, "answered: fenced"))
+            answers.append((TakeoverEvent.FENCED, "answered: fenced"))
         elif owner.id.is_acknowledged:
-            answers.append((Event.DONE, "acknowledged"))
+            answers.append((TakeoverEvent.DONE, "acknowledged"))
         if Fault.LOST_ANSWER in self.scope.faults:
-            answers.append((Event.UNKNOWN, "not answered"))
+            answers.append((TakeoverEvent.UNKNOWN, "not answered"))
         answered = scene._replace(
             run=run._replace(is_sent=False),
             owner=owner._replace(id=owner.id.dropped_by(run.number)),
@@ -105,7 +107,7 @@ class TakeoverSteps(Executor):
         scene = scene._replace(run=run._replace(head=heads.entry), heads=heads.without(run.number))
         token = run.position.state.claim.token
         truth = truth._replace(newest_reader=max(truth.newest_reader, token))
-        at = self.product.take_over(run.position, Event.DONE)
+        at = self.product.take_over(run.position, TakeoverEvent.DONE)
         yield Outcome(f"{run} reads head: {heads.entry}", (*self.go(at, scene), truth))
 
     def compare(self, scene: Scene, checkpoint: Checkpoint) -> Outcomes:
@@ -115,10 +117,10 @@ class TakeoverSteps(Executor):
         is_asked = head is not None or facts.is_blank
         found = {p: end.header for p, end in self.output.tails.items()} if is_asked else {}
         decision = self.product.rules.compare(facts, head, written=found).decision
-        event = Event.HALT if decision is Decision.HALT else Event.GO_ON
+        event = TakeoverEvent.HALT if decision is Decision.HALT else TakeoverEvent.GO_ON
         at = self.product.take_over(run.position, event)
         scene = self.go(at, scene)
-        if at.phase is Phase.OWNED:
+        if at.phase is TakeoverPhase.OWNED:
             scene = self._settle(decision, scene, facts)
         label = (
             f"{run} compares: planned {checkpoint.planned}, done {checkpoint.done}, head at"
