@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from tests.cluster.cluster import FOLDER_VARIABLE, IMAGES, PROGRAMS
 from tests.cluster.node import GROUPS
-from tests.cluster.programs import provide_programs, save_images
+from tests.cluster.programs import provide_images, provide_programs
 from tests.support.object_store import versitygw
 
 NEEDED = ("docker", "go", "ip", "kubectl", "nft", "nsenter", "runc", "unshare")
@@ -40,7 +40,7 @@ def main() -> int:
     programs = provide_programs()
     versitygw()
     with TemporaryDirectory(prefix="onceflow-cluster-") as folder, _restored(), _without_groups():
-        save_images(programs, Path(folder) / IMAGES)
+        (Path(folder) / IMAGES).symlink_to(provide_images(programs))
         (Path(folder) / PROGRAMS).symlink_to(programs)
         apart = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         tests = [sys.executable, "-m", "pytest", *(sys.argv[1:] or [str(Path(__file__).parent)])]

@@ -68,28 +68,42 @@ def _builds() -> Mapping[str, Sequence[str]]:
     }
 
 
-def save_images(programs: Path, file: Path) -> None:
-    """Write the images of the service, of the test broker and of `pause` for a node to import.
+def provide_images(programs: Path) -> Path:
+    """A tar with the images of the service, of the test broker and of `pause`, for nodes to import.
+
+    It has 1.4 GB and is written again only if one of them has changed.
 
     Args:
         programs: what `provide_programs` returned.
-        file: to write; a tar of 1.4 GB.
     """
     kafka_container.provide_image()
     upgrade = SERVICE_IMAGE.replace(":test", f":{NEXT_TAG}")
     for name in (SERVICE_IMAGE, upgrade):
         _docker("tag", "onceflow", name)
     _docker("tag", kafka_container.image_tag(), BROKER_IMAGE)
-    changes = ['--change=ENTRYPOINT ["/pause"]', "--change=USER 65535:65535"]
-    _docker("import", *changes, "-", PAUSE_IMAGE, content=_tar_of(programs / "pause"))
-    _docker("save", "--output", str(file), SERVICE_IMAGE, upgrade, BROKER_IMAGE, PAUSE_IMAGE)
+    pause = PAUSE_IMAGE.replace(":test", f":{programs.name}")
+    if not _docker("image", "ls", "--quiet", pause):
+        changes = ['--change=ENTRYPOINT ["/pause"]', "--change=USER 65535:65535"]
+        _docker("import", *changes, "-", pause, content=_tar_of(programs / "pause"))
+    _docker("tag", pause, PAUSE_IMAGE)
+    names = [SERVICE_IMAGE, upgrade, BROKER_IMAGE, PAUSE_IMAGE]
+    ids = _docker("image", "inspect", "--format", "{{.Id}}", *names)
+    tar = cache_dir() / f"cluster-images-{hashlib.sha256(ids).hexdigest()[:12]}.tar"
+    if not tar.is_file():
+        for other in cache_dir().glob("cluster-images-*"):
+            other.unlink()
+        unfinished = tar.with_suffix(".unfinished")
+        _docker("save", "--output", str(unfinished), *names)
+        unfinished.replace(tar)
+    return tar
 
 
-def _docker(*arguments: str, content: bytes | None = None) -> None:
+def _docker(*arguments: str, content: bytes | None = None) -> bytes:
     command = ["docker", *arguments]
-    subprocess.run(
-        command, input=content, stdout=subprocess.DEVNULL, check=True, timeout=IMAGE_TIMEOUT_S
+    done = subprocess.run(
+        command, input=content, stdout=subprocess.PIPE, check=True, timeout=IMAGE_TIMEOUT_S
     )
+    return done.stdout
 
 
 def _tar_of(program: Path) -> bytes:
