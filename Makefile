@@ -33,10 +33,11 @@ demo: $(READY)  ## Watch a pipeline being killed in mid-batch and losing nothing
 setup: $(READY) $(HELM)  ## Make .venv with everything that is needed, at locked versions
 
 fmt: $(READY)  ## Format the code and repair what can be repaired
-	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/python -m tests.java --fix
 
 lint: $(READY)  ## Check format, style and layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.java
 
 type: $(READY)  ## Check types
 	$(BIN)/mypy
@@ -120,6 +121,7 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock broker-4.1
 	$(BIN)/python -m onceflow.devkit lock bench
 	$(BIN)/python -m onceflow.devkit lock s3
+	$(BIN)/python -m onceflow.devkit lock format
 
 $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv

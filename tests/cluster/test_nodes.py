@@ -15,13 +15,12 @@ EXECUTORS = 2
 
 @pytest.mark.timeout(900)
 def test_processes_and_pods_that_are_killed(drill: Drill) -> None:
-    """Four deaths in one pod: the names of its executors were used up once."""
+    """Three deaths in one pod: the names of its executors were used up once."""
     drill.befall("pod deleted by force", Release.delete_by_force)
     for fault, name in (
         ("JVM killed", JVM),
         ("driver killed", DRIVER),
         ("first process of the container killed", FIRST),
-        ("driver killed again", DRIVER),
     ):
         drill.befall(fault, methodcaller("kill_in_driver", name))
     drill.only("k8s").befall("executor killed", Release.kill_executor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import install, volumes
 from tests.cluster.drill import Drill, Took, outage
 from tests.cluster.programs import NEXT_TAG
-from tests.cluster.release import EXECUTOR, JVM, READY_TIMEOUT_S, Release
+from tests.cluster.release import DRIVER, EXECUTOR, JVM, READY_TIMEOUT_S, Release
 from tests.support.cluster_disk import SmallDisk
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 LOST = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """How people say that a node does not come back (Kubernetes: Non-graceful node shutdown)."""
+DEATHS = 5
 STANDS_BY = '"event": "standby"'
 """Of what a driver writes into its log."""
 WAKES_UP = {"local": '"error": "FencedError"', "k8s": "KubernetesClientException"}
@@ -43,6 +45,14 @@ def until_any_told(release: Release, text: str) -> None:
         lambda: any(text in release.log_of(pod) for pod in release.pods("driver")),
         timeout_s=READY_TIMEOUT_S,
     )
+
+
+def test_a_driver_that_dies_again_and_again(drill: Drill) -> None:
+    """In one pod: each has executors of its own name, and removes those of the one before."""
+    for death in range(1, DEATHS + 1):
+        kill = methodcaller("kill_in_driver", DRIVER)
+        drill.befall(f"driver killed, time {death} of {DEATHS}", kill)
+    drill.finish()
 
 
 def test_an_api_server_that_is_away_for_two_minutes(drill: Drill) -> None:

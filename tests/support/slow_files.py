@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from onceflow.pipeline.java_code import load_classes
+from onceflow.java.loader import class_loader
 from onceflow.pipeline.plan import jvm_of
 
 DELAY_MS = 600
-_SOURCE = f"""
-package onceflow.tests;
-
-import java.io.IOException;
-import java.net.URI;
-import org.apache.hadoop.fs.FSDataOutputStream;
-import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.RawLocalFileSystem;
-import org.apache.hadoop.fs.permission.FsPermission;
-import org.apache.hadoop.util.Progressable;
-
-public class SlowFiles extends RawLocalFileSystem {{
-  public URI getUri() {{
-    return URI.create("slow:///");
-  }}
-
-  public void setPermission(Path path, FsPermission wanted) {{
-  }}
-
-  public boolean rename(Path from, Path to) throws IOException {{
-    try {{
-      Thread.sleep({DELAY_MS}L);
-    }} catch (InterruptedException error) {{
-      throw new IOException(error);
-    }}
-    return super.rename(from, to);
-  }}
-}}
-"""
+"""Also in SlowFiles.java."""
+SOURCES = Path(__file__).with_name("java")
 
 
 def use_slow_files(spark: SparkSession) -> None:
@@ -46,7 +20,7 @@ def use_slow_files(spark: SparkSession) -> None:
     jvm: Any = jvm_of(spark)
     shared = spark.sparkContext._jsc.hadoopConfiguration()
     configuration = jvm.org.apache.hadoop.conf.Configuration(shared)
-    configuration.setClassLoader(load_classes(jvm, _SOURCE))
+    configuration.setClassLoader(class_loader(jvm, SOURCES))
     configuration.set("fs.slow.impl", "onceflow.tests.SlowFiles")
     made = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("slow:///"), configuration)
     assert made.getClass().getSimpleName() == "SlowFiles"

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 
 from onceflow.errors import ConfigError
 from onceflow.java.choice import Java
+from onceflow.java.loader import SOURCES
 
 CLASS_PATH_VARIABLE = "SPARK_DIST_CLASSPATH"
 FILE_MANAGER = "onceflow.ConditionalFiles"
@@ -27,7 +28,7 @@ COMMAND = "onceflow fetch s3"
 """Installs them."""
 COMPILE_TIMEOUT_S = 120
 """Takes two seconds."""
-_SOURCE = Path(__file__).with_name("ConditionalFiles.java")
+_SOURCE = SOURCES / "onceflow" / "ConditionalFiles.java"
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
 """The command line of Janino, which comes with Spark: a Java without `javac` will do."""
 _OURS = "onceflow-conditional-files.jar"

@@ -9,147 +9,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from onceflow.pipeline.duplicates import SOURCE_KEY
-from onceflow.pipeline.java_code import load_classes, new_instance
+from onceflow.java.loader import new_instance
 
 VIEW_OPTION = "onceflow.view"
 """Option on a stand-in's leaf that tells whose stand-in it is."""
-
-_SOURCE = r"""
-package onceflow;
-
-import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
-import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
-import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
-import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
-import org.apache.spark.sql.catalyst.plans.logical.DeduplicateWithinWatermark;
-import org.apache.spark.sql.catalyst.plans.logical.Join;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
-import scala.collection.Iterator;
-import scala.collection.Seq;
-
-public class PlanReader {
-  private static final String SOURCE_KEY = "$SOURCE_KEY";
-
-  public String read(LogicalPlan plan, String viewOption) {
-    StringBuilder out = new StringBuilder();
-    node(plan, viewOption, out);
-    return out.toString();
-  }
-
-  private void node(LogicalPlan plan, String viewOption, StringBuilder out) {
-    String kind = kind(plan);
-    out.append("{\"kind\":").append(text(kind));
-    out.append(",\"is_streaming\":").append(plan.isStreaming());
-    if (plan instanceof Aggregate) {
-      out.append(",\"groupings\":").append(((Aggregate) plan).groupingExpressions().size());
-    }
-    if (plan instanceof Join) {
-      out.append(",\"join\":").append(text(((Join) plan).joinType().sql()));
-    }
-    if (plan instanceof DeduplicateWithinWatermark) {
-      out.append(",\"deduplicates\":").append(text(deduplicated(plan)));
-    }
-    if (plan instanceof StreamingRelationV2) {
-      String view = ((StreamingRelationV2) plan).extraOptions().get(viewOption);
-      out.append(",\"view\":").append(text(view == null ? "" : view));
-    }
-    out.append(",\"output\":");
-    expressions(plan.output(), out);
-    out.append(",\"expressions\":");
-    expressions(plan.expressions(), out);
-    out.append(",\"subqueries\":[");
-    boolean isFirst = true;
-    for (Iterator plans = plan.subqueries().iterator(); plans.hasNext(); isFirst = false) {
-      out.append(isFirst ? "" : ",");
-      node((LogicalPlan) plans.next(), viewOption, out);
-    }
-    out.append("],\"children\":[");
-    isFirst = true;
-    for (Iterator plans = plan.children().iterator(); plans.hasNext(); isFirst = false) {
-      out.append(isFirst ? "" : ",");
-      node((LogicalPlan) plans.next(), viewOption, out);
-    }
-    out.append("]}");
-  }
-
-  private String deduplicated(LogicalPlan plan) {
-    for (Iterator each = plan.output().iterator(); each.hasNext();) {
-      Attribute attribute = (Attribute) each.next();
-      if (attribute.metadata().contains(SOURCE_KEY)) {
-        return attribute.metadata().getString(SOURCE_KEY);
-      }
-    }
-    return "";
-  }
-
-  private void expressions(Seq all, StringBuilder out) {
-    out.append("[");
-    boolean isFirst = true;
-    for (Iterator each = all.iterator(); each.hasNext(); isFirst = false) {
-      out.append(isFirst ? "" : ",");
-      expression((Expression) each.next(), out);
-    }
-    out.append("]");
-  }
-
-  private void expression(Expression expression, StringBuilder out) {
-    String kind = kind(expression);
-    out.append("{\"kind\":").append(text(kind));
-    String name = expression.prettyName();
-    if (expression instanceof NamedExpression && expression.resolved()) {
-      out.append(",\"id\":").append(((NamedExpression) expression).exprId().id());
-      name = ((NamedExpression) expression).name();
-    } else if (expression instanceof PythonFuncExpression) {
-      name = ((PythonFuncExpression) expression).name();
-    }
-    out.append(",\"name\":").append(text(name));
-    if (!expression.deterministic()) {
-      out.append(",\"is_deterministic\":false");
-    }
-    out.append(",\"type\":").append(text(type(expression)));
-    if (expression instanceof Mode) {
-      out.append(",\"is_ordered\":").append(((Mode) expression).reverseOpt().isDefined());
-    }
-    if (!expression.children().isEmpty()) {
-      out.append(",\"children\":");
-      expressions(expression.children(), out);
-    }
-    out.append("}");
-  }
-
-  private String type(Expression expression) {
-    try {
-      return expression.dataType().simpleString();
-    } catch (Exception error) {  // not resolved, or something that is no value
-      return "";
-    }
-  }
-
-  private String kind(Object treeNode) {
-    String name = treeNode.getClass().getSimpleName();
-    return name.endsWith("$") ? name.substring(0, name.length() - 1) : name;
-  }
-
-  private String text(String value) {
-    StringBuilder out = new StringBuilder("\"");
-    for (int i = 0; i < value.length(); i++) {
-      char c = value.charAt(i);
-      if (c == '"' || c == '\\') {
-        out.append('\\').append(c);
-      } else if (c < ' ') {
-        out.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
-      } else {
-        out.append(c);
-      }
-    }
-    return out.append('"').toString();
-  }
-}
-""".replace("$SOURCE_KEY", SOURCE_KEY)
 
 
 @dataclass(frozen=True)
@@ -230,7 +93,7 @@ def read_plan(frame: DataFrame) -> PlanNode:
     Each look at a node from Python is a round trip, and another to forget it, so Java code walks.
     """
     jvm = jvm_of(frame.sparkSession)
-    reader = new_instance(jvm, load_classes(jvm, _SOURCE), "onceflow.PlanReader")
+    reader = new_instance(jvm, "PlanReader")
     return node_of(json.loads(reader.read(analysed_plan(frame), VIEW_OPTION)))
 
 

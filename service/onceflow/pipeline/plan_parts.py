@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from onceflow.pipeline.java_code import load_classes, new_instance
+from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan import jvm_of
-
-_SOURCE = Path(__file__).with_name("PlanParts.java")
 
 
 @dataclass(frozen=True)
@@ -81,5 +78,5 @@ def _parser(spark: SparkSession) -> Any:
 
 def _parts_of(spark: SparkSession, root: Any) -> Sequence[PlanPart]:
     jvm = jvm_of(spark)
-    lister = new_instance(jvm, load_classes(jvm, _SOURCE.read_text()), "onceflow.PlanParts")
+    lister = new_instance(jvm, "PlanParts")
     return [PlanPart(**part) for part in json.loads(lister.list(root))]

@@ -17,8 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import TICK_COLUMN, Position
 from onceflow.errors import require
-from onceflow.pipeline.duplicates import SOURCE_KEY
-from onceflow.pipeline.java_code import load_classes, new_instance
+from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan import jvm_of
 from onceflow.pipeline.rejects import REASON_COLUMN
 
@@ -26,189 +25,6 @@ _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""
 _SHIELD = "onceflow-view."
 """Before the name of a source: an observation of its view that nobody reads."""
-_SOURCE = r"""
-package onceflow;
-
-import java.util.Arrays;
-import java.util.List;
-import java.util.TreeSet;
-import org.apache.spark.sql.Row;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.read.streaming.Offset;
-import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
-import org.apache.spark.sql.execution.adaptive.QueryStageExec;
-import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
-import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
-import org.apache.spark.sql.execution.exchange.BroadcastExchangeExec;
-import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeStats;
-import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
-import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
-import org.apache.spark.sql.execution.streaming.operators.stateful
-    .StreamingDeduplicateWithinWatermarkExec;
-import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
-import org.apache.spark.util.AccumulatorV2;
-import scala.Option;
-import scala.Tuple2;
-import scala.collection.Iterator;
-
-public class ExecutionReader {
-  /** Take one row after the other, and exchange none between tasks. What is not here may. */
-  private static final List KEEPS_ORDER = Arrays.asList(new Object[] {
-      "ArrowEvalPythonExec", "ArrowEvalPythonUDTFExec", "BatchEvalPythonExec",
-      "BatchEvalPythonUDTFExec", "BroadcastExchangeExec", "BroadcastHashJoinExec",
-      "BroadcastNestedLoopJoinExec", "CollectMetricsExec", "ColumnarToRowExec",
-      "EmptyRelationExec", "EventTimeWatermarkExec", "FilterExec", "GenerateExec", "InputAdapter",
-      "LocalTableScanExec", "MicroBatchScanExec", "OneRowRelationExec", "ProjectExec", "RangeExec",
-      "RDDScanExec", "UnionExec", "WholeStageCodegenExec"});
-
-  /** Facts as JSON; offsets are JSON already. */
-  public String read(IncrementalExecution execution, String observed) {
-    return "{\"event_watermark_ms\":" + execution.offsetSeqMetadata().batchWatermarkMs()
-        + ",\"batch_timestamp_ms\":" + execution.offsetSeqMetadata().batchTimestampMs()
-        + ",\"offsets\":[" + offsets(execution.logical())
-        + "],\"counts\":{" + counts(execution, observed)
-        + "},\"keeps_order\":" + keepsOrder(execution.executedPlan())
-        + ",\"executors\":\"" + executors(execution.sparkSession())
-        + "\",\"late\":" + sum(execution.executedPlan(), "numRowsDroppedByWatermark")
-        + ",\"state_rows\":" + stateRows(execution.executedPlan())
-        + ",\"deduplications\":{" + deduplications(execution.executedPlan()) + "}"
-        + ",\"newest_event_ms\":" + newestEventTime(execution.executedPlan()) + "}";
-  }
-
-  /** Addresses, which those that are lost and started anew do not share. */
-  public String executors(SparkSession session) {
-    scala.collection.Map all = session.sparkContext().getExecutorMemoryStatus();
-    TreeSet found = new TreeSet();
-    for (Iterator each = all.keysIterator(); each.hasNext();) {
-      found.add(each.next());
-    }
-    return found.toString();
-  }
-
-  /** Whether rows of an input partition come out in its order. */
-  public boolean keepsOrder(SparkPlan plan) {
-    if (plan instanceof AdaptiveSparkPlanExec) {
-      return keepsOrder(((AdaptiveSparkPlanExec) plan).executedPlan());
-    }
-    if (plan instanceof QueryStageExec) {
-      return keepsOrder(((QueryStageExec) plan).plan());
-    }
-    boolean keeps = KEEPS_ORDER.contains(plan.getClass().getSimpleName());
-    if (plan instanceof BroadcastExchangeExec) {
-      keeps = !reads(plan);  // a stream that is looked up follows the order of the other side
-    }
-    for (Iterator below = plan.children().iterator(); keeps && below.hasNext();) {
-      keeps = keepsOrder((SparkPlan) below.next());
-    }
-    return keeps;
-  }
-
-  private boolean reads(SparkPlan plan) {
-    boolean found = plan instanceof MicroBatchScanExec;
-    for (Iterator below = plan.children().iterator(); !found && below.hasNext();) {
-      found = reads((SparkPlan) below.next());
-    }
-    return found;
-  }
-
-  private String offsets(LogicalPlan plan) {
-    StringBuilder found = new StringBuilder();
-    for (Iterator leaves = plan.collectLeaves().iterator(); leaves.hasNext();) {
-      Object leaf = leaves.next();
-      if (leaf instanceof StreamingDataSourceV2ScanRelation) {
-        StreamingDataSourceV2ScanRelation scan = (StreamingDataSourceV2ScanRelation) leaf;
-        String range = "[" + json(scan.startOffset()) + "," + json(scan.endOffset()) + "]";
-        found.append(found.length() == 0 ? "" : ",").append(range);
-      }
-    }
-    return found.toString();
-  }
-
-  private String json(Option offset) {
-    return ((Offset) offset.get()).json();
-  }
-
-  private String counts(IncrementalExecution execution, String observed) {
-    StringBuilder found = new StringBuilder();
-    for (Iterator metrics = execution.observedMetrics().iterator(); metrics.hasNext();) {
-      Tuple2 metric = (Tuple2) metrics.next();
-      String name = (String) metric._1();
-      if (name.startsWith(observed)) {
-        Row row = (Row) metric._2();
-        found.append(found.length() == 0 ? "\"" : ",\"").append(name.substring(observed.length()))
-            .append("\":[" + row.getLong(0) + "," + row.getLong(1) + "]");
-      }
-    }
-    return found.toString();
-  }
-
-  private long own(SparkPlan plan, String metric) {
-    Option found = plan.metrics().get(metric);
-    return found.isDefined() ? (Long) ((AccumulatorV2) found.get()).value() : 0L;
-  }
-
-  private long sum(SparkPlan plan, String metric) {
-    long sum = own(plan, metric);
-    for (Iterator children = plan.children().iterator(); children.hasNext();) {
-      sum += sum((SparkPlan) children.next(), metric);
-    }
-    return sum;
-  }
-
-  /** Without the keys of sources' own deduplications, which nobody waits for. */
-  private long stateRows(SparkPlan plan) {
-    long rows = deduplicated(plan) == null ? own(plan, "numTotalStateRows") : 0L;
-    for (Iterator children = plan.children().iterator(); children.hasNext();) {
-      rows += stateRows((SparkPlan) children.next());
-    }
-    return rows;
-  }
-
-  private String deduplications(SparkPlan plan) {
-    StringBuilder found = new StringBuilder();
-    String source = deduplicated(plan);
-    if (source != null) {
-      Option state = ((StreamingDeduplicateWithinWatermarkExec) plan).stateInfo();
-      found.append("\"" + source + "\":{\"dropped\":" + own(plan, "numDroppedDuplicateRows")
-          + ",\"operator_id\":" + ((StatefulOperatorStateInfo) state.get()).operatorId() + "}");
-    }
-    for (Iterator children = plan.children().iterator(); children.hasNext();) {
-      String below = deduplications((SparkPlan) children.next());
-      found.append(found.length() > 0 && !below.isEmpty() ? "," : "").append(below);
-    }
-    return found.toString();
-  }
-
-  /** The source whose deduplication it is; null for every other operator. */
-  private String deduplicated(SparkPlan plan) {
-    if (plan instanceof StreamingDeduplicateWithinWatermarkExec) {
-      for (Iterator each = plan.output().iterator(); each.hasNext();) {
-        Attribute attribute = (Attribute) each.next();
-        if (attribute.metadata().contains("$SOURCE_KEY")) {
-          return attribute.metadata().getString("$SOURCE_KEY");
-        }
-      }
-    }
-    return null;
-  }
-
-  private Long newestEventTime(SparkPlan plan) {
-    Long newest = null;
-    if (plan instanceof EventTimeWatermarkExec) {
-      EventTimeStats seen = ((EventTimeWatermarkExec) plan).eventTimeStats().value();
-      newest = seen.count() > 0 ? seen.max() : null;
-    }
-    for (Iterator children = plan.children().iterator(); children.hasNext();) {
-      Long below = newestEventTime((SparkPlan) children.next());
-      newest = newest == null || (below != null && below > newest) ? below : newest;
-    }
-    return newest;
-  }
-}
-""".replace("$SOURCE_KEY", SOURCE_KEY)
 
 
 @dataclass(frozen=True)
@@ -322,7 +138,7 @@ class ExecutionReader:
     def __init__(self, spark: SparkSession, source_names: Sequence[str]) -> None:
         jvm = jvm_of(spark)
         self._source_count = len(source_names)
-        self._reader = new_instance(jvm, load_classes(jvm, _SOURCE), "onceflow.ExecutionReader")
+        self._reader = new_instance(jvm, "ExecutionReader")
         self._executors: str = self._reader.executors(spark._jsparkSession)  # noqa: SLF001
 
     def read(self, query: StreamingQuery) -> Execution:

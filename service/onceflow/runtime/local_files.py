@@ -15,60 +15,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onceflow.errors import require
-from onceflow.pipeline.java_code import load_classes
+from onceflow.java.loader import class_loader
 from onceflow.pipeline.plan import jvm_of
 
 _CLASS = "onceflow.QuickLocalFileSystem"
-_SOURCE = """
-package onceflow;
-
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.attribute.PosixFilePermissions;
-import java.util.ArrayList;
-import java.util.Iterator;
-import java.util.List;
-import java.util.Map;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.LocalFileSystem;
-import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.RawLocalFileSystem;
-import org.apache.hadoop.fs.permission.FsPermission;
-
-public class QuickLocalFileSystem extends LocalFileSystem {
-  public QuickLocalFileSystem() {
-    super(new QuickRaw());
-  }
-
-  public void dropForeignDefaults(Configuration configuration) {
-    List foreign = new ArrayList();
-    for (Iterator entries = configuration.iterator(); entries.hasNext();) {
-      String name = (String) ((Map.Entry) entries.next()).getKey();
-      String[] sources = configuration.getPropertySources(name);
-      String source = sources == null ? "" : sources[sources.length - 1];
-      if (source.equals("yarn-default.xml") || source.equals("mapred-default.xml")) {
-        foreign.add(name);
-      }
-    }
-    for (int i = 0; i < foreign.size(); i++) {
-      configuration.unset((String) foreign.get(i));
-    }
-  }
-
-  public static class QuickRaw extends RawLocalFileSystem {
-    public void setPermission(Path path, FsPermission wanted) throws IOException {
-      if (wanted.getStickyBit()) {  // which Java has no name for
-        super.setPermission(path, wanted);
-        return;
-      }
-      String text = wanted.getUserAction().SYMBOL + wanted.getGroupAction().SYMBOL
-          + wanted.getOtherAction().SYMBOL;
-      Files.setPosixFilePermissions(pathToFile(path).toPath(),
-          PosixFilePermissions.fromString(text));
-    }
-  }
-}
-"""
 
 
 def use_quick_local_files(spark: SparkSession) -> None:
@@ -91,7 +41,7 @@ def use_quick_local_files(spark: SparkSession) -> None:
 def _bringing_ours(jvm: Any, shared: Any) -> Any:
     """A configuration that finds our class."""
     configuration = jvm.org.apache.hadoop.conf.Configuration(shared)
-    configuration.setClassLoader(load_classes(jvm, _SOURCE))
+    configuration.setClassLoader(class_loader(jvm))
     configuration.set("fs.file.impl", _CLASS)
     return configuration
 

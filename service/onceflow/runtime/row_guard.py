@@ -7,14 +7,11 @@ of one. It lets every row through, and fails when a task has seen too many.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
-from onceflow.pipeline.java_code import load_classes, new_instance
+from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan import analysed_plan, jvm_of
 
-_SOURCE = Path(__file__).with_name("RowGuard.java")
 _COUNT_BITS = (1 << 33) - 1
 """Of `monotonically_increasing_id()`: how many rows the task has seen before."""
 
@@ -37,8 +34,7 @@ def guard_rows(spark: SparkSession, max_rows: int) -> None:
     )
     example = analysed_plan(spark.range(1).where(condition))
     jvm = jvm_of(spark)
-    loader = load_classes(jvm, _SOURCE.read_text(encoding="utf-8"))
-    rule = getattr(new_instance(jvm, loader, "onceflow.RowGuard"), "with")(example)
+    rule = getattr(new_instance(jvm, "RowGuard"), "with")(example)
     rules = jvm.org.apache.spark.api.python.PythonUtils.toSeq([rule])
     experimental = spark._jsparkSession.experimental()  # noqa: SLF001  no public way
     getattr(experimental, "extraOptimizations_$eq")(rules)

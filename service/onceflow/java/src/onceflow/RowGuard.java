@@ -35,7 +35,7 @@ public class RowGuard extends Rule {
     boolean isGuard = plan instanceof Filter && ((Filter) plan).condition() == condition;
     ListBuffer children = new ListBuffer();
     boolean isChanged = false;
-    for (Iterator each = plan.children().iterator(); each.hasNext();) {
+    for (Iterator each = plan.children().iterator(); each.hasNext(); ) {
       LogicalPlan before = (LogicalPlan) each.next();
       LogicalPlan after = guarded(before, isGuard);
       isChanged |= before != after;

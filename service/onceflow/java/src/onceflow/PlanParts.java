@@ -65,7 +65,7 @@ public class PlanParts {
       // Its other field is what it is replaced by.
       collect(((InheritAnalysisRules) node).parameters(), strings, options, below);
     } else {
-      for (Iterator fields = node.productIterator(); fields.hasNext();) {
+      for (Iterator fields = node.productIterator(); fields.hasNext(); ) {
         collect(fields.next(), strings, options, below);
       }
     }
@@ -86,7 +86,7 @@ public class PlanParts {
     } else if (field instanceof Map) {
       options.putAll((Map) field);
     } else if (field instanceof scala.collection.Map) {
-      for (Iterator each = ((scala.collection.Map) field).iterator(); each.hasNext();) {
+      for (Iterator each = ((scala.collection.Map) field).iterator(); each.hasNext(); ) {
         scala.Tuple2 entry = (scala.Tuple2) each.next();
         if (entry._2() instanceof String) {
           options.put(String.valueOf(entry._1()), entry._2());
@@ -97,11 +97,11 @@ public class PlanParts {
     } else if (field instanceof DataType) {
       return;
     } else if (field instanceof scala.collection.Iterable) {
-      for (Iterator each = ((scala.collection.Iterable) field).iterator(); each.hasNext();) {
+      for (Iterator each = ((scala.collection.Iterable) field).iterator(); each.hasNext(); ) {
         collect(each.next(), strings, options, below);
       }
     } else if (field instanceof Product) {
-      for (Iterator each = ((Product) field).productIterator(); each.hasNext();) {
+      for (Iterator each = ((Product) field).productIterator(); each.hasNext(); ) {
         collect(each.next(), strings, options, below);
       }
     }
@@ -146,7 +146,9 @@ public class PlanParts {
     if (type instanceof YearMonthIntervalType) {
       return Double.valueOf(number * LEAST_MONTH_DAYS * DAY_MICROS);
     }
-    return Double.isNaN(number) || Double.isInfinite(number) ? null : (Number) Double.valueOf(number);
+    return Double.isNaN(number) || Double.isInfinite(number)
+        ? null
+        : (Number) Double.valueOf(number);
   }
 
   /** Text that Spark will read as a moment when it runs the query. */
@@ -161,7 +163,7 @@ public class PlanParts {
       if (expression instanceof RuntimeReplaceable) {
         return momentBelow(((RuntimeReplaceable) expression).replacement());
       }
-    } catch (Exception error) {  // it is not resolved, or its value is an error
+    } catch (Exception error) { // it is not resolved, or its value is an error
       return null;
     }
     return null;
@@ -169,7 +171,7 @@ public class PlanParts {
 
   private String momentBelow(Expression expression) {
     String found = momentOf(expression);
-    for (Iterator each = expression.children().iterator(); each.hasNext() && found == null;) {
+    for (Iterator each = expression.children().iterator(); each.hasNext() && found == null; ) {
       found = momentBelow((Expression) each.next());
     }
     return found;
@@ -192,7 +194,7 @@ public class PlanParts {
 
   private String kind(Object node) {
     Class found = node.getClass();
-    while (found.isAnonymousClass()) {  // as those of IS UNKNOWN
+    while (found.isAnonymousClass()) { // as those of IS UNKNOWN
       found = found.getSuperclass();
     }
     String name = found.getName();

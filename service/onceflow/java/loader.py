@@ -1,0 +1,50 @@
+"""Loads our Java classes into Spark's JVM: no jar to build, to ship, or to match with a version.
+
+They are compiled from `src/` with Janino, which Spark compiles its plans with, so a Java runtime is
+enough. Janino knows Java 8 without lambdas, and takes no notice of type parameters.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).with_name("src")
+_LOADING = threading.Lock()
+
+
+def class_loader(jvm: Any, sources: Path = SOURCES) -> Any:
+    """The class loader that knows the classes of a folder, and Spark's.
+
+    One for each JVM, and not only to save time: Py4J remembers methods by the name of their class,
+    and would take one of a class that was loaded before.
+
+    Args:
+        jvm: Py4J's view of it.
+        sources: folder with a folder for each package.
+    """
+    with _LOADING:
+        return _class_loader(jvm, sources)
+
+
+@lru_cache(maxsize=16)
+def _class_loader(jvm: Any, sources: Path) -> Any:
+    resource = jvm.org.codehaus.commons.compiler.util.resource
+    finder = resource.DirectoryResourceFinder(jvm.java.io.File(str(sources)))
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, finder, "UTF-8")
+
+
+def new_instance(jvm: Any, name: str) -> Any:
+    """Make an object of one of our classes. Py4J cannot name it: it knows Spark's own loader only.
+
+    Args:
+        jvm: Py4J's view of it.
+        name: of the class, without its package.
+    """
+    loader = class_loader(jvm)
+    with _LOADING:  # pipelines that start at the same time wait for one another
+        found = jvm.java.lang.Class.forName(f"onceflow.{name}", True, loader)
+    return found.newInstance()
