@@ -1,4 +1,4 @@
-"""The lane machine: every pair of phase and event is one of these, or a bug."""
+"""The lane machine: what leads to a lane that may carry a batch."""
 
 from __future__ import annotations
 
@@ -10,30 +10,13 @@ from onceflow.errors import InvariantError
 from onceflow.protocol.lane import TRANSITIONS, LaneAction, LaneEvent, LanePhase, step
 
 P, E, A = LanePhase, LaneEvent, LaneAction
-TABLE = {
-    (P.STALE, E.RENEWED): (P.INITIALISING, A.INITIALISE),
-    (P.INITIALISING, E.INITIALISED): (P.UNCONFIRMED, A.READ_OWNER),
-    (P.INITIALISING, E.INITIALISE_FAILED): (P.STALE, A.DISCARD),
-    (P.UNCONFIRMED, E.OWNER_IS_MINE): (P.READY, None),
-    (P.UNCONFIRMED, E.OWNER_IS_NOT_MINE): (P.FENCED, A.STOP),
-    (P.UNCONFIRMED, E.OWNER_UNREADABLE): (P.STALE, A.DISCARD),
-    (P.READY, E.TAKEN): (P.BUSY, None),
-    (P.BUSY, E.RELEASED): (P.STALE, A.DISCARD),
-}
 
 
-@pytest.mark.parametrize(("phase", "event"), [*product(P, E)])
-def test_every_pair_is_listed_or_impossible(phase: LanePhase, event: LaneEvent) -> None:
-    if (phase, event) in TABLE:
-        after, action = TABLE[phase, event]
-        assert step(phase, event) == (after, () if action is None else (action,))
-    else:
+def test_an_event_that_cannot_happen_is_a_bug() -> None:
+    """What can happen, and that each entry is needed, the explorer shows."""
+    for phase, event in {*product(P, E)} - set(TRANSITIONS):
         with pytest.raises(InvariantError, match=event.name):
             step(phase, event)
-
-
-def test_the_table_holds_nothing_else() -> None:
-    assert set(TRANSITIONS) == set(TABLE)
 
 
 def test_only_a_read_of_owner_leads_to_ready() -> None:
