@@ -85,7 +85,8 @@ class Document:
 
 def documents() -> list[Document]:
     """Everything that a reader of the repository is led to."""
-    top = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+    top = [ROOT / name for name in names]
     folders = (ROOT / "docs", ROOT / "examples")
     below = [path for folder in folders for path in sorted(folder.rglob("*.md"))]
     return [Document(path) for path in [*top, *below]]

@@ -27,9 +27,7 @@ GENERATED = (
 )
 
 NOT_YET = (
-    "README.md",
     "CHANGELOG.md",
-    "SECURITY.md",
     "service/",
     "connectors/",
     "tests/",
