@@ -27,7 +27,6 @@ GENERATED = (
 )
 
 NOT_YET = (
-    "CHANGELOG.md",
     "service/",
     "connectors/",
     "tests/",
