@@ -1,9 +1,9 @@
 """Named places at which a test can kill or freeze this process (protocol, section 8).
 
-A crash point costs one look into a module variable. It is armed by the environment, e.g.
+A crash point costs one look at a module variable. Arm it by the environment, e.g.
 `ONCEFLOW_CRASH_POINT=after_commit:kill:3`: at the third arrival the process kills itself with
-SIGKILL (`kill`), freezes itself with SIGSTOP (`stop`), or lets this thread alone stand still
-(`hold`). Before it does, it writes the point's name into the file named by `ONCEFLOW_CRASH_PROOF`,
+SIGKILL (`kill`), freezes itself with SIGSTOP (`stop`), or holds this thread alone
+(`hold`). Before that it writes the point's name into the file named by `ONCEFLOW_CRASH_PROOF`,
 so that a test can tell that its fault fired.
 """
 
@@ -23,7 +23,7 @@ PROOF_VARIABLE = "ONCEFLOW_CRASH_PROOF"
 
 
 class CrashPoint(StrEnum):
-    """Every place where a crash leaves another mixture of what is durable and what is not."""
+    """Every place at which a crash leaves a different mixture of durable and lost effects."""
 
     AFTER_OFFSET_LOG = "after_offset_log"
     BEFORE_CLAIM = "before_claim"
@@ -79,7 +79,7 @@ _armed = _parse(os.environ.get(ENVIRONMENT_VARIABLE))
 
 
 def reach(point: CrashPoint) -> None:
-    """Die, freeze or stand still if this point is armed and this is the arrival asked for."""
+    """Kill, freeze or hold if this point is armed and its count of arrivals is reached."""
     if _armed is None or _armed.point is not point:
         return
     _armed.arrivals_left -= 1

@@ -1,6 +1,6 @@
 """Every exception of the product, named by what the runtime must do next.
 
-This module imports nothing of ours, so that every layer may raise and catch these classes.
+This module imports no other, so that every layer may raise and catch these classes.
 
     OnceflowError
     ├── ConfigError          refuse to start; lists every fault at once             exit 2
@@ -27,12 +27,12 @@ class Fault:
 
     Args:
         what: what is wrong, in one clause.
-        where: the place: a dotted path in a file, a topic, a setting.
-        line: 1-based line in the user's file, if the fault stands in a file.
+        where: a dotted path in a file, a topic, a setting.
+        line: 1-based line in the user's file, if the fault is in a file.
         expected: what would have been accepted.
-        suggestion: what to do about it, as an imperative sentence.
-        rule: which rule it breaks, by a name for programs; empty if no rule has one.
-        file: in which file, if it is another one than the user gave us.
+        suggestion: how to fix it, as an imperative sentence.
+        rule: name of the rule that it breaks, for programs; empty if there is none.
+        file: only if it is not the file that the user gave.
     """
 
     what: str
@@ -57,11 +57,11 @@ NEW_GENERATION = (
     "start a new generation: name an empty directory as `checkpoint`, and run with"
     " `--new-generation --reason ...`"
 )
-"""The way on that is always there, in the words of every message that leads to it."""
+"""The remedy that is always available, as every message says it."""
 
 
 class OnceflowError(Exception):
-    """What failed, with which subject, what was expected and found, and what happens now.
+    """Base class: what failed, what was expected, what was found, and what happens now.
 
     Instances survive pickling: Spark moves them between processes. No secret may be passed in.
 
@@ -75,7 +75,7 @@ class OnceflowError(Exception):
 
     exit_code: ClassVar[int] = 70
     is_permanent: ClassVar[bool] = False
-    """Whether the same start would end the same way, so that nobody should make it unasked."""
+    """Whether a restart would end the same way, so that none should be made automatically."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class FencedError(OnceflowError):
 
     @classmethod
     def by_newer_instance(cls, pipeline: str, run_id: str, found: str = "") -> FencedError:
-        """What the instance with `run_id` says when it finds itself replaced."""
+        """Make the error of an instance that finds itself replaced."""
         return cls(
             "a newer instance owns this pipeline",
             subject=pipeline,
@@ -197,14 +197,14 @@ class LineageError(OnceflowError):
 
 
 class CorruptionError(OnceflowError):
-    """Two durable truths disagree. Nothing was written; the evidence is kept."""
+    """Two durable records contradict each other. Nothing was written; the evidence is kept."""
 
     exit_code = 7
     is_permanent = True
 
 
 class InvariantError(OnceflowError):
-    """Our own bug. Crash rather than go on."""
+    """A bug in Onceflow. Crash instead of continuing."""
 
     exit_code = 70
 

@@ -135,8 +135,8 @@ def test_a_weaker_promise_is_told_for_every_reader(capsys: pytest.CaptureFixture
         told = verdict.to_json()
         assert told["guarantee"] == str(verdict.guarantee)
         assert [r["reading"] for r in told["readers"]] == [r.value for r in Reading]
-        mends = {w["mend"] for r in told["readers"] for w in r["guarantee"]["reasons"]}
-        assert all(mend.endswith(".") for mend in mends)
+        fixes = {w["fix"] for r in told["readers"] for w in r["guarantee"]["reasons"]}
+        assert all(fix.endswith(".") for fix in fixes)
         assert ("Ask for `delivery: exactly_once`." in shown) == (lines > 1)
 
 

@@ -57,7 +57,7 @@ MENDED: dict[Weakness, list[dict[str, object]]] = {
     REPEATS: [{"reading": Reading.DEDUPLICATING}, {"delivery": Delivery.EXACTLY_ONCE}],
     UNCOMMITTED: [{"reading": Reading.READ_COMMITTED}, {"reading": Reading.DEDUPLICATING}],
 }
-"""What each weakness says that would mend it."""
+"""The fix that each weakness names."""
 
 
 def words(parts: Parts) -> list[str]:
@@ -80,8 +80,8 @@ def test_the_guarantee_is_that_of_the_weakest_part(parts: Parts) -> None:
     for reason in found.reasons:
         assert reason.why[0].islower()
         assert not reason.why.endswith(".")
-        assert reason.mend[0].isupper()
-        assert reason.mend.endswith(".")
+        assert reason.fix[0].isupper()
+        assert reason.fix.endswith(".")
 
 
 def test_every_line_of_the_table_and_every_weakness_is_met() -> None:

@@ -1,1 +1,1 @@
-"""What connectors must do, and how they are found."""
+"""Contracts that connectors implement, and how connectors are found."""

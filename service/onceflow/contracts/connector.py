@@ -1,6 +1,6 @@
-"""What a connector offers, and how it is found: entry points of the group `onceflow.connectors`.
+"""Connectors: their contract, and how to find them by entry points (`onceflow.connectors`).
 
-The service never imports a connector by name; it asks for the one that the pipeline file names.
+The service never imports a connector; it asks for the one that the pipeline file names.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    # Needs Arrow, which whoever only looks things up need not have installed.
+    # Needs Arrow, which a program that only looks things up need not have installed.
     from onceflow.contracts.source import Source, SourceSpec
 
 ENTRY_POINT_GROUP = "onceflow.connectors"
 MAX_BULLETIN_BYTES = 4096
-"""What a broker keeps beside a consumer group's offset unless it is told otherwise."""
+"""Kafka's default limit for the metadata of a committed offset."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Connection:
     Args:
         bootstrap_servers: `host:port`, comma separated.
         properties: further client settings, by librdkafka's names (security, time-outs).
-        secrets_digest: changes whenever a file that the properties name holds something else;
-            clients are kept for one digest only.
+        secrets_digest: changes whenever a file that the properties name changes; clients are kept
+            for one digest only.
     """
 
     bootstrap_servers: str
@@ -55,12 +55,10 @@ class TopicInfo:
     """A topic as it is.
 
     Args:
-        name: of the topic.
         topic_id: changes when the topic is deleted and created again.
-        partitions: how many.
         replication: smallest number of replicas of any partition.
         in_sync: smallest number of replicas in sync of any partition.
-        config: its effective settings.
+        config: the effective settings.
     """
 
     name: str
@@ -84,21 +82,17 @@ class ReadRecord:
     headers: tuple[tuple[str, bytes | None], ...]
 
     def header(self, name: str) -> bytes | None:
-        """The last one of a name; None if there is none."""
+        """Value of the last header with this name; None if there is none."""
         return dict(self.headers).get(name)
 
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that keeps the last stable offset of a partition where it is.
+    """A transaction that holds back the last stable offset of a partition.
 
     Args:
-        topic: that it has written to.
-        partition: of the topic.
         start_offset: its first record in that partition.
-        transactional_id: of its producer; None if no coordinator knows of it any more.
-        producer_id: Kafka's number of that producer.
-        producer_epoch: of that producer.
+        transactional_id: None if no coordinator knows the producer any more.
         started_ms: when it began; without a coordinator, when it last wrote.
         timeout_ms: after which its coordinator ends it; None without a coordinator.
         coordinator: the broker that decides it; None if there is none.
@@ -116,14 +110,14 @@ class OpenTransaction:
 
 
 class Task(StrEnum):
-    """What somebody wants to be allowed to do with a pipeline."""
+    """A task that a user needs rights for."""
 
     RUN = "run"
     """Run it, and look at it; its topics exist."""
     CREATE = "create"
     """Create the topics that it writes to, if they do not exist."""
     VERIFY = "verify"
-    """Compare what was written with the ledger, or write the ledger anew from it."""
+    """Compare the output with the ledger, or rebuild the ledger from the output."""
     RESEND = "resend"
     """Send dead letters to the source topics again."""
     CONSUME = "consume"
@@ -132,15 +126,14 @@ class Task(StrEnum):
 
 @dataclass(frozen=True)
 class Right:
-    """Something that brokers must let a principal do. Their words are the brokers' own.
+    """A right that a principal needs at the brokers, in Kafka's words.
 
     Args:
-        task: that needs it.
         resource: `topic`, `group`, `transactional_id` or `cluster`.
         name: of the resource; `*` for every.
-        is_prefix: whether it is meant for every resource whose name begins so.
+        is_prefix: whether `name` is a prefix of names.
         operation: e.g. `read`.
-        why: what it is needed for, in a few words.
+        why: the purpose, in a few words.
     """
 
     task: Task
@@ -153,20 +146,18 @@ class Right:
 
 @dataclass(frozen=True)
 class PipelineTopics:
-    """What a pipeline reads and writes, by name.
+    """The topics of a pipeline, by name.
 
     Args:
-        pipeline: its name.
-        inputs: topics that are named.
-        patterns: regular expressions of topics that are not.
-        output: of the sink.
-        beside: written in the same transactions.
+        inputs: topics that the file names.
+        patterns: regular expressions of further input topics.
     """
 
     pipeline: str
     inputs: Sequence[str]
     patterns: Sequence[str]
     output: str
+    # Further output topics, written in the same transactions.
     beside: Sequence[str]
 
 
@@ -177,7 +168,7 @@ class Broker(Protocol):
         """How many brokers are alive.
 
         Raises:
-            DeadlineError: nobody answers at the address; names it.
+            DeadlineError: no broker answers at the address, which the message names.
         """
 
     def broker_config(self, deadline: Deadline) -> Mapping[str, str]:
@@ -190,7 +181,7 @@ class Broker(Protocol):
         """Id of the topic, or None if it does not exist. One request: quick enough for a batch."""
 
     def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
-        """Create a topic and wait until it can be written. Existing already is no error."""
+        """Create a topic and wait until it is writable. Does nothing if it exists."""
 
     def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
         """Partition -> (log start offset, last stable offset, high watermark).
@@ -199,7 +190,7 @@ class Broker(Protocol):
         """
 
     def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> next offset that a group has committed; waits for what is open.
+        """(topic, partition) -> next offset that a group has committed; waits for open commits.
 
         Empty if there is no such group.
         """
@@ -209,12 +200,12 @@ class Broker(Protocol):
     ) -> Mapping[int, int]:
         """Partition -> unix milliseconds of the first record at or after an offset.
 
-        Whether that record is decided does not matter. A partition is missing that has none, or
-        none in time, or no longer has that offset.
+        The record may be undecided. A partition is missing from the result if it has no such
+        record, none in time, or no longer has that offset.
         """
 
     def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
-        """Partition -> the latest timestamp of its records. An empty partition is missing."""
+        """Partition -> the latest timestamp of its records. Leaves out empty partitions."""
 
     def open_transactions(
         self, topic: str, partitions: Sequence[int], deadline: Deadline
@@ -247,10 +238,10 @@ class Broker(Protocol):
         records: Sequence[tuple[bytes | None, bytes]],
         deadline: Deadline,
     ) -> int:
-        """Write (key, value) pairs as any ordinary producer would; returns how many were acked."""
+        """Write (key, value) pairs as an ordinary producer does; returns how many were acked."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class BulletinBoard(Protocol):
@@ -260,7 +251,7 @@ class BulletinBoard(Protocol):
     """
 
     def post(self, kind: int, text: str) -> None:
-        """Replace the text of a kind. Returns at once; whether it arrives is not told.
+        """Replace the text of a kind. Returns at once and does not say whether the text arrives.
 
         Args:
             kind: 0 or 1.
@@ -279,7 +270,7 @@ class BulletinBoard(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections. Safe to call twice."""
+        """Close connections. Safe to call twice."""
 
 
 class Connector(Protocol):
@@ -304,23 +295,23 @@ class Connector(Protocol):
         """Make the pipeline's board. Only stores."""
 
     def rights(self, topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
-        """All that a task needs, and nothing that it does not.
+        """Exactly the rights that a task needs.
 
         Args:
             topics: of the pipeline.
-            task: to be done.
+            task: the task.
             group: of the consumers, for `Task.CONSUME`.
         """
 
     def grant(
         self, principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
     ) -> None:
-        """Allow a principal all of these; what it was allowed before stays.
+        """Grant rights to a principal, in addition to those that it has.
 
         Args:
             principal: as the brokers name it, e.g. `User:jane`.
-            rights: to be granted.
-            connection: of somebody who may.
+            rights: to grant.
+            connection: of a user who may grant them.
             deadline: for the answer.
 
         Raises:
@@ -341,7 +332,7 @@ def find_connector(name: str) -> Connector:
     """Load the connector that is registered under `name`.
 
     Raises:
-        ConfigError: none is; lists those that are.
+        ConfigError: there is none; lists those that exist.
     """
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:

@@ -1,4 +1,4 @@
-"""What a run tells of itself besides its report: figures that only programs want."""
+"""Figures that a run reports to programs, such as metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onceflow.protocol.ledger import HeadEntry
 
 
 class Observer:
-    """Told figures as they come. This one drops them; whoever wants them derives from it.
+    """Receives figures as they come. This class drops them; override what you need.
 
     Called from several threads; must return at once and never raise.
     """
@@ -17,12 +17,12 @@ class Observer:
         """The newest position of the ledger: at the start, and after each batch."""
 
     def lag(self, records: Mapping[tuple[str, int], int]) -> None:
-        """Records that each partition of the input has beyond the position."""
+        """Records in each input partition that are not read yet."""
 
     def transaction(self, outcome: str, seconds: float) -> None:
         """A transaction ended.
 
         Args:
             outcome: committed, aborted, or unknown.
-            seconds: what the broker took to answer.
+            seconds: until the broker answered.
         """

@@ -1,8 +1,8 @@
-"""What the protocol needs of Kafka: incarnations of one transaction, a ledger, an appender.
+"""Contracts of the sink: incarnations of one transaction, a ledger, an appender.
 
-The appender is for the delivery modes whose records are in no transaction.
-There is no other way in which the product writes output. Every implementation, fakes included,
-passes `tests/support/contract_sink.py`.
+The appender is for the delivery modes that write records outside a transaction. The product writes
+output in no other way. Every implementation, fakes included, passes
+`tests/support/contract_sink.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ class OutputRecord:
     """One record to write, to an explicit partition.
 
     Args:
-        partition: decided by us, never by the client.
-        key: or None.
-        value: or None, which on a compacted topic deletes the key.
+        value: None deletes the key on a compacted topic.
         header: packed record header, or None for ledger entries.
-        timestamp_ms: unix milliseconds, or None for the moment of writing.
-        more_headers: names and values beside it, in order; names may repeat.
+        timestamp_ms: unix milliseconds, or None for the time of writing.
+        more_headers: names and values after `header`, in order; names may repeat.
     """
 
     partition: int
@@ -45,18 +43,18 @@ class Incarnation(Protocol):
 
     @property
     def transactional_id(self) -> str:
-        """The id that this incarnation was made for."""
+        """The id that this incarnation initialises."""
 
     def initialise(self, deadline: Deadline) -> None:
         """Fence every older incarnation of this id and wait until its transaction is decided.
 
-        After it returned, markers of every older transaction of the id are written. It does not
-        tell whether we are still the owner: read `owner` before anything else.
+        After it has returned, markers of every older transaction of the id are written. It does not
+        prove that we are still the owner: read `owner` before anything else.
 
         Raises:
             DeadlineError: not done in time; the id may or may not have been fenced.
             FencedError: another incarnation was initialised at the same time.
-            RetriableError: this incarnation came to nothing; a fresh one may do better.
+            RetriableError: this incarnation failed; a fresh one may succeed.
             ConfigError: the broker refuses for good (authorisation, transaction time-out).
         """
 
@@ -114,7 +112,8 @@ class Incarnation(Protocol):
 class Appender(Protocol):
     """Writes records outside any transaction, without duplicates of its own making.
 
-    It has no transactional id, so nothing fences it: whoever was taken over may still be writing.
+    It has no transactional id, so nothing fences it: a driver that was replaced may still be
+    writing.
     """
 
     def append(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
@@ -164,7 +163,7 @@ class Ledger(Protocol):
     def read_head(self, slot: int, deadline: Deadline) -> HeadEntry | None:
         """The newest `head` of a slot up to the high watermark taken at the call, or None.
 
-        The high watermark, not the last stable offset: an open transaction of somebody else would
+        The high watermark, not the last stable offset: an open transaction of another process would
         hide our own last commit.
 
         Raises:
@@ -175,4 +174,4 @@ class Ledger(Protocol):
         """Every `head` still readable, oldest first."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""

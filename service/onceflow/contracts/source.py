@@ -1,4 +1,4 @@
-"""What a rewindable source must do. Plain Python and Arrow: no Spark, so it can be tested alone.
+"""The contract of a rewindable source. Plain Python and Arrow, so it can be tested without Spark.
 
 A source turns a *position* (a small JSON object) into records. Spark logs the end position of a
 batch before it reads it; whatever a source needs to read the same records again must be in it.
@@ -29,13 +29,13 @@ META_COLUMNS: Mapping[str, pa.DataType] = {
     "_value": pa.binary(),
     "_headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
-"""Columns every source offers beside those of the decoded payload: the record as it came."""
+"""Columns of every source in addition to the decoded payload: the record as it was received."""
 REJECT_COLUMN = "_reject"
-"""Asked for, a payload that cannot be decoded is a row: this column tells why, those of the payload
-are null. It is null for every other row. Not asked for, such a payload is a `RecordError`."""
+"""If asked for, a payload that cannot be decoded becomes a row: this column holds the reason, and
+those of the payload are null. If not asked for, such a payload is a `RecordError`."""
 
 TICK_COLUMN = "_tick_at"
-"""Kept for ticks, which are no records of a source: no column of a source has this name."""
+"""Reserved for ticks, which are not records: no column of a source has this name."""
 
 MAX_RECORDS_OPTION = "max_records_per_batch"
 """Option that every source offers: bound on the records of one batch."""
@@ -43,7 +43,7 @@ MAX_RECORDS_OPTION = "max_records_per_batch"
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a source can promise. Exactly once needs all three.
+    """The promises of a source. Exactly once needs the first three.
 
     Args:
         is_replayable: a split can be read again later, within the retention of the origin.
@@ -63,7 +63,7 @@ class SourceSpec:
     """One entry of `sources` in a pipeline file, after validation.
 
     Args:
-        name: the view's name in the query.
+        name: of the view in the query.
         options: the connector's own block, e.g. `topics`, `starting`, `max_records_per_batch`.
         format: how payloads are decoded: json, csv, text, binary, avro.
         format_options: the format's own settings, e.g. an Avro schema.
@@ -87,12 +87,10 @@ class Split:
     """A range that one task reads. Pickled to the workers.
 
     Args:
-        topic: where from.
-        partition: of the topic.
         start: first offset to read.
         end: next offset to read after this split; `start < end`.
-        topic_id: of the topic that the split was planned for, so that a topic of the same name that
-            replaced it is not read; empty if the origin has no such thing.
+        topic_id: of the topic that the split was planned for, so that a new topic of the same name
+            is not read; empty if the origin has no ids.
     """
 
     topic: str
@@ -111,10 +109,12 @@ class Source(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this source promises."""
+        """The promises of this source."""
 
     def initial_position(self) -> Position:
-        """Where a new pipeline starts, after the user's `starting`. Asked again if batch 0 replays.
+        """Where a new pipeline starts, after the user's `starting`.
+
+        Called again if batch 0 replays.
 
         Raises:
             ConfigError: the origin does not exist, or `starting` cannot be resolved.
@@ -138,20 +138,20 @@ class Source(Protocol):
         """
 
     def is_silent(self, position: Position) -> bool:
-        """Whether nothing lies beyond `position`, not even what is not decided yet.
+        """Whether there is nothing beyond `position`, not even an undecided record.
 
-        Asked from time to time while `latest_position` finds nothing new, and only if
+        Called from time to time while `latest_position` finds nothing new, and only if
         `Capabilities.tells_silence`.
         """
 
     def freeze_latest(self) -> None:
-        """From now on, no `latest_position` lies beyond what exists at this moment."""
+        """From now on, keep `latest_position` within what exists now."""
 
     def ranges(self, start: Position | None, end: Position) -> TopicRanges:
-        """What lies between two positions; pure. Every partition of `end`, also empty ranges.
+        """Ranges between two positions, one for every partition of `end`, also if empty. Pure.
 
         Args:
-            start: end of the batch before, or None if there is none.
+            start: end of the previous batch, or None if there is none.
             end: end of this batch, as logged.
         """
 
@@ -159,8 +159,8 @@ class Source(Protocol):
         """The position at the end of `ranges`, naming the start of each of them; for repairs.
 
         Args:
-            like: a position of this source that lends what ranges do not tell (topic ids). What
-                it lacks is looked up; all of it if None.
+            like: a position of this source, for what ranges lack (topic ids). What it lacks too is
+                looked up; all of it if None.
             ranges: of one batch, as `ranges` returned them.
         """
 
@@ -176,7 +176,7 @@ class Source(Protocol):
             RecordError: a payload cannot be decoded, and `REJECT_COLUMN` is not asked for; names
                 topic, partition and offset.
             CorruptionError: part of the range no longer exists (retention), or the topic was
-                deleted and created again; names range and cure.
+                deleted and created again; names the range and the cure.
             DeadlineError: the range could not be read to its end in time.
         """
 
@@ -184,4 +184,4 @@ class Source(Protocol):
         """Everything before `position` is durable in the output. May free resources."""
 
     def close(self) -> None:
-        """Let go of connections. The instance is not used again."""
+        """Close connections. The instance is not used again."""

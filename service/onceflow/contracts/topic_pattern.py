@@ -1,4 +1,4 @@
-"""Which topics a regular expression means. Every expression is matched in linear time."""
+"""Topics by regular expression, matched in linear time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_PATTERN = 1_000
 
 
 class TopicPattern:
-    """A regular expression that matches whole names of topics, but for internal ones.
+    """A regular expression that matches whole names of topics, except internal ones.
 
-    Pydantic's own engine matches it: Rust's, which never backtracks, and knows neither
-    look-around nor backreferences.
+    Uses the engine of pydantic, which is Rust's: it never backtracks, and has neither look-around
+    nor backreferences.
 
     Args:
         text: the expression.
@@ -35,12 +35,12 @@ class TopicPattern:
                 expected=f"at most {MAX_PATTERN} characters",
                 found=f"{len(text)}",
             )
-        # By itself first: `a)|(?:b` is one only between our parentheses.
+        # By itself first: `a)|(?:b` is valid only between our parentheses.
         _compiled(text)
         self._whole = _compiled(rf"\A(?:{text})\z")
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic of this name is meant."""
+        """Whether the pattern matches this name."""
         if is_internal_topic(topic):
             return False
         try:

@@ -52,7 +52,7 @@ def source_faults(file: PipelineFile, connector: Connector) -> Iterator[Fault]:
                 f"{pipeline.delivery} is not possible: {reason.why}",
                 where=f"sources.{view}",
                 line=file.document.place(("sources", view)).line,
-                suggestion=reason.mend,
+                suggestion=reason.fix,
                 rule=Rule.IMPOSSIBLE_DELIVERY,
             )
 

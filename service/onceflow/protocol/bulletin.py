@@ -1,7 +1,7 @@
-"""What a run leaves for whoever asks about it: figures while it runs, and how it ended.
+"""Bulletins: a run posts its figures while it runs, and how it ended, for tools to read.
 
-Nothing is decided by a bulletin. It may be old, or missing, or of a driver that no longer owns the
-pipeline; the ledger stays the only truth about what was committed.
+A bulletin decides nothing. It may be old, missing, or from a driver that no longer owns the
+pipeline. The ledger stays the only truth about what was committed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from onceflow.errors import CorruptionError
 from onceflow.protocol.ledger import canonical_json
 
 RUNNING_KIND, END_KIND = 0, 1
-"""Of the newest figures, and of the newest end."""
+"""Kinds of bulletins: the newest figures, and the newest end of a run."""
 VERSION = 1
 MAX_TEXT, MAX_WHAT = 450, 100
-"""Characters of an error: a bulletin is small, whatever they are."""
+"""Characters of an error, so that a bulletin stays small."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,8 @@ class StateFigures:
     """The state of a query after its newest batch.
 
     Args:
-        rows: in all state stores.
-        memory_bytes: that they use.
-        commit_ms: time that the batch took to change and commit them, per task.
-        upload_ms: the part of it that was spent writing files to the checkpoint.
+        commit_ms: time that the batch took to change and commit the state stores, per task.
+        upload_ms: the part of `commit_ms` that was spent writing files to the checkpoint.
     """
 
     rows: int = 0
@@ -43,17 +41,15 @@ class Bulletin:
     """Figures of a run.
 
     Args:
-        run_id: of its claim; empty before that.
-        host: where it runs.
-        at_ms: when this was written, by its clock.
+        run_id: empty before the claim.
+        at_ms: when this was written, by the host's clock.
         batch_id: newest batch that Spark has logged as done; -1 before the first.
-        batch_at_ms: when that was first seen; 0 before the first.
-        records_per_second: that batch's, while it ran; None if it read none.
-        duration_ms: where that batch's time went, by Spark's names.
-        state: after that batch.
-        first_state_rows: in the state after the run's first batch.
+        batch_at_ms: when `batch_id` was first seen; 0 before the first.
+        records_per_second: speed of that batch; None if it read none.
+        duration_ms: where the time of that batch went, by Spark's names.
+        first_state_rows: rows in the state after the run's first batch.
         memory_budget_bytes: for the driver's heap.
-        retention_left_s: until retention is predicted to overtake it; None if it is not.
+        retention_left_s: until retention is predicted to delete unread records; None if it is not.
     """
 
     run_id: str
@@ -77,7 +73,7 @@ class Bulletin:
         """Decode.
 
         Raises:
-            CorruptionError: it is none, or of another version.
+            CorruptionError: not a bulletin, or one of another version.
         """
         fields = _fields(text)
         fields["state"] = _made(StateFigures, fields.get("state", {}), text)
@@ -89,13 +85,11 @@ class Ending:
     """How a run ended.
 
     Args:
-        run_id: of its claim; empty if it had made none.
-        host: where it ran.
-        at_ms: when, by its clock.
-        exit_code: of the process.
+        run_id: empty before the claim.
+        at_ms: when the run ended, by the host's clock.
         error: name of the class; empty for a good end.
         what: what failed, in one clause of at most `MAX_WHAT`.
-        message: the whole of it, cut to `MAX_TEXT`.
+        message: the whole message, cut to `MAX_TEXT`.
     """
 
     run_id: str
@@ -112,7 +106,7 @@ class Ending:
 
     @classmethod
     def from_json(cls, text: str) -> Ending:
-        """Decode; as `Bulletin.from_json`."""
+        """Decode; raises as `Bulletin.from_json` does."""
         return _made(cls, _fields(text), text)
 
 

@@ -7,15 +7,15 @@ decision to its end; the runtime executes the actions and reports what happened,
                     ├─ HALT, DIVERGED ─ CONFIRMING_HALT ─(mine)─► HALTED   (not mine)─► STOPPED
                     └─ WRITE ─ AWAITING_LANE ─ the route of its mode ─► COMMITTED
            refused before commit: └─ ABORTING ─► (attempts used up, or for good) FAILED
-           refused behind it: LOST
+           refused after it:  LOST
            fenced: CONFIRMING_OWNER ─(not mine)─► STOPPED
            fenced and mine, or outcome unknown: RESETTLING ─ READING_HEAD ─► judge again
                                (committed by this run after all: what is left of the route)
 
 A delivery mode is its route, the order of the phases from BEGINNING on; see `ROUTES`. All else is
-the same for every mode. After "fenced" or "unknown" nothing is written before `head` was read
-behind a re-initialised lane: the commit may have happened. A refusal that comes back from the
-commit itself counts as unknown.
+the same for every mode. After "fenced" or "unknown" the commit may have happened: nothing is
+written until the lane was initialised again and `head` was read. A refusal that comes back from
+the commit itself counts as unknown.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.ledger import HeadEntry
 
 MAX_ATTEMPTS = 5
-"""Transactions tried for one proposal. More refusals in a row are no passing trouble."""
+"""Transactions tried for one proposal. More refusals in a row will not pass by themselves."""
 
 
 class Verdict(Enum):
-    """What is to be done with a proposal, given `head`."""
+    """The answer to a proposal, given `head`."""
 
     WRITE = auto()
     SKIP = auto()
@@ -117,11 +117,11 @@ ROUTES: Mapping[Delivery, tuple[Phase, ...]] = {
         _P.BEGINNING, _P.SENDING_HEAD, _P.SENDING_OFFSETS, _P.COMMITTING, _P.APPENDING_AFTER,
     ),
 }  # fmt: skip
-"""The way of a batch that is written. A mode is where its records stand on it."""
+"""The phases of a batch that is written. Modes differ in when the records are sent."""
 
 
 class Action(Enum):
-    """What the runtime must do next.
+    """The next thing for the runtime to do.
 
     One answer is outstanding until the proposal has ended; only RELEASE_LANE, which may go before
     another action or end the proposal, has none.
@@ -148,7 +148,7 @@ class Action(Enum):
 
 
 class Event(Enum):
-    """What an action came to."""
+    """The result of an action."""
 
     LANE_GRANTED = auto()
     DONE = auto()
@@ -177,8 +177,6 @@ class CommitState:
     """One proposal on its way.
 
     Args:
-        phase: where it is.
-        proposal: what wants to be committed.
         attempts: transactions begun so far.
         judgement: of the newest `head` that was read.
         is_refused_for_good: unless it turns out to be committed, the proposal ends in FAILED
@@ -249,7 +247,7 @@ def _committed(state: CommitState) -> Step:
 
 
 def _finish(state: CommitState) -> Step:
-    """As after COMMITTING; but the lane was given back by whoever resettled it."""
+    """As after COMMITTING, but RESETTLE_LANE has released the lane already."""
     return _go_on(replace(state, phase=Phase.COMMITTING))
 
 

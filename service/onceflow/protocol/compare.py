@@ -16,7 +16,7 @@ NOT_WRITTEN: Mapping[int, RecordHeader] = {}
 
 
 class Remedy(Enum):
-    """What an operator may ask for when a start was refused."""
+    """A repair that an operator may ask for when a start was refused."""
 
     ADOPT = "adopt"
     """Make the checkpoint's plan follow the ledger."""
@@ -34,23 +34,23 @@ class Decision(Enum):
     GO_ON = auto()
     """Start the query."""
     REPAIR_PLAN = auto()
-    """Make the offset log end with `head`'s batch as `head` tells it, then start the query."""
+    """Make the offset log end with the batch of `head`, as `head` has it; then start the query."""
     NEW_GENERATION = auto()
-    """Write a `head` of the next generation for this query, which numbers on from the output."""
+    """Write a `head` of the next generation, which continues the numbers of the output."""
     REBUILD = auto()
-    """Write the `head` that the output and the checkpoint tell, and do not start."""
+    """Write the `head` that follows from output and checkpoint, and do not start."""
     HALT = auto()
 
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What Spark's checkpoint says.
+    """The state of Spark's checkpoint.
 
     Args:
         query_id: of its `metadata` file; None if there is no checkpoint.
         planned: P, newest batch of the offset log; -1 if none.
         done: C, newest batch of the commit log; -1 if none.
-        plans: what Spark pinned for the batches P and C, as far as the offset log still tells.
+        plans: what Spark pinned for the batches P and C, if the offset log still has them.
     """
 
     query_id: str | None
@@ -64,7 +64,7 @@ class CheckpointFacts:
         return self.query_id is None or self.planned == NOTHING_COMMITTED == self.done
 
     def plan_like(self, head: HeadEntry) -> BatchPlan:
-        """The plan of `head`'s batch in the offset log; the committed one if it tells none."""
+        """The plan of `head`'s batch in the offset log; the committed one if the log has none."""
         return (self.plans or {}).get(head.batch.batch_id, head.plan)
 
 
@@ -89,11 +89,11 @@ def compare(
     and one that was asked for where nothing is wrong is refused too.
 
     Args:
-        checkpoint: what it says.
+        checkpoint: as it was read.
         head: of the ledger.
-        remedy: that an operator asks for.
-        written: output partition -> the newest record of this pipeline there, as far as anybody
-            has looked. Read after `head`, and after every older transaction was decided.
+        remedy: asked for by an operator.
+        written: output partition -> the newest record of this pipeline that was found there. Read
+            after `head`, and after every older transaction was decided.
     """
     found = _compare(checkpoint, head, written)
     if remedy is None:
@@ -129,7 +129,7 @@ def _compare(
         return _halt(
             CorruptionError(
                 "the ledger is lost",
-                expected="a head entry beside this checkpoint",
+                expected="a head entry for this checkpoint",
                 found=_facts(checkpoint, head),
                 then="halting; `onceflow ledger rebuild FILE --reason ...` reconstructs it from the"
                 " output",
@@ -150,9 +150,9 @@ def _compare(
 
 
 def _newer_than(head: HeadEntry, written: Mapping[int, RecordHeader]) -> Mapping[int, RecordHeader]:
-    """What a transaction wrote after that of `head`, which holds both or neither.
+    """Find records that were committed after `head`, although each transaction writes both.
 
-    Of the same lineage: one that the pipeline forgot may have had larger numbers.
+    Only of the same lineage: a lineage that the pipeline forgot may have had larger numbers.
     """
     return {
         partition: header
@@ -166,7 +166,7 @@ def _newer_than(head: HeadEntry, written: Mapping[int, RecordHeader]) -> Mapping
 def _set_back(
     checkpoint: CheckpointFacts, head: HeadEntry, newer: Mapping[int, RecordHeader]
 ) -> Comparison:
-    """Readers would take what comes next for repeats: it has the numbers of what they have seen."""
+    """Halt: new records would have numbers that readers have seen, and be taken for repeats."""
     partition, header = max(newer.items(), key=lambda item: item[1].batch_order)
     # Only a checkpoint that has planned the newest batch knows what that has read.
     may_rebuild = checkpoint.query_id is not None and checkpoint.planned >= header.batch_id
@@ -212,7 +212,7 @@ def _compare_blank(
 
 
 def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader]) -> Comparison:
-    """Readers would take what a registration writes, from sequence 1 on, for repeats."""
+    """Halt: readers would take what a registration writes, from sequence 1 on, for repeats."""
     partition, header = min(written.items())
     return _halt(
         LineageError(
@@ -230,8 +230,8 @@ def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader])
 def _compare_lineage(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
     planned, done, committed = checkpoint.planned, checkpoint.done, head.batch.batch_id
     if planned == done + 2 == committed + 1:
-        # The commit log lost an entry. The ledger proves its batch, and knows nothing of the plan
-        # behind it, which Spark makes again.
+        # The commit log lost an entry. The ledger proves its batch. It does not know the plan
+        # after it, which Spark makes again.
         return Comparison(Decision.REPAIR_PLAN)
     if not done <= planned <= done + 1:
         return _halt(

@@ -1,7 +1,7 @@
-"""A rejected record as it is written to the topic of dead letters, and as it is read there.
+"""A rejected record, as it is written to the dead-letter topic and read there.
 
-Key, value and headers are those of the record. What is known about it is in further headers behind
-them, so that sending it again is to write it without these.
+Key, value and headers are those of the record. What is known about the rejection is in further
+headers after them; to send the record again is to write it without these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from onceflow.errors import CorruptionError
 
 HEADER_PREFIX = "onceflow.dead_letter."
-"""Names of our headers begin with it; those of no record that is rejected may."""
+"""Prefix of our headers. A record that is rejected must not have headers with it."""
 _HEADER_BYTES = 8
 """Two lengths in front of each header, at most."""
 NOWHERE = -1
@@ -31,22 +31,18 @@ class DeadLetter:
     `topic`, `partition` and `offset` are the same.
 
     Args:
-        key: as it came.
-        value: as it came; of a row of the result, as it would have been written.
-        headers: as they came.
-        reason: code.
-        text: what is wrong with this one.
-        pipeline: that rejected it.
-        batch_id: of that pipeline.
-        source: view; empty for a row of the result.
-        topic: where from; the output topic for a row of the result.
-        partition: where from, or NOWHERE.
-        offset: where from, or NOWHERE.
+        value: unchanged; for a row of the result, as it would have been written.
+        reason: a code.
+        text: what is wrong with this record.
+        source: the view; empty for a row of the result.
+        topic: input topic; the output topic for a row of the result.
+        partition: in that topic, or NOWHERE.
+        offset: in that partition, or NOWHERE.
         timestamp_ms: of the record; the batch's clock for a row of the result.
-        event_time_ms: of a late record.
-        event_watermark_ms: event watermark that a late record came behind.
-        left_out_bytes: of the record's content that the topic of letters had no room for; None if
-            all of it is here.
+        event_time_ms: only for late records.
+        event_watermark_ms: the watermark when a late record came.
+        left_out_bytes: size of the content that did not fit into the dead-letter topic; None if all
+            of it is here.
     """
 
     key: bytes | None
@@ -79,13 +75,13 @@ class DeadLetter:
 
     @property
     def size_bytes(self) -> int:
-        """Of key, value and headers."""
+        """Size of key, value and headers."""
         headers = ((name.encode(), value or b"") for name, value in self.to_headers())
         framing = sum(len(name) + len(value) + _HEADER_BYTES for name, value in headers)
         return len(self.key or b"") + len(self.value or b"") + framing
 
     def within(self, limit_bytes: int) -> DeadLetter:
-        """The same, without its value if it is larger; without key and headers if it still is."""
+        """Drop the value if the letter is larger than the limit; then key and headers too."""
         if self.size_bytes <= limit_bytes:
             return self
         bare = replace(self, value=None, left_out_bytes=len(self.value or b""))
@@ -95,7 +91,7 @@ class DeadLetter:
         return replace(empty, left_out_bytes=self.size_bytes - empty.size_bytes)
 
     def to_headers(self) -> Headers:
-        """Its own headers, and what is known about it."""
+        """The record's own headers, followed by ours."""
         facts = {name: getattr(self, name) for name in (*_KNOWN, *_OF_SOME, _LATENESS)}
         known = [(n, str(fact).encode()) for n, fact in facts.items() if fact is not None]
         return (*self.headers, *((HEADER_PREFIX + name, value) for name, value in known))
@@ -105,7 +101,7 @@ class DeadLetter:
         """Inverse of `to_headers`.
 
         Raises:
-            CorruptionError: it is no dead letter; something else wrote to the topic.
+            CorruptionError: not a dead letter; something else wrote to the topic.
         """
         own = tuple(each for each in headers if not each[0].startswith(HEADER_PREFIX))
         try:
@@ -120,13 +116,13 @@ class DeadLetter:
             return cls(key=key, value=value, headers=own, **known, **numbers, **of_some)  # type: ignore[arg-type]
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptionError(
-                "a record is no dead letter",
+                "a record is not a dead letter",
                 expected=f"headers {', '.join(HEADER_PREFIX + name for name in _KNOWN)}",
                 found=", ".join(name for name, _ in headers) or "no headers",
             ) from error
 
     def partition_of(self, partitions: int) -> int:
-        """Where it is written: letters of one partition stay together, in their order."""
+        """Partition to write to: letters of one input partition stay together, in their order."""
         return zlib.crc32(f"{self.topic}-{self.partition}".encode()) % partitions
 
 
@@ -137,7 +133,7 @@ _KNOWN = ("reason", "text", "pipeline", "source", "topic", *_NUMBERS)
 
 
 def in_order(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """The one order in which every attempt writes them."""
+    """Sort letters into the order in which every attempt writes them."""
     return sorted(letters, key=lambda each: (each.topic, each.partition, each.offset, _row(each)))
 
 

@@ -1,4 +1,4 @@
-"""The three promises about a record that a pipeline can be run under: one switch for everything."""
+"""The three delivery modes of a pipeline."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from onceflow.protocol.record import Flag
 
 
 class Delivery(StrEnum):
-    """What is promised about each input record."""
+    """The promise about each input record."""
 
     EXACTLY_ONCE = "exactly_once"
     """Records and `head` in one transaction; a replay of what is committed is skipped."""
     AT_LEAST_ONCE = "at_least_once"
-    """Records first, without a transaction, then `head`; a replay writes them again, equal."""
+    """Records first, without a transaction, then `head`; a replay writes the same records again."""
     AT_MOST_ONCE = "at_most_once"
     """`head` first, then the records; a replay is skipped, whether they were written or not."""
 
     @property
     def flag(self) -> Flag:
-        """The mark of each record, by which a reader knows which anomalies are no corruption."""
+        """The mark on each record that tells readers which anomalies to expect."""
         return _FLAGS[self]
 
 

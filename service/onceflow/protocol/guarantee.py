@@ -1,7 +1,7 @@
-"""What is really guaranteed from end to end, why not more, and what would mend it. Pure.
+"""Computes the guarantee from end to end, why it is not more, and how to fix it. Pure.
 
-People choose parts; the guarantee is that of the weakest. A combination that cannot keep what was
-asked for is refused rather than silently weakened.
+Users choose parts; the weakest part decides the guarantee. A combination that cannot keep what was
+asked for is refused, never silently weakened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Replay(StrEnum):
     JOURNALED = "journaled"
     """A gateway writes to a replayable log before it accepts."""
     NONE = "none"
-    """What was read once is gone."""
+    """A record can be read only once."""
 
 
 class State(StrEnum):
@@ -30,11 +30,11 @@ class State(StrEnum):
     DURABLE = "durable"
     EPHEMERAL = "ephemeral"
     EPHEMERAL_WAIVED = "ephemeral_waived"
-    """It is lost with the process, and somebody took the responsibility."""
+    """Lost with the process; a waiver accepts that."""
 
 
 class Reading(StrEnum):
-    """How output is read."""
+    """How the output is read."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -47,12 +47,12 @@ class Determinism(StrEnum):
 
     HOLDS = "holds"
     WAIVED = "waived"
-    """A rule is broken and somebody took the responsibility."""
+    """A rule is broken; a waiver accepts that."""
     BROKEN = "broken"
 
 
 class Level(StrEnum):
-    """What holds for each input record, strongest last."""
+    """The guarantee for each input record, strongest last."""
 
     REFUSED = "refused"
     AT_MOST_ONCE = "at_most_once"
@@ -64,7 +64,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a pipeline and its reader are made of."""
+    """The parts of a pipeline and its reader that decide the guarantee."""
 
     source: Replay
     state: State
@@ -79,19 +79,19 @@ class Weakness:
 
     Args:
         why: the part, and what it does to the guarantee.
-        mend: what to do about it, as an imperative sentence.
+        fix: what to do about it, as an imperative sentence.
     """
 
     why: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.why}. {self.mend}"
+        return f"{self.why}. {self.fix}"
 
 
 EPHEMERAL = Weakness(
     "positions and state would be lost with the process",
-    "Put `checkpoint` where it outlives the process: on a disk, or in a store.",
+    "Put `checkpoint` on a disk or in an object store that outlives the process.",
 )
 EPHEMERAL_WAIVED = Weakness(
     "a waiver lets positions and state be lost with the process; the next start is refused then",
@@ -102,15 +102,15 @@ NOT_REPLAYABLE = Weakness(
     "Write it to a topic first and read that, or ask for `delivery: at_most_once`.",
 )
 NOT_DETERMINISTIC = Weakness(
-    "the query computes other rows when a batch is replayed",
+    "the query computes different rows when a batch is replayed",
     "Follow the suggestion of the rule that it breaks, or waive the rule with a reason.",
 )
 WAIVED = Weakness(
-    "a rule of determinism is waived: a replayed batch may compute other rows",
+    "a rule of determinism is waived: a replayed batch may compute different rows",
     "Change the query so that the waiver is not needed.",
 )
 RECORDS_BEHIND_LEDGER = Weakness(
-    "records are written behind the entry in the ledger, and never again: a crash may lose them",
+    "records are written after their entry in the ledger, and only once: a crash may lose them",
     "Ask for `delivery: exactly_once`.",
 )
 REPEATS = Weakness(
@@ -125,10 +125,9 @@ UNCOMMITTED = Weakness(
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is guaranteed.
+    """The guarantee for each input record.
 
     Args:
-        level: for each input record.
         scope: from where to where, or under which condition.
         reasons: why it is not more; empty at the strongest level without a condition.
     """
@@ -142,7 +141,7 @@ class Guarantee:
 
 
 def effective_guarantee(parts: Parts) -> Guarantee:
-    """The guarantee that these parts give together."""
+    """Combine the parts into one guarantee."""
     if refusals := tuple(_refusals(parts)):
         return Guarantee(Level.REFUSED, "nothing runs", refusals)
     origin = "the accepted post" if parts.source is Replay.JOURNALED else "the source"

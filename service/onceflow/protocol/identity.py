@@ -1,7 +1,7 @@
-"""Names and identities of the protocol. Everything that is stable across restarts comes from here.
+"""Names and identities of the protocol: everything that stays the same across restarts.
 
 No name holds a uuid, an attempt, a host or a producer epoch: Kafka fences by name, so a successor
-must arrive at the very names of its predecessor.
+must use the same names as its predecessor.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _RESERVED = frozenset({"reader"})
 """Readers of any pipeline ask about the group `onceflow.reader`; a pipeline of that name would
 share it, and its rights."""
 _INTERNAL_TOPICS = ("onceflow.", "__")
-"""What names begin with that are ours, such as ledgers, or Kafka's."""
+"""Prefixes of our own topics, such as ledgers, and of Kafka's."""
 MAX_LINEAGE = 0xFFFF
-"""What the 16 bits of a record header hold; 0 means that none is told."""
+"""Largest value of the 16 bits in a record header; 0 means unknown."""
 
 _PIPELINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -67,7 +67,7 @@ class Layout:
 
 
 def check_pipeline_name(name: str) -> str:
-    """Return `name` if topics, groups and transactional ids can be made of it.
+    """Return `name` if it is allowed in names of topics, groups and transactional ids.
 
     Raises:
         ConfigError: it is empty, longer than 63, holds other characters than [a-z0-9-], or is
@@ -85,7 +85,7 @@ def check_pipeline_name(name: str) -> str:
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Whether a topic of this name is Onceflow's or Kafka's own, and none of a pipeline."""
+    """Whether a topic of this name belongs to Onceflow or Kafka, not to a pipeline."""
     return topic.startswith(_INTERNAL_TOPICS)
 
 
@@ -95,7 +95,7 @@ def ledger_topic(pipeline: str) -> str:
 
 
 def pipeline_of_tag(tag: int, topics: Iterable[str]) -> str | None:
-    """Name of the pipeline whose tag this is, if its ledger is among these topics."""
+    """Find the pipeline with this tag among those whose ledgers are in `topics`."""
     prefix = ledger_topic("")
     names = (topic.removeprefix(prefix) for topic in topics if topic.startswith(prefix))
     return next((name for name in names if pipeline_tag(name) == tag), None)
@@ -107,7 +107,7 @@ def head_partition(slot: int) -> int:
 
 
 def owner_transactional_id(pipeline: str) -> str:
-    """Transactional id that claims are written with."""
+    """Transactional id for writing claims."""
     return f"onceflow.{pipeline}.owner"
 
 
@@ -117,7 +117,7 @@ def lane_transactional_id(pipeline: str, lane_id: LaneId) -> str:
 
 
 def resend_transactional_id(pipeline: str) -> str:
-    """Transactional id that dead letters are sent again with."""
+    """Transactional id for sending dead letters again."""
     return f"onceflow.{pipeline}.resend"
 
 
@@ -142,16 +142,16 @@ def pipeline_tag(pipeline: str) -> int:
 
 
 def lineage_of(run_id: str) -> int:
-    """A number for the sequences that a registration begins, from 1 to 65,535 as headers hold it.
+    """Draw the lineage of a registration, from 1 to 65,535.
 
-    Two registrations of one pipeline draw the same with a probability of 1 to 65,535.
+    Two registrations of one pipeline draw the same number with a probability of 1 in 65,535.
     """
     return zlib.crc32(run_id.encode()) % MAX_LINEAGE + 1
 
 
 def revision_of(generation: int, batch_id: int) -> int:
-    """A number that rises with every batch of a pipeline, through restarts and generations.
+    """A number that rises with every batch of a pipeline, across restarts and generations.
 
-    A double holds it exactly, as readers of JSON need it, up to generation 2^21 and batch 2^32.
+    A double, and so a JSON number, holds it exactly up to generation 2^21 and batch 2^32.
     """
     return (generation << 32) + batch_id

@@ -28,14 +28,14 @@ class LanePhase(Enum):
     BUSY = auto()
     """Carries a transaction."""
     FENCED = auto()
-    """`owner` is somebody else's: this driver must stop."""
+    """`owner` names another driver: this one must stop."""
 
 
 class LaneEvent(Enum):
-    """What can happen to a lane."""
+    """Something that happens to a lane."""
 
     RENEWED = auto()
-    """Somebody wants the lane to become ready."""
+    """The lane is to become ready."""
     INITIALISED = auto()
     INITIALISE_FAILED = auto()
     """No answer, or an error: the id may have been fenced all the same."""
@@ -48,7 +48,7 @@ class LaneEvent(Enum):
 
 
 class LaneAction(Enum):
-    """What the executor of a lane must do next."""
+    """The next thing to do for a lane."""
 
     INITIALISE = auto()
     """With a fresh incarnation."""

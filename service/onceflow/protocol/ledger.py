@@ -37,13 +37,13 @@ def canonical_json(value: object) -> str:
 
 @dataclass(frozen=True)
 class OwnerEntry:
-    """Who may write.
+    """The driver that may write.
 
     Args:
         token: one more than the previous owner's; from 1.
-        run_id: of the take-over attempt. "Mine" means this and nothing else.
-        host: where it runs; for people.
-        started_at_ms: when it was claimed, by the claimer's clock; for people.
+        run_id: of the take-over attempt. A driver is the owner if and only if this is its own.
+        host: for people.
+        started_at_ms: time of the claim, by the claimer's clock; for people.
         max_layout: covers every lane that any owner so far has used.
     """
 
@@ -86,16 +86,16 @@ class OwnerEntry:
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """An account of records.
+    """Counts of records.
 
     Args:
-        read: input records that the sources delivered.
-        late: of these, records that came behind the event watermark.
-        rejected: of these, records that no query saw.
+        read: input records from the sources.
+        late: of `read`, records older than the event watermark.
+        rejected: of `read`, records kept from the query.
         written: output records.
         refused: rows of the result that the output topic did not take.
-        diverged: rows that a replay computed otherwise than they were committed.
-        duplicates: of `read`, records that no query saw, for it had seen one of their key.
+        diverged: rows that a replay computed differently from what was committed.
+        duplicates: of `read`, records kept from the query because it had seen one with their key.
     """
 
     read: int = 0
@@ -107,11 +107,11 @@ class RecordCounts:
     duplicates: int = 0
 
     def of_replays(self) -> RecordCounts:
-        """What a replay must know, for an entry that counts nothing a second time."""
+        """Keep only the counts that a replay needs, so that nothing is counted twice."""
         return RecordCounts(refused=self.refused, diverged=self.diverged)
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
-        """Both accounts in one."""
+        """Add each count."""
         mine, more = asdict(self), asdict(other)
         return RecordCounts(**{name: count + more[name] for name, count in mine.items()})
 
@@ -121,13 +121,12 @@ class SinkState:
     """The output at one point of its history.
 
     Args:
-        topic: the output topic.
-        partitions: its partition count, pinned at registration.
+        partitions: pinned at registration.
         layout: slots and lanes of the writer.
         sequence: partition -> (first, last) sequence of this batch; for a partition that the batch
             did not touch, first is last + 1. Holds every partition that was ever written.
-        topic_id: Kafka's id of the topic, which another topic of that name does not have. Empty in
-            entries of versions that did not record it.
+        topic_id: changes when the topic is deleted and created again. Empty in entries of versions
+            that did not record it.
     """
 
     topic: str
@@ -153,11 +152,10 @@ class SinkState:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What Spark pinned before it ran the batch; a replay has exactly the same.
+    """Spark's plan of a batch, pinned before it runs; a replay has exactly the same.
 
     Args:
-        sources: what the batch reads.
-        event_watermark_ms: Spark's watermark that the batch runs under.
+        event_watermark_ms: Spark's watermark during the batch.
         batch_timestamp_ms: the batch's clock; also the timestamp of its output records.
     """
 
@@ -171,7 +169,7 @@ class BatchPlan:
 
 
 NO_PLAN = BatchPlan({}, 0, 0)
-"""Of an entry that was registered and has no batch yet."""
+"""For a registration, which has no batch yet."""
 
 
 @dataclass(frozen=True)
@@ -179,32 +177,28 @@ class HeadEntry:
     """The last committed batch of a writer slot: the position of the pipeline.
 
     Args:
-        pipeline: name of the pipeline.
         generation: from 1.
-        batch: Spark's query id, and the batch id, or `NOTHING_COMMITTED` after a registration.
-        token: of the owner that wrote it.
-        run_id: of the owner that wrote it.
-        plan: what the batch read.
-        sink: where the output stands after the batch.
+        batch: the batch id is `NOTHING_COMMITTED` after a registration.
+        token: of the owner that wrote the entry.
+        run_id: of the owner that wrote the entry.
+        sink: the output after the batch.
         records: counts of this batch.
         totals: counts of all batches of this generation; since the last rebuild, if there was one.
-        waivers: rules of determinism that somebody answered for when the batch was computed.
-        digest: `digest_of` its output rows; empty for a registration.
+        waivers: rules of determinism that were waived when the batch was computed.
+        digest: `digest_of` the output rows; empty for a registration.
         plan_hash: sha256 of query, schema and the settings that change results.
-        plan_parts: what that is a hash of, by name; empty in entries of versions without.
+        plan_parts: the parts of `plan_hash`, by name; empty in entries of versions without.
         note: why an operator wrote it (new generation, adopt, rebuild); empty for a batch.
-        delivery: mode that the batch was written in.
         at_risk: output partition -> (first, last) sequence that may never be written: those of this
-            batch under at_most_once, where records come behind `head`, and of the batches before
-            it back to the last one that its writer knew to be written. So a batch that the entry
-            behind it does not name was written.
+            batch under at_most_once, where records follow `head`, and of the batches before it back
+            to the last one that its writer knew to be written. So a batch is known to be written
+            if the next entry does not name it.
         newest_event_ms: newest event time of this and all earlier batches, ticks included. None if
             there was none, and in entries of versions that did not record it.
-        lineage: which counting of sequences this is one of, drawn at a registration and kept from
-            then on; 0 in pipelines that a version without it has registered. Readers tell by it
-            that a pipeline began again at sequence 1.
+        lineage: drawn at a registration and kept from then on; 0 if a version without lineages
+            registered the pipeline. A new lineage tells readers that sequences began again at 1.
         order: of the batch's records; a replay is compared under it.
-        next_order: of the next batch's records, whoever writes it.
+        next_order: of the next batch's records, whichever driver writes it.
     """
 
     pipeline: str
@@ -230,11 +224,11 @@ class HeadEntry:
 
     @property
     def batch_order(self) -> BatchOrder:
-        """Where the batch stands among those of its pipeline."""
+        """Orders the batches of a pipeline."""
         return self.generation, self.batch.batch_id
 
     def under(self, delivery: Delivery) -> HeadEntry:
-        """The entry as a batch of a mode; at most once adds the batch's own records to the risk."""
+        """Set the delivery mode; at most once adds the batch's own records to `at_risk`."""
         if delivery is not Delivery.AT_MOST_ONCE:
             return replace(self, delivery=delivery)
         at_risk = dict(self.at_risk)
@@ -244,11 +238,11 @@ class HeadEntry:
         return replace(self, delivery=delivery, at_risk=at_risk)
 
     def known_to_be_written(self) -> HeadEntry:
-        """The same for whoever saw its records acknowledged: the next need not name them."""
+        """Clear `at_risk`, once the records were acknowledged."""
         return replace(self, at_risk={})
 
     def ordering(self, order: Order, token: FencingToken, run_id: str) -> HeadEntry:
-        """The same position, for a run whose next batches are written in another order."""
+        """The same position; the next batches are written in another order."""
         return replace(
             self,
             token=token,
@@ -260,7 +254,7 @@ class HeadEntry:
         )
 
     def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
-        """The same position, for a run whose replay has computed so many rows otherwise."""
+        """The same position; a replay has computed this many rows differently."""
         return replace(
             self,
             token=token,
@@ -268,7 +262,7 @@ class HeadEntry:
             sink=self.sink.advanced({}),
             records=replace(self.records.of_replays(), diverged=rows),
             totals=self.totals + RecordCounts(diverged=rows),
-            note=f"a replay computed {rows} rows otherwise; what was committed stays",
+            note=f"a replay computed {rows} rows differently; what was committed stays",
         )
 
     def to_json(self) -> bytes:
@@ -308,13 +302,13 @@ class HeadEntry:
         ).encode()
 
     def _order_json(self) -> dict[str, Any]:
-        """Nothing where both are those of entries that do not tell them."""
+        """Nothing for the default order, so that such entries stay as they were."""
         if self.order == self.next_order == SORTED:
             return {}
         return {"order": {"batch": self.order.to_json(), "next": self.next_order.to_json()}}
 
     def _mode_json(self) -> dict[str, Any]:
-        """Only what differs from exactly once, so that its entries stay as they were."""
+        """Nothing for exactly once, so that such entries stay as they were."""
         mode: dict[str, Any] = {}
         if self.delivery is not Delivery.EXACTLY_ONCE:
             mode["delivery"] = self.delivery.value

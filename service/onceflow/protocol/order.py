@@ -14,12 +14,12 @@ _TERM = re.compile(
 
 
 class Ties(StrEnum):
-    """What orders rows that nothing else orders."""
+    """The order of rows that are equal in every other term."""
 
     ARRIVAL = "arrival"
-    """As their input stands in Kafka: by source, input partition and offset."""
+    """By source, input partition and offset of their input."""
     CONTENT = "content"
-    """By the bytes of the key, then of the value; null before anything."""
+    """By the bytes of the key, then of the value; null first."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Term:
 
     Args:
         column: of the result, or `column.field` of a struct.
-        is_descending: exactly the reverse: what is null comes last.
+        is_descending: exactly the reverse: null comes last.
     """
 
     column: str
@@ -39,7 +39,7 @@ class Term:
         """Read `column`, `column desc`, or the same with the column in backquotes.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the text has another form.
         """
         found = _TERM.fullmatch(text.strip())
         if found is None:
@@ -57,18 +57,14 @@ class Order:
     """A total order of the rows of a batch, the same at every replay.
 
     Rows are ordered within their output partition: by the terms, then as `ties` says. Rows that are
-    still equal have the same bytes, or stand in the order of their input.
-
-    Args:
-        by: columns of the result.
-        ties: what comes after them.
+    still equal have the same bytes, or keep the order of their input.
     """
 
     by: tuple[Term, ...] = ()
     ties: Ties = Ties.CONTENT
 
     def to_json(self) -> Mapping[str, Any]:
-        """As JSON values."""
+        """Encode as JSON values."""
         return {"by": [str(term) for term in self.by], "ties": self.ties.value}
 
     @classmethod
@@ -76,12 +72,12 @@ class Order:
         """Inverse of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what `to_json` returns.
+            KeyError, TypeError, ValueError: not written by `to_json`.
         """
         return cls(tuple(map(Term.parse, value["by"])), Ties(value["ties"]))
 
     def by_content(self) -> Order:
-        """The same for rows whose arrival cannot be reproduced."""
+        """The same order for rows whose arrival cannot be reproduced."""
         return Order(self.by, Ties.CONTENT)
 
     def __str__(self) -> str:
@@ -89,10 +85,10 @@ class Order:
 
 
 SORTED = Order()
-"""By content alone: the order of every batch whose `head` does not tell one."""
+"""By content alone: the order of every batch whose `head` has none."""
 ARRIVAL = Order(ties=Ties.ARRIVAL)
 
 
 def columns_of(orders: Sequence[Order]) -> Iterator[str]:
-    """Every column that one of these orders looks at, once."""
+    """Every column that one of these orders uses, once."""
     yield from dict.fromkeys(term.column for order in orders for term in order.by)

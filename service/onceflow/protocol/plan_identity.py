@@ -1,7 +1,7 @@
-"""What the results of a query depend on, so that a start can tell that it is another query.
+"""Tells whether a query is still the one that wrote the last batch.
 
-A replay under another query, another Spark or another number of state partitions computes other
-rows. Each part is recorded by name, so that a refusal says which one changed.
+A replay under another query, another Spark or another number of state partitions computes
+different rows. Each part is recorded by name, so that a refusal says which one changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry, canonical_json
 
 DELIVERY_PART = "delivery"
-"""Changes no rows, but what readers may rely on: nobody should change it unknowingly."""
+"""Changes no rows, but what readers may rely on, so a change must be accepted too."""
 _DIGEST = "sha256:"
 _SHOWN_DIGITS = 16
 
 
 @dataclass(frozen=True)
 class PlanIdentity:
-    """The parts of a query.
+    """Everything that the results of a query depend on.
 
     Args:
         parts: name -> a value that people can read, or the `fingerprint` of something longer.
@@ -36,7 +36,7 @@ class PlanIdentity:
         return hashlib.sha256(canonical_json(dict(self.parts)).encode()).hexdigest()
 
     def changes_since(self, head: HeadEntry) -> Sequence[str]:
-        """What is another than when `head` was written; empty if it does not tell parts."""
+        """The parts that have changed since `head` was written; empty if `head` has no parts."""
         before = head.plan_parts
         if not before or head.plan_hash == self.hash:
             return []
@@ -48,12 +48,12 @@ class PlanIdentity:
         ]
 
     def has_other(self, name: str, head: HeadEntry) -> bool:
-        """Whether one part is another than when `head` was written."""
+        """Whether one part has changed since `head` was written."""
         return head.plan_parts.get(name) != self.parts.get(name)
 
 
 def fingerprint(value: object) -> str:
-    """A mark of something too long to be shown: equal exactly if its canonical JSON is."""
+    """A short mark of a long value: equal if and only if its canonical JSON is."""
     return _DIGEST + hashlib.sha256(canonical_json(value).encode()).hexdigest()[:_SHOWN_DIGITS]
 
 
@@ -65,8 +65,8 @@ def change_error(
     Args:
         identity: of the query as it is now.
         head: position of the ledger; of this query.
-        checkpoint: beside it.
-        is_accepted: whether an operator answers for the change.
+        checkpoint: of this query.
+        is_accepted: whether the operator gave `--accept-change`.
     """
     changes = identity.changes_since(head)
     if head.batch.batch_id == NOTHING_COMMITTED:
@@ -79,7 +79,8 @@ def change_error(
             subject=head.pipeline,
             expected="what the ledger has recorded",
             found=f"changes of {', '.join(changes)}",
-            then="nothing was written; undo them, or go on with `--accept-change --reason ...`",
+            then="nothing was written; undo the changes, or accept them with"
+            " `--accept-change --reason ...`",
         )
     if checkpoint.done < head.batch.batch_id:
         return ConfigError(

@@ -1,4 +1,4 @@
-"""What may become the next `head`: a batch, or an entry that an operator or a start-up writes.
+"""Proposals for the next `head`: a batch, or an entry that an operator or a start writes.
 
 `judge` of these two classes is the commit decision of protocol section 4.1.
 """
@@ -35,8 +35,8 @@ class BatchProposal:
     def judge(self, head: HeadEntry | None) -> Judgement:
         """Skip what is committed and equal, write what follows, halt at anything else.
 
-        What this very run has committed, and does not know yet, is to be finished: nobody else will
-        write what comes behind its `head`.
+        What this very run has committed, and does not know yet, is to be finished: no other driver
+        will write what comes after its `head`.
         """
         batch = self.entry.batch
         if head is None:
@@ -58,7 +58,7 @@ class BatchProposal:
         mine = self.entry
         if difference := plan_difference(head.plan, mine.plan):
             return _halt(*difference)
-        # At most once writes nothing again, so it matters to nobody what a replay computes.
+        # At most once writes nothing again, so it does not matter what a replay computes.
         if head.digest != mine.digest and self.delivery is not Delivery.AT_MOST_ONCE:
             return Judgement(
                 Verdict.DIVERGED,

@@ -1,6 +1,6 @@
-"""The record header, wire format version 1: what a consumer needs to discard what it has seen.
+"""The record header, wire format version 1: lets a consumer discard what it has seen.
 
-One packed header rather than several: each further header costs about 0.3 us per record.
+One packed header instead of several: each further header costs about 0.3 us per record.
 Test vectors for other languages are published in `docs/protocol/vectors.json`.
 """
 
@@ -36,22 +36,21 @@ class Flag(IntFlag):
     AT_LEAST_ONCE = 8
     """Written outside a transaction: it may come again, from a fenced driver under another plan."""
     AT_MOST_ONCE = 16
-    """Written once at most: records before it may be missing, and that is no corruption."""
+    """Written once at most: records before it may be missing without corruption."""
 
 
 @dataclass(frozen=True)
 class RecordHeader:
-    """Where an output record stands in the history of its pipeline.
+    """The place of an output record in the history of its pipeline.
 
     Args:
-        flags: see `Flag`.
         pipeline_tag: `identity.pipeline_tag` of the writer.
         generation: from 1; raised when an operator starts the pipeline on a new checkpoint.
         plan_tag: 32-bit mark of the batch's source ranges, watermark and clock.
         batch_id: Spark's number of the micro-batch, from 0.
         sequence: from 1, contiguous per (pipeline, output partition).
-        lineage: which counting of sequences this is one of; see `identity.lineage_of`. 0 in records
-            of revisions that did not tell it, and of pipelines registered by one.
+        lineage: changes when sequences begin again at 1; see `identity.lineage_of`. 0 in records of
+            versions without lineages, and of pipelines registered by one.
     """
 
     flags: Flag
@@ -64,7 +63,7 @@ class RecordHeader:
 
     @property
     def batch_order(self) -> BatchOrder:
-        """Where the record's batch stands among those of its pipeline."""
+        """Orders the batches of a pipeline."""
         return self.generation, self.batch_id
 
     def pack(self) -> bytes:

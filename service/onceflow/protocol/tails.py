@@ -1,4 +1,4 @@
-"""What the end of the output tells of a pipeline whose ledger is lost. Pure."""
+"""Reconstructs the position of a pipeline from the end of its output. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tail:
 
     @property
     def batch(self) -> BatchOrder:
-        """The batch that this is the end of."""
+        """The batch that this tail ends."""
         return self.header.batch_order
 
 
@@ -36,8 +36,8 @@ class OutputTails:
 
     Args:
         tails: partition -> its tail; without partitions that hold no record of the pipeline.
-        is_whole: whether such a partition never held one. False if its oldest records were removed,
-            so that nobody knows where its sequences stood.
+        is_whole: whether every partition without a tail never held a record. False if its oldest
+            records were removed, so that the last sequence is unknown.
     """
 
     tails: Mapping[int, Tail]
@@ -49,11 +49,11 @@ class OutputTails:
         return max((tail.batch for tail in self.tails.values()), default=None)
 
     def of_batch(self, batch: BatchOrder) -> Mapping[int, Tail]:
-        """The tails that are the end of this very batch."""
+        """The tails that end exactly this batch."""
         return {p: tail for p, tail in self.tails.items() if tail.batch == batch}
 
     def sequence(self, batch: BatchOrder | None) -> Mapping[int, Range]:
-        """`SinkState.sequence` after a batch: every other tail only says where it stands."""
+        """`SinkState.sequence` after a batch; partitions that it did not touch are empty ranges."""
         return {
             partition: (
                 tail.first_sequence if tail.batch == batch else tail.header.sequence + 1,
@@ -63,22 +63,22 @@ class OutputTails:
         }
 
     def lineage(self, fresh: int) -> int:
-        """The lineage to go on in.
+        """Choose the lineage to continue with.
 
-        It is kept only where every partition proves where its sequences stand. Otherwise readers
-        have to be told that numbers come again, which `fresh` does.
+        It is kept only if every partition proves its last sequence. Otherwise numbers may come
+        again, and `fresh` tells readers so.
         """
         found = {tail.header.lineage for tail in self.tails.values()}
         return found.pop() if self.is_whole and len(found) == 1 else fresh
 
 
 def last_batch(tails: OutputTails, facts: CheckpointFacts, generation: int) -> BatchOrder:
-    """The last batch that was committed, by what output and checkpoint tell.
+    """Find the last committed batch from output and checkpoint.
 
     Args:
         tails: of the output.
         facts: of the checkpoint.
-        generation: where the output tells none.
+        generation: used if the output holds no record.
 
     Raises:
         CorruptionError: the checkpoint has not planned the newest batch of the output.
@@ -97,19 +97,19 @@ def last_batch(tails: OutputTails, facts: CheckpointFacts, generation: int) -> B
 
 
 def numbered_on(blank: HeadEntry, tails: OutputTails, batch: BatchOrder | None) -> HeadEntry:
-    """A registration whose sequences go on where the output stands after `batch`."""
+    """A registration that continues the sequences of the output after `batch`."""
     sequence = {**blank.sink.sequence, **tails.sequence(batch)}
     lineage = tails.lineage(fresh=lineage_of(blank.run_id))
     return replace(blank, sink=replace(blank.sink, sequence=sequence), lineage=lineage)
 
 
 def new_generation(blank: HeadEntry, before: HeadEntry | None, tails: OutputTails) -> HeadEntry:
-    """The registration of a new generation. Its sequences go on where the output stands.
+    """The registration of a new generation, which continues the sequences of the output.
 
     Args:
         blank: a registration of this pipeline, with the sequences of `before`.
-        before: the `head` of the ledger. It decides, unless the output is further: then the ledger
-            was set back, or records were written outside a transaction.
+        before: the `head` of the ledger. It decides, unless the output is ahead of it: then the
+            ledger was set back, or records were written outside a transaction.
         tails: of the output.
 
     Raises:

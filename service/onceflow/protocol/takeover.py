@@ -26,7 +26,7 @@ FIRST_TOKEN = FencingToken(1)
 
 
 class TakeoverPhase(Enum):
-    """Where a take-over stands."""
+    """The steps of a take-over."""
 
     INITIALISING = auto()
     READING_PREVIOUS = auto()
@@ -54,7 +54,7 @@ _FINAL = frozenset(
 
 
 class TakeoverAction(Enum):
-    """What the runtime must do next."""
+    """The next thing for the runtime to do."""
 
     INITIALISE_OWNER = auto()
     """`init_transactions` of a fresh incarnation of the owner id."""
@@ -70,7 +70,7 @@ class TakeoverAction(Enum):
 
 
 class TakeoverEvent(Enum):
-    """What an action came to."""
+    """The result of an action."""
 
     DONE = auto()
     FENCED = auto()
@@ -79,9 +79,9 @@ class TakeoverEvent(Enum):
     TIMED_OUT = auto()
     """No answer in time; nothing follows from that."""
     GO_ON = auto()
-    """The comparison found a way on."""
+    """The comparison allows a start."""
     HALT = auto()
-    """The comparison found none."""
+    """The comparison refuses a start."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ class LaneFenced:
 
 @dataclass(frozen=True)
 class Claimant:
-    """Who wants to take over.
+    """The driver that takes over.
 
     Args:
-        run_id: a new uuid of this attempt.
+        run_id: a new uuid for each attempt.
         host: for people.
         started_at_ms: for people.
         layout: the lanes that this driver will use.
@@ -120,8 +120,6 @@ class TakeoverState:
     """One attempt on its way.
 
     Args:
-        phase: where it stands.
-        claimant: who takes over.
         claim: the entry to write and to find again; None before `owner` was read.
         to_fence: lanes that are not yet fenced; every lane that any owner has ever used.
     """
