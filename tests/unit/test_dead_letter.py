@@ -59,5 +59,5 @@ def test_letters_of_one_partition_stay_together(letter: DeadLetter, partitions: 
 def test_a_letter_that_lacks_a_fact_is_refused(letter: DeadLetter, missing: int) -> None:
     headers = [*letter.to_headers()]
     del headers[len(letter.headers) + missing]
-    with pytest.raises(CorruptionError, match="no dead letter"):
+    with pytest.raises(CorruptionError, match="not a dead letter"):
         DeadLetter.from_record(letter.key, letter.value, tuple(headers))
