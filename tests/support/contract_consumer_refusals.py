@@ -40,7 +40,7 @@ class Refusals:
 
     @pytest.mark.parametrize("topics", ["page-views", []])
     def test_no_list_of_topics_is_refused(self, kafka: ConsumerKafka, topics: Any) -> None:
-        with pytest.raises(ConfigError, match="is no list of topics"):
+        with pytest.raises(ConfigError, match="is not a list of topics"):
             enter(kafka.consumer(topics, "group"))
 
     def test_a_topic_that_does_not_exist_is_named(

@@ -327,7 +327,7 @@ def test_more_pipelines_than_fit_are_refused_rather_than_forgotten() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "7", '{"seq":1}', "app-1 2026-11-01"])
 def test_the_metadata_of_another_program_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="use a consumer group of your own"):
+    with pytest.raises(ConfigError, match="use another consumer group"):
         PartitionFilter.from_json(text)
 
 

@@ -1,6 +1,6 @@
 """Decides for each record whether the user sees it. Pure: no client, no clock.
 
-The verdict is the filter's; what follows from it is the user's choice (`Rules`), except where the
+The verdict is the filter's; the user chooses what follows from it (`Rules`), except where the
 record's own flag says that its pipeline promised less than exactly once.
 """
 
@@ -18,7 +18,7 @@ from onceflow_connectors.consumer.records import Partition, Position, Record
 
 
 class OnFault(Enum):
-    """What to do when the history of a pipeline is not whole."""
+    """Reaction to a history that is not whole."""
 
     RAISE = "raise"
     REPORT = "report"
@@ -26,7 +26,7 @@ class OnFault(Enum):
 
 
 class OnForeign(Enum):
-    """What to do with a record that Onceflow did not write. No promise covers such records."""
+    """Reaction to a record that Onceflow did not write. No promise covers such records."""
 
     RAISE = "raise"
     DELIVER = "deliver"
@@ -41,19 +41,19 @@ class Rules:
         gap: sequences are missing: loss, retention or compaction. `REPORT` on a compacted topic.
             Before a record of a pipeline that runs at_most_once it is always `REPORT`.
         divergence: a batch was written twice with different content. Under `REPORT` the other
-            version is delivered as well, and the filter goes on from the longer one. For a record
+            version is delivered too, and the filter continues from the longer one. For a record
             of a pipeline that runs at_least_once it is always `REPORT`.
         foreign: a record without our header.
-        bare_offset: the group has an offset without our state, so that what was delivered is not
-            known. Under `REPORT` whatever comes first at that offset counts as the next.
-        new_lineage: a pipeline began again at sequence 1, since its ledger was lost. It has read
-            its input again, so that its records may repeat the *content* of what was delivered.
-            Under `REPORT` its first record counts as the first of all.
+        bare_offset: the group has an offset without our state, so it is unknown what was delivered.
+            Under `REPORT` the first record at that offset counts as the next.
+        new_lineage: a pipeline began again at sequence 1 because its ledger was lost. It has read
+            its input again, so its records may repeat the *content* of what was delivered. Under
+            `REPORT` its first record counts as the first of all.
         missing_offset: the group has no offset for a topic that holds records: it has never
             committed any, or they have expired (`offsets.retention.minutes`, 7 days after the last
             member has left), which look the same. Under `REPORT` the topic is read from its start,
             which repeats what was delivered before they expired. Start a new group under `REPORT`,
-            and all later ones under `RAISE`. Not looked at where `Hooks.load_position` is given.
+            and all later ones under `RAISE`. Ignored if `Hooks.load_position` is given.
     """
 
     gap: OnFault = OnFault.RAISE
@@ -86,7 +86,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class GenerationChange:
-    """An operator started the pipeline on a new checkpoint; sequences go on."""
+    """An operator started the pipeline on a new checkpoint; sequences continue."""
 
     record: Record
     previous: int
@@ -106,19 +106,19 @@ LoadPosition: TypeAlias = Callable[[str, int], Position | None]
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions of the user. All run in the thread that polls, and what they raise is passed on.
+    """Functions of the user. All run in the thread that polls; their exceptions are passed on.
 
     Args:
         on_generation: before the first record of a later generation is delivered.
         on_gap: under `OnFault.REPORT`, before the record after the gap is delivered.
         on_divergence: under `OnFault.REPORT`, before the divergent record is delivered.
         on_revoked: partitions went to another member, or this one must read them again from the
-            stored position. Whatever was delivered of them and not committed comes again: undo or
-            forget it. They cannot be committed any more.
-        load_position: topic and partition to the position that the user stored along with the
-            effects, or None to begin at the start of the partition. Given, it is used instead of
-            the group's committed offsets.
-        on_new_lineage: under `OnFault.REPORT`, before the first record of the new one is delivered.
+            stored position. Records that were delivered and not committed come again: undo or
+            forget their effects. They can no longer be committed.
+        load_position: from topic and partition to the position that the user stored with the
+            effects, or None to begin at the start of the partition. If given, it replaces the
+            group's committed offsets.
+        on_new_lineage: under `OnFault.REPORT`, before the first record of the new lineage.
     """
 
     on_generation: Callable[[GenerationChange], None] | None = None
@@ -154,13 +154,7 @@ class Counters:
 
 
 class Admission:
-    """Applies the rules to one record after another.
-
-    Args:
-        rules: how strict to be.
-        hooks: whom to tell.
-        counters: where to count.
-    """
+    """Applies the rules to one record after another."""
 
     def __init__(self, rules: Rules, hooks: Hooks, counters: Counters) -> None:
         self._rules = rules
@@ -233,7 +227,7 @@ class Admission:
                 subject=f"{record}, {pipeline_text(header.pipeline_tag)}",
                 expected=f"sequence {gap.first_missing}",
                 found=f"sequence {header.sequence}",
-                then="retention or compaction removed them, or they were lost; not delivering on",
+                then="retention or compaction removed them, or they were lost; delivery stops",
             )
         if self._hooks.on_gap:
             self._hooks.on_gap(gap)
@@ -246,7 +240,7 @@ class Admission:
                 subject=f"{record}, {pipeline_text(header.pipeline_tag)}",
                 expected=f"sequence {track.high_water + 1} of {_lineage_text(track.lineage)}",
                 found=f"sequence {header.sequence} of {_lineage_text(header.lineage)}",
-                then="not delivering on: it has read its input again, so decide what becomes of the"
+                then="delivery stops: it has read its input again, so decide what to do with the"
                 " effects of its earlier records; then Rules(new_lineage=OnFault.REPORT) delivers"
                 " every record that it has written since",
             )
@@ -262,16 +256,16 @@ class Admission:
                 expected=f"what was delivered up to sequence {track.high_water}",
                 found=f"sequence {header.sequence} of batch {header.batch_id}, "
                 f"generation {header.generation}, plan tag {header.plan_tag:08x}",
-                then="not delivering on; `onceflow ledger verify` shows which one is committed",
+                then="delivery stops; `onceflow ledger verify` shows which one is committed",
             )
         if self._hooks.on_divergence:
             self._hooks.on_divergence(Divergence(record, track.high_water))
 
 
 def pipeline_text(tag: int) -> str:
-    """A pipeline as a message shows it that does not know its name."""
+    """The text for a pipeline whose name is unknown."""
     return f"pipeline tag {tag:08x}"
 
 
 def _lineage_text(lineage: int) -> str:
-    return f"lineage {lineage}" if lineage else "a lineage that is not told"
+    return f"lineage {lineage}" if lineage else "an unknown lineage"

@@ -1,4 +1,4 @@
-"""What a broker's error code means for a consumer. Shared by both flavours: codes are Kafka's own.
+"""Maps a broker's error codes to our errors, for both flavours of the consumer.
 
 A test fails when a client library knows a code that is not listed here.
 """

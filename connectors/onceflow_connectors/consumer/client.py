@@ -1,4 +1,4 @@
-"""What the consumer needs of a Kafka client library, so that both flavours share all else."""
+"""Contract of the Kafka client library under the consumer, so that both flavours share the rest."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from onceflow.protocol.identity import consumer_group
 from onceflow_connectors.consumer.records import Partition, Position, Record
 
 CONNECT_TIMEOUT_S = 10.0
-"""For the first answer of a broker; a wrong address should be told while somebody looks."""
+"""For the first answer of a broker: short, so that the user soon learns of a wrong address."""
 ANSWER_TIMEOUT_S = 30.0
-"""For one look-up or commit. Kafka elects a new coordinator within a few seconds; what takes longer
-needs a person."""
+"""For one look-up or commit. Kafka elects a new coordinator within seconds; a longer outage needs
+an operator."""
 
 RETRY_INTERVAL_S = 0.1
 """Between two attempts of a look-up: a coordinator needs about that long to load a small group."""
 METADATA_END = "\0"
-"""Last byte of the metadata of an offset commit. confluent-kafka writes it unasked, and needs it:
-what it reads ends at the next zero byte, wherever in memory that is."""
+"""Last byte of the metadata of an offset commit. confluent-kafka adds it by itself, and needs it:
+it reads up to the next zero byte, wherever in memory that is."""
 
 NO_PROPERTIES: Mapping[str, Any] = {}
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 def patiently(look_up: Callable[[], T]) -> T:
     """Repeat a look-up while its answer is a RetriableError, for `ANSWER_TIMEOUT_S`.
 
-    Clients do not retry all that passes: on a fresh cluster a group's coordinator is loading.
+    Clients do not retry every passing error: on a fresh cluster a coordinator is still loading.
     """
     attempts = Retrying(
         retry=retry_if_exception_type(RetriableError),
@@ -45,16 +45,16 @@ def patiently(look_up: Callable[[], T]) -> T:
 
 
 class Reassignment(Protocol):
-    """Told by the client, inside its `poll`, which partitions this member holds."""
+    """Receives changes of the assignment from the client, inside its `poll`."""
 
     def revoked(self) -> None:
-        """A rebalance began: nothing may be committed until it ends."""
+        """A rebalance began: commit nothing until it ends."""
 
     def lost(self) -> None:
         """This member was expelled: others may have had the partitions since."""
 
     def assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int | None]:
-        """A rebalance ended; these are all that this member holds now.
+        """A rebalance ended; this member now holds exactly these partitions.
 
         Returns:
             Where to read each of them from; None is the start of the partition.
@@ -64,30 +64,30 @@ class Reassignment(Protocol):
 class Client(Protocol):
     """One membership of a consumer group, read_committed, without auto commit.
 
-    Guaranteed of every implementation: records of a partition come in offset order from where
-    `assigned` or `seek` put it, none of an aborted transaction; where that offset no longer exists,
-    from the start of the partition.
+    Guaranteed: records of a partition come in offset order, from where `assigned` or `seek` put it,
+    without those of aborted transactions. If that offset no longer exists, they come from the start
+    of the partition.
     """
 
     def start(self, reassignment: Reassignment) -> None:
         """Connect, check that topics and group fit together, and subscribe.
 
         Raises:
-            ConfigError: nobody answers at the address; a topic does not exist; the group belongs
+            ConfigError: no broker answers at the address; a topic does not exist; the group belongs
                 to another topic; a property would break the guarantee.
         """
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
-        """Records that are here or arrive in time; call again only when they are used up."""
+        """Records that arrive in time. Consume all of them before the next call."""
 
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """The group's committed offsets with their metadata; without those that have none."""
 
     def partitions(self) -> Sequence[Partition]:
-        """All partitions of the topics, whoever holds them."""
+        """All partitions of the topics, whichever member holds them."""
 
     def log_bounds(self, partition: Partition) -> tuple[int, int]:
-        """First offset that still exists, and the next one to be written."""
+        """First offset that still exists, and the next offset to be written."""
 
     def topic_names(self) -> Iterable[str]:
         """Every topic that we may see.
@@ -105,20 +105,19 @@ class Client(Protocol):
         """
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on reading an assigned partition at `offset`."""
+        """Continue to read an assigned partition at `offset`."""
 
     def stop(self) -> None:
-        """Leave the group and let go of connections. Commits nothing. Safe at any point."""
+        """Leave the group and close connections. Commits nothing. Safe at any point."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which topics a member of which group reads, and what can be wrong with that.
+    """The topics and the group of one member, and the checks of both.
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
-        group: of the consumer; offsets and filter state are stored under it.
-        topics: to read.
+        group: offsets and filter state are stored under it.
         properties: further settings, by the names of the client library; may hold secrets.
     """
 
@@ -130,17 +129,17 @@ class Subscription:
     def checked_properties(
         self, own: Mapping[str, Any], verified: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The user's properties together with `own`, on which the guarantee rests.
+        """Merge the user's properties with `own`.
 
         Args:
-            own: the guarantee rests on these.
-            verified: that brokers are who they say rests on these; the client's defaults.
+            own: settings that the guarantee depends on.
+            verified: defaults of the client that make it verify the brokers' identity.
 
         Raises:
-            ConfigError: the user set one of them otherwise; topics or group cannot be used.
+            ConfigError: the user changed one of these; or topics or group cannot be used.
         """
         harms = dict.fromkeys(own, "would break the guarantee")
-        harms |= dict.fromkeys(verified, "would let anybody pose as the broker")
+        harms |= dict.fromkeys(verified, "would let another server pose as the broker")
         faults = [
             Fault(
                 f"{name} = {self.properties[name]!r} {harms[name]}",
@@ -152,7 +151,7 @@ class Subscription:
             if name in self.properties and not _equal(self.properties[name], value)
         ]
         if isinstance(self.topics, str) or not self.topics:
-            faults.append(Fault(f"{self.topics!r} is no list of topics", where="topics"))
+            faults.append(Fault(f"{self.topics!r} is not a list of topics", where="topics"))
         if self.group.startswith(consumer_group("")):
             faults.append(
                 Fault(
@@ -166,7 +165,7 @@ class Subscription:
         return {**self.properties, **own}
 
     def unreachable(self, found: str) -> ConfigError:
-        """The error for an address at which no broker answers."""
+        """Make the error for an address at which no broker answers."""
         return ConfigError(
             "no broker answers",
             subject=self.bootstrap_servers,
@@ -181,7 +180,7 @@ class Subscription:
             raise ConfigError(
                 "topics cannot be read",
                 subject=", ".join(missing),
-                expected="topics that exist, and that we may read",
+                expected="topics that exist and that this consumer may read",
                 then="check the names and rights, or start the pipeline that creates them",
             )
 
@@ -192,7 +191,7 @@ class Subscription:
             committed_topics: topics that the group has committed offsets of.
 
         Raises:
-            ConfigError: there are some, and none of them is ours.
+            ConfigError: the group has offsets, but none of our topics.
         """
         found = sorted({*committed_topics})
         if found and not {*found} & {*self.topics}:

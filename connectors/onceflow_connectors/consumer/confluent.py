@@ -38,7 +38,7 @@ from onceflow_connectors.consumer.reader import FilteringConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
 FIRST_ANSWER_TIMEOUT_S = 5.0
-"""For the first question to a group, which is repeated."""
+"""For the first request to a group, which is repeated."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "client.id": "onceflow-consumer",
@@ -76,7 +76,7 @@ LOCAL_ERRORS: Mapping[str, type[OnceflowError]] = {
         ConfigError: """
             _INVALID_ARG _SSL _AUTHENTICATION _UNSUPPORTED_FEATURE _FS _UNKNOWN_PROTOCOL
             _UNKNOWN_GROUP _NOT_CONFIGURED _CRIT_SYS_RESOURCE""",
-        # Of producers and other interfaces, or ruled out by the order of our calls.
+        # From producers and other interfaces, or ruled out by the order of our calls.
         InvariantError: """
             _DESTROY _FAIL _MSG_TIMED_OUT _QUEUE_FULL _ISR_INSUFF _CONFLICT _EXISTING_SUBSCRIPTION
             _ASSIGN_PARTITIONS _REVOKE_PARTITIONS _STATE _NOT_IMPLEMENTED _NO_OFFSET _NOENT
@@ -92,11 +92,8 @@ LOCAL_ERRORS: Mapping[str, type[OnceflowError]] = {
 class ConfluentClient:
     """Implements `client.Client` with librdkafka.
 
-    Records are polled one by one: a rebalance can then only happen between two records, and
-    `max.poll.interval.ms` bounds the time of one record. Many at a time would save 0.7 us each.
-
-    Args:
-        subscription: what to read.
+    Records are polled one by one: a rebalance can then happen only between two records, and
+    `max.poll.interval.ms` limits the time for one record. Batches would save 0.7 us per record.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -105,10 +102,9 @@ class ConfluentClient:
         self._last_error = ""
         self._reassignment: Reassignment | None = None
         self._unplaced: Sequence[Partition] | None = None
-        """What was assigned and is not read yet, because where from is not known."""
+        """Partitions that are assigned, but not read until their start is known."""
 
     def start(self, reassignment: Reassignment) -> None:
-        """See `client.Client`."""
         wanted = self._subscription
         settings = {
             **_DEFAULTS,
@@ -132,7 +128,7 @@ class ConfluentClient:
         )
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
-        """See `client.Client`. At most one record."""
+        """Return at most one record."""
         consumer = self._running()
         message = consumer.poll(timeout_s if self._unplaced is None else 0)
         self._place(consumer)
@@ -150,13 +146,13 @@ class ConfluentClient:
     ) -> None:
         """A rebalance ended."""
         if self._consumer is None:
-            # Closing serves an assignment that is under way, and answers no question any more.
+            # Closing serves an assignment that is under way, but no longer answers requests.
             return
         self._unplaced = [(p.topic, p.partition) for p in partitions]
         try:
             self._place(consumer)
         except BaseException:
-            # Else the client reads from where it likes, and nobody asks again.
+            # Otherwise the client would read from where it likes, and never ask again.
             consumer.assign([])
             raise
 
@@ -165,7 +161,7 @@ class ConfluentClient:
         tell()
 
     def _place(self, consumer: confluent_kafka.Consumer) -> None:
-        """Read what was assigned. What fails is met again at the next poll."""
+        """Start to read what was assigned. A failure is tried again at the next poll."""
         if self._unplaced is None or self._reassignment is None:
             return
         starts = self._reassignment.assigned(self._unplaced)
@@ -178,11 +174,9 @@ class ConfluentClient:
         self._unplaced = None
 
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """See `client.Client`."""
         return {(e.topic, e.partition): _position(e) for e in self._committed(partitions)}
 
     def topic_names(self) -> Iterable[str]:
-        """See `client.Client`."""
         try:
             found: ClusterMetadata = self._running().list_topics(timeout=CONNECT_TIMEOUT_S)
         except KafkaException as error:
@@ -190,11 +184,9 @@ class ConfluentClient:
         return found.topics
 
     def partitions(self) -> Sequence[Partition]:
-        """See `client.Client`."""
         return self._check_topics(self._running())
 
     def log_bounds(self, partition: Partition) -> tuple[int, int]:
-        """See `client.Client`."""
         name = name_of(partition)
         try:
             start, end = self._running().get_watermark_offsets(
@@ -205,7 +197,6 @@ class ConfluentClient:
         return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
-        """See `client.Client`."""
         wanted = [TopicPartition(p.topic, p.partition, p.offset, p.state) for p in positions]
         try:
             answered = self._running().commit(offsets=wanted, asynchronous=False)
@@ -217,14 +208,12 @@ class ConfluentClient:
                 raise _mapped(KafkaException(entry.error), "an offset was not committed", name)
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """See `client.Client`."""
         try:
             self._running().seek(TopicPartition(*partition, offset))
         except KafkaException as error:
             raise _mapped(error, "seek failed", name_of(partition)) from error
 
     def stop(self) -> None:
-        """See `client.Client`."""
         consumer, self._consumer = self._consumer, None
         self._unplaced = None
         if consumer is not None:
@@ -251,10 +240,10 @@ class ConfluentClient:
         return partitions
 
     def _check_group(self, consumer: confluent_kafka.Consumer, ours: list[Partition]) -> None:
-        """Look at other topics only if the group has nothing of ours.
+        """Look at other topics only if the group has no offset of our topics.
 
         Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process
-        when the answer is that the coordinator has moved, and on a fresh cluster that is the rule.
+        when the answer says that the coordinator has moved, as it usually does on a fresh cluster.
         """
         if patiently(lambda: self._first_committed(consumer, ours)):
             return
@@ -268,8 +257,8 @@ class ConfluentClient:
     ) -> list[TopicPartition]:
         """As `_committed`, before there is a subscription.
 
-        A question to a group that we may not read is never answered; why, the client tells to
-        whoever polls, to whom it has nothing else to tell now.
+        A request to a group that we may not read is never answered. The client reports the reason
+        to the next poll, and has nothing else to report at this point.
         """
         try:
             return self._committed(partitions, FIRST_ANSWER_TIMEOUT_S)
@@ -288,14 +277,14 @@ class ConfluentClient:
         try:
             found: ClusterMetadata = consumer.list_topics(timeout=CONNECT_TIMEOUT_S, **selection)
         except KafkaException as error:
-            consumer.poll(0)  # lets librdkafka tell what it met, by error_cb
+            consumer.poll(0)  # lets librdkafka report the cause through error_cb
             raise self._subscription.unreachable(self._last_error) from error
         return found.topics
 
     def _committed(
         self, partitions: Sequence[Partition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[TopicPartition]:
-        """Those partitions of which the group has an offset."""
+        """The partitions that have a committed offset."""
         group = self._subscription.group
         wanted = [TopicPartition(*partition) for partition in partitions]
         try:
@@ -309,7 +298,7 @@ class ConfluentClient:
         return [entry for entry in found if entry.offset >= 0]
 
     def _remember(self, error: KafkaError) -> None:
-        if error.name() != "_ALL_BROKERS_DOWN":  # which tells nothing
+        if error.name() != "_ALL_BROKERS_DOWN":  # which says nothing
             self._last_error = error.str()
 
 
@@ -321,7 +310,7 @@ class Consumer(FilteringConsumer):
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
-        group: consumer group; position and filter are stored in its offsets.
+        group: position and filter are stored in the offsets of this consumer group.
         topics: to read.
         rules: what to do about gaps, divergences and foreign records.
         hooks: functions to call.
@@ -343,7 +332,7 @@ class Consumer(FilteringConsumer):
 
 
 def _record(message: Any) -> Record:
-    """Convert; untyped, for the client's types allow a None that only its errors have."""
+    """Convert. Untyped, because the client's types allow a None that only errors have."""
     _, timestamp_ms = message.timestamp()
     headers = tuple(message.headers() or ())
     return Record(
@@ -358,10 +347,10 @@ def _record(message: Any) -> Record:
 
 
 def _position(entry: TopicPartition) -> Position:
-    """Convert a committed offset. Its metadata is decoded only here, by the library."""
+    """Convert a committed offset. The library decodes the metadata only now."""
     try:
         state = entry.metadata or ""
-    except UnicodeDecodeError as error:  # it read past the end; see METADATA_END
+    except UnicodeDecodeError as error:  # it has read past the end; see METADATA_END
         name = name_of((entry.topic, entry.partition))
         raise foreign_state("text without a zero byte at its end", name) from error
     return Position(entry.topic, entry.partition, entry.offset, state)

@@ -1,9 +1,9 @@
 """The de-duplicating filter of one topic partition. Pure: headers in, verdicts out.
 
 A writer numbers its records 1, 2, 3 ... per (pipeline, output partition), across restarts and
-generations; only one whose ledger was lost begins again, and tells so by its lineage. So whoever
-remembers the highest number that was delivered, and stores it together with the position, can tell
-a repeat from news and news from a gap, however often records are read again.
+generations. Only a writer whose ledger was lost begins again, under a new lineage. So a reader that
+remembers the highest number delivered, and stores it together with the position, can tell repeats,
+new records and gaps apart, however often records are read again.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ one for the zero byte at its end."""
 
 
 class Verdict(Enum):
-    """What a record is, seen from the records that were delivered before it."""
+    """How a record relates to those that were delivered before it."""
 
     NEXT = auto()
-    """The next of its pipeline, or the first ever seen of it."""
+    """The next record of its pipeline, or the first one ever."""
     REPEAT = auto()
-    """Its sequence was delivered before, from the same batch as far as that is remembered."""
+    """Its sequence was delivered before, from the same batch if that is still remembered."""
     GAP = auto()
     """Records before it are missing: lost, or removed by retention or compaction."""
     DIVERGENCE = auto()
-    """The batch or the sequence was delivered before with other content: two truths exist."""
+    """The batch or the sequence was delivered before with different content."""
     NEW_LINEAGE = auto()
-    """The pipeline began again at sequence 1: what its numbers meant before, they mean no more."""
+    """The pipeline began again at sequence 1: its earlier numbers no longer count."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What was delivered of one batch; `first` and `last` are sequences, both included."""
+    """The delivered part of one batch; `first` and `last` are sequences, both included."""
 
     first: int
     last: int
@@ -61,7 +61,7 @@ class Batch:
         return self.first <= header.sequence <= self.last
 
     def holds(self, header: RecordHeader) -> bool:
-        """Whether the record is one of this batch, by its number and by what it was made of."""
+        """Whether the record is one of this batch: by sequence, batch and plan."""
         is_same = (header.generation, header.batch_id) == (self.generation, self.batch_id)
         is_inside = self.first <= header.sequence <= self.last
         return is_same and is_inside and header.plan_tag == self.plan_tag
@@ -72,11 +72,11 @@ class Batch:
 
 
 class Track:
-    """What was delivered of one pipeline in one partition.
+    """The delivered part of one pipeline in one partition.
 
     Args:
-        batches: the newest, oldest first, at most `REMEMBERED_BATCHES`; empty if none was seen.
-        lineage: of the records that were delivered; 0 if they, or an older consumer, told none.
+        batches: the newest, oldest first, at most `REMEMBERED_BATCHES`.
+        lineage: of the records that were delivered; 0 if unknown.
     """
 
     def __init__(self, batches: list[Batch], lineage: int = 0) -> None:
@@ -97,7 +97,7 @@ class Track:
         return self._batches[-1].generation if self._batches else None
 
     def judge(self, header: RecordHeader) -> Verdict:
-        """Say what the record is. Changes nothing."""
+        """Compare the record with those delivered. Changes nothing."""
         if not self._batches:
             return Verdict.NEXT
         newest = self._batches[-1]
@@ -115,13 +115,13 @@ class Track:
             return False
         if header.lineage and self.lineage:
             return True
-        # One side does not tell, so the record may be of either. What would be discarded must prove
-        # that it was delivered before.
+        # One lineage is unknown, so the record may be of either. Discard it only if it provably was
+        # delivered before.
         is_provable = any(batch.holds(header) for batch in self._batches)
         return header.sequence <= self.high_water and not is_provable
 
     def forget(self) -> None:
-        """Remember nothing, so that the next record is the first: for a `NEW_LINEAGE`."""
+        """Forget everything, so that the next record counts as the first: for a `NEW_LINEAGE`."""
         self._batches.clear()
         self.lineage = 0
 
@@ -139,9 +139,9 @@ class Track:
         del self._batches[:-REMEMBERED_BATCHES]
 
     def extend(self, header: RecordHeader) -> None:
-        """Go on behind a divergence that is tolerated, if it continues the newest batch.
+        """Continue after a divergence that is tolerated, if it extends the newest batch.
 
-        What the other version of that batch has more would else be missing before the next one.
+        Otherwise the extra records of the other version would look missing before the next batch.
         """
         batch = self._batches[-1]
         is_same = (batch.generation, batch.batch_id) == (header.generation, header.batch_id)
@@ -162,14 +162,14 @@ class PartitionFilter:
     `{"lineages":[<lineage>,...],"onceflow":1,
     "pipelines":{"<pipeline tag>":[[first,last,generation,batch_id,plan_tag],...]}}`.
     The lineages are those of the pipelines in the order of their tags as text, and left out if no
-    pipeline has one. Consumers of versions without lineages pass over that key, and write none.
+    pipeline has one. Consumers of versions without lineages ignore that key, and do not write it.
     """
 
     def __init__(self) -> None:
         self._tracks: dict[int, Track] = {}
 
     def track(self, pipeline_tag: int) -> Track:
-        """The track of one pipeline, made empty if it was never seen."""
+        """The track of one pipeline; an empty one if it was never seen."""
         track = self._tracks.get(pipeline_tag)
         if track is None:
             track = self._tracks[pipeline_tag] = Track([])
@@ -178,12 +178,12 @@ class PartitionFilter:
     def to_json(self) -> str:
         """Encode within `STATE_BYTES_MAX`.
 
-        Guaranteed: every high-water and lineage. Not guaranteed: all remembered batches; where many
-        pipelines share a partition the oldest are left out, and their repeats are then discarded
-        unchecked.
+        Guaranteed: every high-water and lineage. Not guaranteed: all remembered batches. If many
+        pipelines share a partition, the oldest batches are left out, and their repeats are then
+        discarded unchecked.
 
         Raises:
-            ConfigError: more pipelines write to this partition than their high-waters have room.
+            ConfigError: too many pipelines write to this partition for the available room.
         """
         tracks = {str(tag): track for tag, track in self._tracks.items() if track}
         lineages = [tracks[tag].lineage for tag in sorted(tracks)]
@@ -198,7 +198,7 @@ class PartitionFilter:
             subject=f"{len(tracks)} pipelines",
             expected=f"positions that fit into {STATE_BYTES_MAX} bytes",
             found=f"{len(text)} bytes",
-            then="give the pipelines topics of their own",
+            then="give each pipeline its own topic",
         )
 
     @classmethod
@@ -206,8 +206,8 @@ class PartitionFilter:
         """Decode what `to_json` wrote.
 
         Raises:
-            ConfigError: the text is not ours: another program committed it.
-            CorruptionError: it is ours but of an unknown version, or damaged.
+            ConfigError: another program committed the text.
+            CorruptionError: the text is ours, but of an unknown version or damaged.
         """
         fields = _json_or_none(text)
         if not isinstance(fields, dict) or STATE_KEY not in fields:
@@ -234,13 +234,13 @@ class PartitionFilter:
 
 
 def foreign_state(found: str, subject: str = "") -> ConfigError:
-    """The error for metadata of an offset commit that no Onceflow consumer wrote."""
+    """Make the error for an offset commit that no Onceflow consumer wrote."""
     return ConfigError(
         "this offset was committed by another program",
         subject=subject,
         expected="the state of an Onceflow consumer in the commit's metadata",
         found=found,
-        then="use a consumer group of your own",
+        then="use another consumer group",
     )
 
 

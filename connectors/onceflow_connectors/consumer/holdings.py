@@ -1,7 +1,7 @@
-"""Which partitions this member holds, and where each of them stands.
+"""The partitions that this member holds, with the position of each.
 
 For each partition the position and the filter's state are one value that is stored and loaded as a
-whole. What a rebalance may do to it is decided here.
+whole. This module decides what a rebalance does to it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from onceflow_connectors.consumer.records import Partition, Position, name_of
 
 @dataclass
 class Progress:
-    """Where one partition stands.
+    """The position of one partition.
 
     Args:
-        partition: which one.
         offset: next offset to read; None until the first record of a partition read from its start.
-        filter: what was delivered before that offset.
-        stored: what is stored as far as we know, if anything.
+        filter: remembers what was delivered before that offset.
+        stored: the position that is stored, as far as we know.
         is_moved: whether `offset` changed since it was stored.
     """
 
@@ -46,13 +45,7 @@ class Progress:
 
 
 class Holdings:
-    """The partitions of one member; implements `client.Reassignment`.
-
-    Args:
-        client: where committed offsets are found.
-        rules: what to do with an offset that has no state.
-        hooks: whom to tell, and where the user's own positions are found.
-    """
+    """The partitions of one member; implements `client.Reassignment`."""
 
     def __init__(self, client: Client, rules: Rules, hooks: Hooks) -> None:
         self._client = client
@@ -61,16 +54,16 @@ class Holdings:
         self._held: dict[Partition, Progress] = {}
         self._parked: dict[Partition, Progress] = {}
         self._given_up: set[Partition] = set()
-        """Of which the user was not told yet."""
+        """Partitions whose loss was not reported to the user yet."""
 
     def partitions(self) -> Sequence[Partition]:
-        """All that are held at the moment."""
+        """All partitions that are held now."""
         return sorted(self._held)
 
     def check_offsets(self) -> None:
-        """Refuse a group without offsets, if that is not to be taken for a new one.
+        """Refuse a group without offsets, unless the rules accept it as a new one.
 
-        Offsets of a group expire together, or those of a topic that nobody subscribes to.
+        Offsets expire for a whole group, or for a topic without subscribers.
 
         Raises:
             ConfigError: a topic holds records, and the group has no offset of it.
@@ -97,10 +90,10 @@ class Holdings:
         return start < end
 
     def progress(self, partition: Partition) -> Progress:
-        """Of a partition that this member holds.
+        """The progress of a partition that this member holds.
 
         Raises:
-            InvariantError: it does not hold it, or not yet.
+            InvariantError: the member does not hold it, or not yet.
         """
         try:
             return self._held[partition]
@@ -112,7 +105,7 @@ class Holdings:
             ) from None
 
     def position(self, partition: Partition) -> Position:
-        """The value for the user to store. From now on it counts as stored.
+        """The value for the user to store. It counts as stored from now on.
 
         Raises:
             InvariantError: nothing was read yet, or this member does not hold the partition.
@@ -124,11 +117,11 @@ class Holdings:
         return position
 
     def moved(self) -> Sequence[Progress]:
-        """Everything that is not stored yet.
+        """All progress that is not stored yet.
 
         Raises:
-            RetriableError: a rebalance is under way. Kafka would accept a commit although the
-                partition may be somebody else's by now.
+            RetriableError: a rebalance is under way. Kafka would accept a commit although
+                another member may hold the partition by now.
         """
         if any(progress.is_moved for progress in self._parked.values()):
             raise RetriableError(
@@ -149,9 +142,9 @@ class Holdings:
     def assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int | None]:
         """A rebalance ended.
 
-        A partition that stayed here goes on where it was: reading it again from the stored position
-        would repeat what this process has delivered. It did not stay if another position is stored
-        than ours: a generation of the group went by in which another member had it.
+        A partition that stayed here continues where it was: reading it again from the stored
+        position would repeat what this process has delivered. It did not stay if the stored
+        position is not ours: another member had it in a generation of the group that we missed.
 
         Raises:
             ConfigError: an offset was committed by another program.

@@ -58,7 +58,7 @@ _OWN: Mapping[str, Any] = {
 }
 
 _VERIFIED: Mapping[str, Any] = {"ssl_check_hostname": True, "ssl_context": None}
-"""A context of the caller's could verify nothing."""
+"""The caller's own SSL context might verify nothing."""
 
 LOCAL_ERRORS: Mapping[type[kafka_errors.KafkaError], type[OnceflowError]] = {
     kafka_errors.RetriableError: RetriableError,
@@ -68,7 +68,7 @@ LOCAL_ERRORS: Mapping[type[kafka_errors.KafkaError], type[OnceflowError]] = {
     kafka_errors.KafkaConfigurationError: ConfigError,
     kafka_errors.UnrecognizedBrokerVersion: ConfigError,
     kafka_errors.UnsupportedCodecError: ConfigError,
-    # Of producers, or ruled out by the order of our calls.
+    # From producers, or ruled out by the order of our calls.
     kafka_errors.IllegalArgumentError: InvariantError,
     kafka_errors.IllegalStateError: InvariantError,
     kafka_errors.KafkaProtocolError: InvariantError,
@@ -86,7 +86,7 @@ class _Event(Enum):
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Notes what happened. It runs in the client's own thread, which must not wait for answers.
+    """Records events. Runs in the client's own thread, which must not wait for answers.
 
     At most three events per rebalance, and every poll empties the queue.
     """
@@ -107,8 +107,8 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-pytho
 class _Join:
     """A request to join the group, which looks unanswered until its answer is taken.
 
-    kafka-python (3.0.12) asks anew when the answer came between two polls. That rebalances the
-    group, whose other members then ask anew: members that do more than poll may never settle.
+    kafka-python (3.0.12) asks again when the answer came between two polls. That rebalances the
+    group, whose other members then ask again: members that do more than poll may never settle.
     """
 
     is_done = False
@@ -119,7 +119,7 @@ class _Join:
 
 
 def _keep_answer(consumer: KafkaConsumer) -> None:
-    """See `_Join`. Changes nothing in a version that keeps it elsewhere."""
+    """Wrap the request in `_Join`. Changes nothing in a version that keeps it elsewhere."""
     coordinator: Any = getattr(consumer, "_coordinator", None)
     request = getattr(coordinator, "_join_task", None)
     if request is not None and not isinstance(request, _Join):
@@ -127,11 +127,7 @@ def _keep_answer(consumer: KafkaConsumer) -> None:
 
 
 class KafkaPythonClient:
-    """Implements `client.Client` with kafka-python.
-
-    Args:
-        subscription: what to read.
-    """
+    """Implements `client.Client` with kafka-python."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -140,7 +136,6 @@ class KafkaPythonClient:
         self._reassignment: Reassignment | None = None
 
     def start(self, reassignment: Reassignment) -> None:
-        """See `client.Client`."""
         wanted = self._subscription
         connection = {
             **_DEFAULTS,
@@ -156,7 +151,7 @@ class KafkaPythonClient:
             self._consumer.subscribe(list(wanted.topics), listener=self._listener)
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
-        """See `client.Client`. At most `max_poll_records` (500)."""
+        """Return at most `max_poll_records` (500)."""
         polled = {}
         consumer = self._running()
         _keep_answer(consumer)
@@ -166,11 +161,10 @@ class KafkaPythonClient:
         except (RetriableError, AbortableError):
             pass  # the client goes on by itself
         if self._settle():
-            return ()  # every partition was put to its place just now and is read from there
+            return ()  # every partition was positioned just now and is read from there
         return (_record(raw) for records in polled.values() for raw in records)
 
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """See `client.Client`."""
         found = {}
         with _mapping("the group's offsets cannot be read", self._subscription.group):
             for topic, number in partitions:
@@ -185,20 +179,17 @@ class KafkaPythonClient:
         return found
 
     def topic_names(self) -> Iterable[str]:
-        """See `client.Client`."""
         with _mapping("the topics cannot be listed", self._subscription.group):
             found: set[str] = self._running().topics()
             return found
 
     def partitions(self) -> Sequence[Partition]:
-        """See `client.Client`."""
         topics = self._subscription.topics
         with _mapping("the topics' partitions cannot be read", ", ".join(topics)):
             known = {topic: self._running().partitions_for_topic(topic) for topic in topics}
         return [(topic, number) for topic in topics for number in sorted(known[topic] or ())]
 
     def log_bounds(self, partition: Partition) -> tuple[int, int]:
-        """See `client.Client`."""
         wanted = kafka.TopicPartition(*partition)
         with _mapping("the partition's bounds cannot be read", name_of(partition)):
             start = self._running().beginning_offsets([wanted])[wanted]
@@ -206,7 +197,6 @@ class KafkaPythonClient:
         return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
-        """See `client.Client`."""
         if self._listener.events:  # an interrupted poll: who holds what is not settled
             raise RetriableError(
                 "offsets cannot be committed during a rebalance", then="poll, then commit again"
@@ -221,18 +211,16 @@ class KafkaPythonClient:
             self._running().commit(offsets, timeout_ms=int(ANSWER_TIMEOUT_S * 1000))
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """See `client.Client`."""
         self._running().seek(kafka.TopicPartition(*partition), offset)
 
     def stop(self) -> None:
-        """See `client.Client`."""
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
             self._consumer = None
             self._listener.events.clear()
 
     def _connected(self, settings: Mapping[str, Any]) -> KafkaConsumer:
-        """A consumer that has reached a broker. Where it cannot, its thread is stopped as well."""
+        """Make a consumer that has reached a broker. Stop its thread if it cannot."""
         with ExitStack() as undo:
 
             def network(**configs: Any) -> KafkaNetClient:
@@ -270,7 +258,7 @@ class KafkaPythonClient:
             admin.close()
 
     def _settle(self) -> bool:
-        """Pass on what the listener noted. Returns whether there was anything."""
+        """Pass on what the listener recorded; return whether there was anything."""
         events = self._listener.events
         reassignment = self._reassignment
         if reassignment is None:
@@ -284,7 +272,7 @@ class KafkaPythonClient:
                 reassignment.lost()
             else:
                 self._place(reassignment.assigned(partitions))
-            events.popleft()  # only now: what failed is met again
+            events.popleft()  # only now: a failure is tried again
         return had_events
 
     def _place(self, starts: Mapping[Partition, int | None]) -> None:
@@ -305,8 +293,8 @@ class Consumer(FilteringConsumer):
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
-        group: consumer group; position and filter are stored in its offsets. Members of both
-            flavours may share one.
+        group: position and filter are stored in the offsets of this consumer group. Members of
+            both flavours may share one.
         topics: to read.
         rules: what to do about gaps, divergences and foreign records.
         hooks: functions to call.

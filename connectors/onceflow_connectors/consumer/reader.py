@@ -1,4 +1,4 @@
-"""The consumer without its client library: what users iterate, commit and seek."""
+"""The consumer, independent of its client library: users iterate, commit and seek."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class FilteringConsumer:
 
     Guaranteed under the default `Rules`: within one process every sequence of a pipeline is
     delivered once and in order per partition, whatever is written or read again. After a crash or
-    a rebalance, what was delivered and not committed is delivered again, and nothing else. Who
-    stores `position()` in one database transaction with the effect, and refuses to move it back,
-    gets each effect exactly once.
+    a rebalance, what was delivered and not committed is delivered again, and nothing else. To get
+    each effect exactly once, store `position()` in one database transaction with the effect, and
+    refuse to move it back.
 
     Not guaranteed: any order between partitions.
 
     Args:
-        client: a membership that was not started yet.
+        client: not started yet.
         rules: how strict to be.
         hooks: functions to call.
     """
@@ -80,16 +80,16 @@ class FilteringConsumer:
         self._client.stop()
 
     def __iter__(self) -> Iterator[Record]:
-        """Records for as long as the consumer is open; waits when there are none."""
+        """Yield records while the consumer is open; wait when there are none."""
         while self._is_open:
             record = self.poll(POLL_SLICE_S)
             if record is not None:
                 yield record
 
     def poll(self, timeout_s: float) -> Record | None:
-        """The next record to work on, or None if none came in time.
+        """The next record, or None if none came in time.
 
-        An error leaves the consumer where it is: the next call meets the same record again.
+        An error leaves the position unchanged: the next call meets the same record again.
 
         Raises:
             CorruptionError: a gap, a divergence, an unreadable header, or a log that is shorter
@@ -111,11 +111,11 @@ class FilteringConsumer:
     def commit(self) -> None:
         """Store position and filter of every partition that moved, in the group's offsets.
 
-        Covers every record that was handed out: call it when their effects are done.
+        Covers every record that was delivered: call it when their effects are done.
 
         Raises:
             AbortableError: partitions went to another member, which will deliver again what was
-                not committed; undo these effects if possible, and go on polling.
+                not committed; undo these effects if possible, and continue polling.
             RetriableError: a rebalance or a move of the coordinator is under way; poll, then call
                 again.
         """
@@ -130,10 +130,11 @@ class FilteringConsumer:
             progress.is_moved = False
 
     def position(self, topic: str, partition: int) -> Position:
-        """Where one partition stands after the record that was handed out last.
+        """The position of one partition after the last record that was delivered.
 
-        To be stored with the effects, in one transaction that also checks that what it replaces is
-        where these effects begin: a member that lost the partition may still be writing.
+        Store it with the effects, in one transaction that also checks that the position which it
+        replaces is the one before these effects: a member that lost the partition may still be
+        writing.
 
         Raises:
             InvariantError: nothing was read of that partition, or this member does not hold it.
@@ -143,8 +144,8 @@ class FilteringConsumer:
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read a partition again from `offset`, or skip to it.
 
-        What was delivered stays delivered: going back yields only what is new, and skipping records
-        is a gap. To have records delivered again, use another group.
+        Records that were delivered are not delivered again: going back yields only new ones, and
+        skipping records is a gap. To get records again, use another group.
 
         Raises:
             InvariantError: this member does not hold the partition.
@@ -181,21 +182,21 @@ class FilteringConsumer:
             raise
 
     def _pipeline_text(self, record: Record) -> str:
-        """The pipeline by its name, which only the name of its ledger tells; else by its tag."""
+        """Name of the pipeline if its ledger can be seen, otherwise its tag."""
         tag = record.header.pipeline_tag if record.header else 0
-        with suppress(OnceflowError):  # the record is refused all the same
+        with suppress(OnceflowError):  # the record is refused anyway
             if name := pipeline_of_tag(tag, self._client.topic_names()):
                 return f"pipeline {name}"
         return pipeline_text(tag)
 
 
 def _check_order(record: Record, progress: Progress) -> None:
-    """A client goes back by itself only when the offset that it wanted no longer exists."""
+    """Check for a truncated log: only then does a client go back by itself."""
     if progress.offset is not None and record.offset < progress.offset:
         raise CorruptionError(
             "the partition is shorter than it was",
             subject=name_of(progress.partition),
             expected=f"offset {progress.offset} or later",
             found=f"offset {record.offset}",
-            then="it was truncated or created again; not delivering on",
+            then="it was truncated or created again; delivery stops",
         )

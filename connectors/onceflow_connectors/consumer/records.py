@@ -1,4 +1,4 @@
-"""What the consumer hands out: records, and positions that can be stored."""
+"""Records, and positions that can be stored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ class Record:
     """One record of a topic, as the broker holds it.
 
     Args:
-        topic: where it was read.
-        partition: of the topic.
-        offset: in the partition.
         timestamp_ms: unix milliseconds; for Onceflow's output the clock of its batch.
-        key: or None.
-        value: or None.
         headers: in the order they were written; a name may occur more than once.
     """
 
@@ -41,7 +36,7 @@ class Record:
 
     @property
     def header(self) -> RecordHeader | None:
-        """Where the record stands in its pipeline's history; None if Onceflow did not write it.
+        """Place of the record in its pipeline's history; None if Onceflow did not write it.
 
         Raises:
             CorruptionError: there is a header of that name, but no known version can read it.
@@ -57,14 +52,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a reader stands in one partition. Store all four fields, or none.
+    """Position of a reader in one partition. Store all four fields, or none.
 
     Args:
-        topic: of the partition.
-        partition: its number.
         offset: next offset to read.
         state: of the filter, in ASCII, at most `filter.STATE_BYTES_MAX` long; empty only if
-            the offset was committed by a program that keeps no filter.
+            another program committed the offset.
     """
 
     topic: str
