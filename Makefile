@@ -106,7 +106,7 @@ bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench
 
 docs: $(READY)  ## Check the documents and the code against our rules, and run the code in them
-	$(BIN)/pytest tests/unit/test_docs.py tests/unit/test_tidy.py tests/unit/test_words.py \
+	$(BIN)/pytest tests/unit/test_docs.py tests/unit/test_tidy.py tests/unit/test_words.py tests/unit/test_rooms.py \
 	    tests/unit/test_fault_page.py
 
 explore: $(READY)  ## Search every order of steps of the protocol, with every fault
