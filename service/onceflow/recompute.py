@@ -125,7 +125,7 @@ class _Comparison:
             raise DrainRequestedError  # the next batch
         if judgement.verdict in {Verdict.DIVERGED, Verdict.HALT}:
             raise CorruptionError(
-                "a batch of the past is computed differently now",
+                "an earlier batch now computes different rows",
                 subject=f"batch {proposal.entry.batch.batch_id}",
                 expected=judgement.expected,
                 found=judgement.found,

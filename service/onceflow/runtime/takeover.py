@@ -242,7 +242,7 @@ class TakeoverAttempt:
             raise self._comparison.error
         if state.phase is TakeoverPhase.STOPPED and self._is_still_as_before():
             raise AbortableError(
-                "the claim was not committed, and nobody else has claimed",
+                "the claim was not committed, and no other instance has claimed",
                 subject=pipeline,
                 found=str(self._failure),
                 then="nothing was written; start again",

@@ -121,7 +121,7 @@ def test_a_claim_that_was_not_committed_fences_nobody(stage: Stage) -> None:
         opened.append(incarnation.transactional_id)
         return LostClaim(incarnation)
 
-    with pytest.raises(AbortableError, match="nobody else has claimed"):
+    with pytest.raises(AbortableError, match="no other instance has claimed"):
         stage.driver(wrap=lose_claims).take_over()
     assert opened == [f"onceflow.{stage.name}.owner"]
     first.commit(1, VALUES)
