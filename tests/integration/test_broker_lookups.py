@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
-from onceflow_connectors.kafka.admin import MIN_PATIENCE_S, Administration
-from onceflow_connectors.kafka.broker import NO_ANSWER_S
+from onceflow_connectors.kafka.admin.administration import MIN_PATIENCE_S, Administration
+from onceflow_connectors.kafka.admin.broker import NO_ANSWER_S
 from tests.support.brokers import RunningBroker
 from tests.support.clock import ManualClock
 from tests.support.contract_sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record

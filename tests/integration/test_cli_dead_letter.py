@@ -17,7 +17,7 @@ from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError, OutcomeUnknownError
 from onceflow.ops import dead_letters
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter
-from onceflow_connectors.kafka.incarnation import KafkaIncarnation
+from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
 from tests.support.brokers import RunningBroker
 from tests.support.history import Written, read_topic
 from tests.support.topics import create_topic, ordered_producer

@@ -21,8 +21,8 @@ from onceflow.errors import (
     RecordError,
 )
 from onceflow.protocol.identity import DRIVER_SLOT
-from onceflow_connectors.kafka.incarnation import ABORT_TIMEOUT_S
-from onceflow_connectors.kafka.outbox import POLL_INTERVAL
+from onceflow_connectors.kafka.sink.incarnation import ABORT_TIMEOUT_S
+from onceflow_connectors.kafka.sink.outbox import POLL_INTERVAL
 from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import Scene, head, head_record, record
 from tests.support.eventually import eventually

@@ -12,7 +12,7 @@ from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
-from onceflow_connectors.kafka.ledger import FIRST_REACH, HISTORY_MS
+from onceflow_connectors.kafka.sink.ledger import FIRST_REACH, HISTORY_MS
 from tests.support.contract_sink import LEDGER_PARTITIONS, Scene, head, head_record
 from tests.support.eventually import eventually
 from tests.support.kafka_version import kafka_jars

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
-from onceflow_connectors.kafka.broker import KafkaBroker
-from onceflow_connectors.kafka.partitioners import partitions_of
+from onceflow_connectors.kafka.admin.broker import KafkaBroker
+from onceflow_connectors.kafka.sink.partitioners import partitions_of
 from tests.support.brokers import RunningBroker
 
 PARTITIONS = 7

@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.devkit.conformance import Outcome, check_source
 from onceflow.devkit.conformance_cases import CASES, Case
-from onceflow_connectors.kafka.consumers import close_idle_readers
+from onceflow_connectors.kafka.source.consumers import close_idle_readers
 from tests.support.brokers import RunningBroker
 from tests.support.kafka_origin import KafkaOrigin
 

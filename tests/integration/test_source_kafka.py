@@ -22,14 +22,14 @@ from onceflow.errors import (
     LineageError,
     RecordError,
 )
-from onceflow_connectors.kafka import consumers
-from onceflow_connectors.kafka.consumers import (
+from onceflow_connectors.kafka.source import consumers
+from onceflow_connectors.kafka.source.consumers import (
     CHUNK_RECORDS,
     SplitReader,
     close_idle_readers,
     leased_reader,
 )
-from onceflow_connectors.kafka.source import KafkaSource
+from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import is_everything

@@ -11,7 +11,7 @@ from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection, TopicSpec
 from onceflow.errors import ConfigError, DeadlineError, InvariantError
 from onceflow.protocol.identity import bulletin_group
-from onceflow_connectors.kafka.bulletins import KafkaBulletinBoard
+from onceflow_connectors.kafka.admin.bulletins import KafkaBulletinBoard
 from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import Scene
 from tests.support.eventually import eventually

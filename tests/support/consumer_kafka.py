@@ -18,7 +18,7 @@ from onceflow_connectors.consumer import confluent as confluent_flavour
 from onceflow_connectors.consumer import kafka_python as kafka_python_flavour
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES
-from onceflow_connectors.kafka.outbox import QUEUE
+from onceflow_connectors.kafka.sink.outbox import QUEUE
 from tests.support.consumer_steps import Written
 from tests.support.topics import (
     administration,

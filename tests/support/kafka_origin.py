@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec
 from onceflow.devkit.conformance_origin import Feature, Record
-from onceflow_connectors.kafka.source import KafkaSource
+from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.eventually import eventually
 from tests.support.topics import (
     administration,

@@ -26,7 +26,7 @@ from onceflow.protocol.ledger import (
 )
 from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer.filter import PartitionFilter, Verdict
-from onceflow_connectors.kafka.partitioners import PARTITIONERS, partitions_of
+from onceflow_connectors.kafka.sink.partitioners import PARTITIONERS, partitions_of
 
 FILE = Path(__file__).parents[2] / "docs" / "protocol" / "vectors.json"
 ABOUT = (

@@ -8,10 +8,10 @@ from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.contracts.sink import Appender, Incarnation, Ledger, OutputRecord
 from onceflow.protocol.record import HEADER_NAME
-from onceflow_connectors.kafka.appender import KafkaAppender
-from onceflow_connectors.kafka.broker import KafkaBroker
-from onceflow_connectors.kafka.incarnation import KafkaIncarnation
-from onceflow_connectors.kafka.ledger import KafkaLedger
+from onceflow_connectors.kafka.admin.broker import KafkaBroker
+from onceflow_connectors.kafka.sink.appender import KafkaAppender
+from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
+from onceflow_connectors.kafka.sink.ledger import KafkaLedger
 from tests.support.fake_sink import MAX_CLIENT_BYTES
 from tests.support.groups import group_offsets
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
-from onceflow_connectors.kafka import admin
+from onceflow_connectors.kafka.admin import administration
 
 
 class Silent:
@@ -41,8 +41,8 @@ class Silent:
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> list[Silent]:
     Silent.made = []
-    monkeypatch.setattr(admin, "open_admin", lambda settings, callbacks: Silent())
-    monkeypatch.setattr(admin, "LATE_ANSWER_S", 0.0)
+    monkeypatch.setattr(administration, "open_admin", lambda settings, callbacks: Silent())
+    monkeypatch.setattr(administration, "LATE_ANSWER_S", 0.0)
     return Silent.made
 
 
@@ -50,10 +50,10 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> list[Silent]:
 def test_a_client_that_forgets_its_timeout_is_left_and_another_one_asked(
     clients: list[Silent],
 ) -> None:
-    administration = admin.Administration(Connection("127.0.0.1:1"))
+    asking = administration.Administration(Connection("127.0.0.1:1"))
     deadline = Deadline.after(SystemClock(), 2.0)
     with pytest.raises(DeadlineError, match="an answer within 2 s"):
-        administration.describe_topic("t", deadline)
+        asking.describe_topic("t", deadline)
     assert len(clients) >= 2
     assert all(each.is_left.wait(10) for each in clients[:-1])
 
@@ -61,7 +61,7 @@ def test_a_client_that_forgets_its_timeout_is_left_and_another_one_asked(
 def test_an_answer_in_time_is_given() -> None:
     answer: Future[str] = Future()
     answer.set_result("here")
-    assert admin.answered(answer, 0) == "here"
+    assert administration.answered(answer, 0) == "here"
 
 
 def test_the_real_client_has_what_the_silent_one_stands_for() -> None:

@@ -15,7 +15,7 @@ from onceflow.pipeline import loader, yaml_text
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.protocol.identity import check_pipeline_name
 from onceflow.serving import find_entries, load_alone
-from onceflow_connectors.kafka.origin import Selection
+from onceflow_connectors.kafka.source.origin import Selection
 from tests.support.pipelines import CLICKS, pipeline_text
 
 QUICK_S = 10.0

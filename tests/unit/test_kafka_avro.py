@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from onceflow.errors import ConfigError, RecordError
-from onceflow_connectors.kafka.avro import encode_avro
+from onceflow_connectors.kafka.sink.avro import encode_avro
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "page", "type": "string"},

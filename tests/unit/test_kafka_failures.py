@@ -12,8 +12,8 @@ from onceflow.errors import (
     OutcomeUnknownError,
     RecordError,
 )
-from onceflow_connectors.kafka.error_codes import NATURES, REASONS, Nature
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.client.error_codes import NATURES, REASONS, Nature
+from onceflow_connectors.kafka.client.failures import (
     CONSEQUENCES,
     Operation,
     consequence,

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from onceflow.clock import Deadline
-from onceflow_connectors.kafka.incarnation import RETRY_PAUSE_S, _settle
+from onceflow_connectors.kafka.sink.incarnation import RETRY_PAUSE_S, _settle
 from tests.support.clock import ManualClock
 
 PASSING = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)

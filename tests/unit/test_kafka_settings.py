@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from onceflow.contracts.connector import Connection
-from onceflow_connectors.kafka.incarnation import REQUEST_TIMEOUT_MS, KafkaIncarnation
-from onceflow_connectors.kafka.properties import Settings, consumer_config
-from onceflow_connectors.kafka.reading import SETTINGS
+from onceflow_connectors.kafka.admin.reading import SETTINGS
+from onceflow_connectors.kafka.client.properties import Settings, consumer_config
+from onceflow_connectors.kafka.sink.incarnation import REQUEST_TIMEOUT_MS, KafkaIncarnation
 
 
 def producer_settings(**properties: str) -> Settings:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.partitioners import PARTITIONERS, murmur2, partitions_of
+from onceflow_connectors.kafka.sink.partitioners import PARTITIONERS, murmur2, partitions_of
 
 # Of UtilsTest.testMurmur2 in Apache Kafka, as Java's signed numbers.
 JAVA_HASHES = {

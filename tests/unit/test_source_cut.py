@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow_connectors.kafka.cut import (
+from onceflow_connectors.kafka.source.cut import (
     GOOD_FILL,
     Backlog,
     Cut,

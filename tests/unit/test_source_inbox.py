@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from onceflow_connectors.kafka import inbox as inboxes
-from onceflow_connectors.kafka.inbox import Inbox, records_of, trouble_of
+from onceflow_connectors.kafka.source import inbox as inboxes
+from onceflow_connectors.kafka.source.inbox import Inbox, records_of, trouble_of
 
 HERE, THERE = ("clicks", 0), ("clicks", 1)
 SIZE, PLENTY = 100, 1_000_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onceflow.contracts.source import Position, Split
 from onceflow.errors import CorruptionError
-from onceflow_connectors.kafka.position import (
+from onceflow_connectors.kafka.source.position import (
     MAX_SPLIT_OFFSETS,
     TopicPosition,
     at_end_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.protocol.identity import ledger_topic
-from onceflow_connectors.kafka.options import SourceOptions
+from onceflow_connectors.kafka.source.options import SourceOptions
 
 EVERYTHING = SourceOptions.parse("all", {"pattern": ".*", "retired": ["old"]}).selection
 

@@ -15,13 +15,13 @@ from onceflow.contracts.connector import (
     Task,
 )
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
-from onceflow_connectors.kafka.appender import KafkaAppender
-from onceflow_connectors.kafka.broker import KafkaBroker
-from onceflow_connectors.kafka.bulletins import KafkaBulletinBoard
-from onceflow_connectors.kafka.incarnation import KafkaIncarnation
-from onceflow_connectors.kafka.ledger import KafkaLedger
-from onceflow_connectors.kafka.partitioners import partitions_of
-from onceflow_connectors.kafka.rights import grant, rights_of
+from onceflow_connectors.kafka.admin.broker import KafkaBroker
+from onceflow_connectors.kafka.admin.bulletins import KafkaBulletinBoard
+from onceflow_connectors.kafka.admin.rights import grant, rights_of
+from onceflow_connectors.kafka.sink.appender import KafkaAppender
+from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
+from onceflow_connectors.kafka.sink.ledger import KafkaLedger
+from onceflow_connectors.kafka.sink.partitioners import partitions_of
 
 if TYPE_CHECKING:
     # Needs Arrow, which whoever only looks things up need not have installed.
@@ -33,7 +33,7 @@ class KafkaConnector:
 
     def source(self, spec: SourceSpec, connection: Connection) -> Source:
         """See `Connector`."""
-        from onceflow_connectors.kafka.source import KafkaSource  # noqa: PLC0415  needs Arrow
+        from onceflow_connectors.kafka.source.source import KafkaSource  # noqa: PLC0415  needs Arrow
 
         return KafkaSource(spec, connection)
 
@@ -75,7 +75,7 @@ class KafkaConnector:
 
     def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
         """See `Connector`."""
-        from onceflow_connectors.kafka.avro import encode_avro  # noqa: PLC0415  needs fastavro
+        from onceflow_connectors.kafka.sink.avro import encode_avro  # noqa: PLC0415  needs fastavro
 
         return encode_avro(schema, rows)
 

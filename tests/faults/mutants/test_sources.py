@@ -12,10 +12,10 @@ from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import CorruptionError
-from onceflow_connectors.kafka import planner
-from onceflow_connectors.kafka.cut import Place
-from onceflow_connectors.kafka.origin import Selection, TopicFacts
-from onceflow_connectors.kafka.planner import Planner
+from onceflow_connectors.kafka.source import planner
+from onceflow_connectors.kafka.source.cut import Place
+from onceflow_connectors.kafka.source.origin import Selection, TopicFacts
+from onceflow_connectors.kafka.source.planner import Planner
 from tests.support.brokers import RunningBroker
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually

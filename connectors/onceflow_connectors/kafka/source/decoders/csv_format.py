@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.decoders.values import CONVERSION_ERRORS, PayloadError, column
+from onceflow_connectors.kafka.source.decoders.values import CONVERSION_ERRORS, PayloadError, column
 
 _DEFAULT_DELIMITER = ","
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.origin import Selection
+from onceflow_connectors.kafka.source.origin import Selection
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -23,24 +23,24 @@ from onceflow.contracts.connector import (
     TopicSpec,
 )
 from onceflow.errors import ConfigError, DeadlineError
-from onceflow_connectors.kafka.admin import (
+from onceflow_connectors.kafka.admin.administration import (
     RETRY_PAUSE_S,
     Administration,
     Bound,
     answered,
     unless,
 )
-from onceflow_connectors.kafka.clients import open_producer
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.admin.reading import CommittedReader, first_timestamps
+from onceflow_connectors.kafka.admin.transactions import open_transactions
+from onceflow_connectors.kafka.client.clients import open_producer
+from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
     failure,
     kafka_error,
     without_client_details,
 )
-from onceflow_connectors.kafka.properties import producer_config
-from onceflow_connectors.kafka.reading import CommittedReader, first_timestamps
-from onceflow_connectors.kafka.transactions import open_transactions
+from onceflow_connectors.kafka.client.properties import producer_config
 
 NO_ANSWER_S = 5.0
 """After this long without an answer, nobody is there: what a person at a terminal will wait."""

@@ -12,15 +12,15 @@ from onceflow.clock import Deadline
 from onceflow.contracts.sink import OutputRecord
 from onceflow.errors import AbortableError, DeadlineError, OnceflowError, RecordError
 from onceflow.protocol.record import HEADER_NAME
-from onceflow_connectors.kafka.clients import open_producer
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.client.clients import open_producer
+from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
     consequence,
     failure,
     kafka_error,
 )
-from onceflow_connectors.kafka.properties import Setting, Settings
+from onceflow_connectors.kafka.client.properties import Setting, Settings
 
 QUEUE: Mapping[str, Setting] = {
     "compression.type": "lz4",

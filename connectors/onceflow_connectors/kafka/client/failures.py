@@ -24,7 +24,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow_connectors.kafka.error_codes import NATURES, REASONS, Nature
+from onceflow_connectors.kafka.client.error_codes import NATURES, REASONS, Nature
 
 CLIENT_ERRORS = (KafkaException, SystemError)
 """What a call of a client may raise; to be handed to `kafka_error`."""

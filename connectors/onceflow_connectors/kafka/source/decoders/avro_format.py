@@ -18,7 +18,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.decoders.values import CONVERSION_ERRORS, PayloadError, column
+from onceflow_connectors.kafka.source.decoders.values import CONVERSION_ERRORS, PayloadError, column
 
 _READ_ERRORS = (*CONVERSION_ERRORS, EOFError, IndexError, struct.error, MemoryError)
 """What fastavro raises for bytes that are no datum of the schema: whatever they happen to trip."""

@@ -9,13 +9,13 @@ from confluent_kafka import Message
 
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
 from onceflow.errors import ConfigError, RecordError
-from onceflow_connectors.kafka.decoders import (
+from onceflow_connectors.kafka.source.decoders import (
     decode,
     decode_or_reject,
     decoder_for,
     payload_schema,
 )
-from onceflow_connectors.kafka.decoders.values import PayloadError
+from onceflow_connectors.kafka.source.decoders.values import PayloadError
 
 WORTHWHILE_RECORDS = 1_000
 """From here on, decoding costs more than what a batch costs by itself (measured: 0.1 ms)."""

@@ -18,15 +18,15 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.topic_pattern import topic_pattern
 from onceflow.errors import NEW_GENERATION, CorruptionError
-from onceflow_connectors.kafka.admin import (
+from onceflow_connectors.kafka.admin.administration import (
     RETRY_PAUSE_S,
     Administration,
     answered,
     list_offsets,
     unless,
 )
-from onceflow_connectors.kafka.cut import Place
-from onceflow_connectors.kafka.failures import kafka_error
+from onceflow_connectors.kafka.client.failures import kafka_error
+from onceflow_connectors.kafka.source.cut import Place
 
 ANSWER_TIMEOUT_S = 30.0
 """For one question with all its tries: longer than brokers need to elect a leader."""

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from onceflow_connectors.kafka.failures import Operation, failure, kafka_error
-from onceflow_connectors.kafka.properties import Settings
+from onceflow_connectors.kafka.client.failures import Operation, failure, kafka_error
+from onceflow_connectors.kafka.client.properties import Settings
 
 _Client = TypeVar("_Client")
 _NO_CALLBACKS: Mapping[str, Callable[..., None]] = {}

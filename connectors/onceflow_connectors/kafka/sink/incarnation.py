@@ -21,16 +21,16 @@ from onceflow.errors import (
     OnceflowError,
     require,
 )
-from onceflow_connectors.kafka.clients import open_consumer
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.client.clients import open_consumer
+from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
     describe,
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.outbox import QUEUE, Outbox
-from onceflow_connectors.kafka.properties import Setting, Settings, producer_config
+from onceflow_connectors.kafka.client.properties import Setting, Settings, producer_config
+from onceflow_connectors.kafka.sink.outbox import QUEUE, Outbox
 
 TUNING: Mapping[str, Setting] = {
     **QUEUE,

@@ -9,21 +9,21 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Position, SourceSpec
 from onceflow.errors import NEW_GENERATION, ConfigError, CorruptionError, LineageError
-from onceflow_connectors.kafka.cut import (
+from onceflow_connectors.kafka.source.cut import (
     Backlog,
     Cut,
     Place,
     cut_in_proportion,
     cut_in_time,
 )
-from onceflow_connectors.kafka.options import Edge, OnTrimmed, SourceOptions
-from onceflow_connectors.kafka.origin import (
+from onceflow_connectors.kafka.source.options import Edge, OnTrimmed, SourceOptions
+from onceflow_connectors.kafka.source.origin import (
     Origin,
     Spot,
     TopicFacts,
     log_is_shorter,
 )
-from onceflow_connectors.kafka.position import TopicPosition, Topics, decode, encode
+from onceflow_connectors.kafka.source.position import TopicPosition, Topics, decode, encode
 
 METADATA_MAX_AGE_S = 5.0
 """After this long, look for new topics and partitions again."""

@@ -9,10 +9,10 @@ import pyarrow as pa
 from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Capabilities, Position, SourceSpec, Split, TopicRanges
-from onceflow_connectors.kafka import position as positions
-from onceflow_connectors.kafka.batches import BatchBuilder, merged
-from onceflow_connectors.kafka.consumers import leased_reader
-from onceflow_connectors.kafka.planner import Planner
+from onceflow_connectors.kafka.source import position as positions
+from onceflow_connectors.kafka.source.batches import BatchBuilder, merged
+from onceflow_connectors.kafka.source.consumers import leased_reader
+from onceflow_connectors.kafka.source.planner import Planner
 
 _CLOCK = SystemClock()
 

@@ -15,9 +15,9 @@ from onceflow.contracts.connector import Connection, TopicInfo, TopicSpec
 from onceflow.errors import ConfigError, Fault
 from onceflow.protocol.identity import OWNER_PARTITION, head_partition, ledger_topic
 from onceflow.protocol.ledger import HEAD_KEY, OWNER_KEY, HeadEntry, OwnerEntry
-from onceflow_connectors.kafka.admin import Administration, Bound
-from onceflow_connectors.kafka.broker import KafkaBroker
-from onceflow_connectors.kafka.reading import CommittedReader
+from onceflow_connectors.kafka.admin.administration import Administration, Bound
+from onceflow_connectors.kafka.admin.broker import KafkaBroker
+from onceflow_connectors.kafka.admin.reading import CommittedReader
 
 REPLICATION = 3
 """Replicas of the ledger, where there are as many brokers: losing it halts the pipeline."""

@@ -27,9 +27,9 @@ from confluent_kafka.admin import (
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
-from onceflow_connectors.kafka.clients import open_admin
-from onceflow_connectors.kafka.error_codes import Nature
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.client.clients import open_admin
+from onceflow_connectors.kafka.client.error_codes import Nature
+from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
     describe,
@@ -38,7 +38,7 @@ from onceflow_connectors.kafka.failures import (
     kafka_error,
     nature_of,
 )
-from onceflow_connectors.kafka.properties import admin_config
+from onceflow_connectors.kafka.client.properties import admin_config
 
 FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 8.0
 """For the first request, which may go to a leader that has just died; doubled for each next one,

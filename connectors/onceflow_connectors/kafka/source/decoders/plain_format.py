@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.decoders.values import PayloadError
+from onceflow_connectors.kafka.source.decoders.values import PayloadError
 
 
 class BinaryDecoder:

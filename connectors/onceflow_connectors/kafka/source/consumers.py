@@ -20,9 +20,8 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Split
 from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError, require
-from onceflow_connectors.kafka.clients import open_consumer
-from onceflow_connectors.kafka.cut import Place
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.client.clients import open_consumer
+from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
     describe,
@@ -30,9 +29,10 @@ from onceflow_connectors.kafka.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.inbox import Inbox, has_events, records_of, trouble_of
-from onceflow_connectors.kafka.origin import Origin, log_is_shorter
-from onceflow_connectors.kafka.properties import Setting, consumer_config
+from onceflow_connectors.kafka.client.properties import Setting, consumer_config
+from onceflow_connectors.kafka.source.cut import Place
+from onceflow_connectors.kafka.source.inbox import Inbox, has_events, records_of, trouble_of
+from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 
 CHUNK_RECORDS = 10_000
 """Records that are decoded together: large enough for Arrow, small enough for the CPU's cache."""

@@ -15,15 +15,15 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection
 from onceflow.errors import require
 from onceflow.protocol.identity import bulletin_group, ledger_topic
-from onceflow_connectors.kafka.clients import open_consumer
-from onceflow_connectors.kafka.failures import (
+from onceflow_connectors.kafka.client.clients import open_consumer
+from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
     failure,
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.properties import consumer_config
+from onceflow_connectors.kafka.client.properties import consumer_config
 
 KINDS = (0, 1)
 """Partitions of the ledger whose offsets carry them: each ledger has these two."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pat
 
-from onceflow_connectors.kafka.decoders.values import (
+from onceflow_connectors.kafka.source.decoders.values import (
     CONVERSION_ERRORS,
     PayloadError,
     column,

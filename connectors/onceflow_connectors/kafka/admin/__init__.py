@@ -1,0 +1,1 @@
+"""Looks things up, reads and writes plainly, grants rights. Never writes output."""

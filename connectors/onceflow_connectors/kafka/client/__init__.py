@@ -1,0 +1,1 @@
+"""Clients of librdkafka, their settings, and what their errors mean."""

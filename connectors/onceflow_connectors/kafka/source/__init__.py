@@ -1,0 +1,1 @@
+"""Plans batches on the driver and reads them in workers."""
