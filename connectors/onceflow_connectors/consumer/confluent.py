@@ -17,14 +17,11 @@ from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 from onceflow.errors import (
     AbortableError,
     ConfigError,
-    CorruptionError,
-    FencedError,
     InvariantError,
     OnceflowError,
     RetriableError,
 )
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT, Hooks, Rules
-from onceflow_connectors.consumer.broker_errors import BROKER_ERRORS
 from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -33,6 +30,7 @@ from onceflow_connectors.consumer.client import (
     Subscription,
     patiently,
 )
+from onceflow_connectors.consumer.failures import consequence
 from onceflow_connectors.consumer.filter import foreign_state
 from onceflow_connectors.consumer.reader import FilteringConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
@@ -61,32 +59,6 @@ _VERIFIED: Mapping[str, Any] = {
     "ssl.endpoint.identification.algorithm": "https",
     "enable.sasl.oauthbearer.unsecure.jwt": False,
 }
-
-LOCAL_ERRORS: Mapping[str, type[OnceflowError]] = {
-    name: consequence
-    for consequence, names in {
-        RetriableError: """
-            _TRANSPORT _RESOLVE _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE _WAIT_COORD
-            _IN_PROGRESS _PREV_IN_PROGRESS _RETRY _WAIT_CACHE _NODE_UPDATE _OUTDATED _INTR
-            _DESTROY_BROKER _UNKNOWN_BROKER _PARTITION_EOF _UNKNOWN_PARTITION _UNKNOWN_TOPIC""",
-        AbortableError: "_MAX_POLL_EXCEEDED _ASSIGNMENT_LOST",
-        # A consumer's only fatal error: another process took its group.instance.id.
-        FencedError: "_FATAL _FENCED",
-        CorruptionError: "_BAD_MSG _BAD_COMPRESSION _LOG_TRUNCATION _AUTO_OFFSET_RESET",
-        ConfigError: """
-            _INVALID_ARG _SSL _AUTHENTICATION _UNSUPPORTED_FEATURE _FS _UNKNOWN_PROTOCOL
-            _UNKNOWN_GROUP _NOT_CONFIGURED _CRIT_SYS_RESOURCE""",
-        # From producers and other interfaces, or ruled out by the order of our calls.
-        InvariantError: """
-            _DESTROY _FAIL _MSG_TIMED_OUT _QUEUE_FULL _ISR_INSUFF _CONFLICT _EXISTING_SUBSCRIPTION
-            _ASSIGN_PARTITIONS _REVOKE_PARTITIONS _STATE _NOT_IMPLEMENTED _NO_OFFSET _NOENT
-            _KEY_SERIALIZATION _VALUE_SERIALIZATION _KEY_DESERIALIZATION _VALUE_DESERIALIZATION
-            _PARTIAL _READ_ONLY _UNDERFLOW _INVALID_TYPE _PURGE_QUEUE _PURGE_INFLIGHT
-            _INCONSISTENT _GAPLESS_GUARANTEE _APPLICATION _NOOP _INVALID_DIFFERENT_RECORD""",
-    }.items()
-    for name in names.split()
-}
-"""librdkafka's own errors -> our class; those of the broker are in `BROKER_ERRORS`."""
 
 
 class ConfluentClient:
@@ -137,7 +109,7 @@ class ConfluentClient:
         error = message.error()
         if error is None:
             return (_record(message),)
-        if not issubclass(_consequence(error), RetriableError | AbortableError):
+        if not issubclass(consequence(error.name()), RetriableError | AbortableError):
             raise _mapped(KafkaException(error), "reading failed", str(message.topic() or ""))
         return ()
 
@@ -265,7 +237,7 @@ class ConfluentClient:
         except RetriableError:
             told = consumer.poll(0)
             error = told.error() if told is not None else None
-            if error is not None and issubclass(_consequence(error), ConfigError):
+            if error is not None and issubclass(consequence(error.name()), ConfigError):
                 group = self._subscription.group
                 what = "the group's offsets cannot be read"
                 raise _mapped(KafkaException(error), what, group) from None
@@ -356,12 +328,6 @@ def _position(entry: TopicPartition) -> Position:
     return Position(entry.topic, entry.partition, entry.offset, state)
 
 
-def _consequence(error: KafkaError) -> type[OnceflowError]:
-    if error.code() in BROKER_ERRORS:
-        return BROKER_ERRORS[error.code()]
-    return LOCAL_ERRORS.get(error.name(), InvariantError)
-
-
 def _mapped(exception: KafkaException, what: str, subject: str = "") -> OnceflowError:
     error: KafkaError = exception.args[0]
-    return _consequence(error)(what, subject=subject, found=f"{error.name()}: {error.str()}")
+    return consequence(error.name())(what, subject=subject, found=f"{error.name()}: {error.str()}")

@@ -25,7 +25,6 @@ from onceflow.errors import (
     RetriableError,
 )
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT, Hooks, Rules
-from onceflow_connectors.consumer.broker_errors import BROKER_ERRORS
 from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -35,6 +34,7 @@ from onceflow_connectors.consumer.client import (
     Subscription,
     patiently,
 )
+from onceflow_connectors.consumer.failures import consequence
 from onceflow_connectors.consumer.reader import FilteringConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
@@ -68,15 +68,19 @@ LOCAL_ERRORS: Mapping[type[kafka_errors.KafkaError], type[OnceflowError]] = {
     kafka_errors.KafkaConfigurationError: ConfigError,
     kafka_errors.UnrecognizedBrokerVersion: ConfigError,
     kafka_errors.UnsupportedCodecError: ConfigError,
-    # From producers, or ruled out by the order of our calls.
-    kafka_errors.IllegalArgumentError: InvariantError,
-    kafka_errors.IllegalStateError: InvariantError,
-    kafka_errors.KafkaProtocolError: InvariantError,
-    kafka_errors.NoOffsetForPartitionError: InvariantError,
-    kafka_errors.UnknownBrokerIdError: InvariantError,
-    kafka_errors.TransactionAbortedError: InvariantError,
 }
-"""kafka-python's own errors, subclasses included -> our class; for the broker's `BROKER_ERRORS`."""
+"""kafka-python's own errors, subclasses included -> our class; every other is an InvariantError."""
+
+_NAMES: Mapping[str, str] = {
+    "CORRUPT_MESSAGE": "INVALID_MSG",
+    "UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART",
+    "INVALID_FETCH_SIZE": "INVALID_MSG_SIZE",
+    "MESSAGE_SIZE_TOO_LARGE": "MSG_SIZE_TOO_LARGE",
+    "STALE_CONTROLLER_EPOCH": "STALE_CTRL_EPOCH",
+    "INVALID_TOPIC": "TOPIC_EXCEPTION",
+    "INVALID_REPLICATION_ASSIGNMENT": "INVALID_REPLICA_ASSIGNMENT",
+}
+"""Codes that kafka-python calls by another name than `error_codes`."""
 
 
 class _Event(Enum):
@@ -327,13 +331,18 @@ def _record(raw: Any) -> Record:
     )
 
 
+def code_of(error: kafka_errors.BrokerResponseError) -> str:
+    """Return the name of a broker's code in `error_codes`."""
+    return _NAMES.get(error.message, error.message)
+
+
 def _consequence(error: kafka_errors.KafkaError) -> type[OnceflowError]:
     if isinstance(error, kafka_errors.CommitFailedError) and error.args:
         reason = error.args[0]
         if isinstance(reason, kafka_errors.BrokerResponseError):
             return _consequence(reason)
     if isinstance(error, kafka_errors.BrokerResponseError):
-        return BROKER_ERRORS.get(error.errno, InvariantError)
+        return consequence(code_of(error))
     known = (LOCAL_ERRORS[kind] for kind in type(error).__mro__ if kind in LOCAL_ERRORS)
     return next(known, InvariantError)
 

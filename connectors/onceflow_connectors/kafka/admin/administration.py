@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
+from onceflow_connectors.error_codes import Nature
 from onceflow_connectors.kafka.client.clients import open_admin
-from onceflow_connectors.kafka.client.error_codes import Nature
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,

@@ -24,7 +24,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow_connectors.kafka.client.error_codes import NATURES, REASONS, Nature
+from onceflow_connectors.error_codes import REASONS, Nature, nature_of_code
 
 CLIENT_ERRORS = (KafkaException, SystemError)
 """What a call of a client may raise; to be handed to `kafka_error`."""
@@ -41,50 +41,35 @@ class Operation(Enum):
     ADMINISTER = auto()
 
 
-_N = Nature
+_LOOKING: Mapping[Nature, type[OnceflowError]] = {
+    Nature.PASSING: RetriableError,
+    Nature.FENCED: InvariantError,
+    Nature.MEMBER: ConfigError,
+    Nature.RECORD: ConfigError,
+    Nature.REFUSED: ConfigError,
+    Nature.GONE: CorruptionError,
+    Nature.BROKEN: RetriableError,
+}
+
 CONSEQUENCES: Mapping[Operation, Mapping[Nature, type[OnceflowError]]] = {
-    Operation.INITIALISE: {
-        _N.PASSING: RetriableError,
-        _N.FENCED: FencedError,
-        _N.RECORD: ConfigError,
-        _N.REFUSED: ConfigError,
-        _N.GONE: RetriableError,
-        _N.BROKEN: RetriableError,
-        _N.FOREIGN: RetriableError,
-    },
+    Operation.INITIALISE: {**_LOOKING, Nature.FENCED: FencedError, Nature.GONE: RetriableError},
     # A transaction commits although a record of it was refused: whatever it is, abort.
     Operation.PRODUCE: {
         **dict.fromkeys(Nature, AbortableError),
-        _N.FENCED: FencedError,
-        _N.RECORD: RecordError,
+        Nature.FENCED: FencedError,
+        Nature.RECORD: RecordError,
     },
     Operation.SEND_OFFSETS: {
         **dict.fromkeys(Nature, AbortableError),
-        _N.FENCED: FencedError,
+        Nature.FENCED: FencedError,
     },
     # Nothing but the abort flag proves that a commit did not happen.
     Operation.COMMIT: {
         **dict.fromkeys(Nature, OutcomeUnknownError),
-        _N.FENCED: FencedError,
+        Nature.FENCED: FencedError,
     },
-    Operation.READ: {
-        _N.PASSING: RetriableError,
-        _N.FENCED: InvariantError,
-        _N.RECORD: CorruptionError,
-        _N.REFUSED: ConfigError,
-        _N.GONE: CorruptionError,
-        _N.BROKEN: RetriableError,
-        _N.FOREIGN: InvariantError,
-    },
-    Operation.ADMINISTER: {
-        _N.PASSING: RetriableError,
-        _N.FENCED: InvariantError,
-        _N.RECORD: ConfigError,
-        _N.REFUSED: ConfigError,
-        _N.GONE: CorruptionError,
-        _N.BROKEN: RetriableError,
-        _N.FOREIGN: InvariantError,
-    },
+    Operation.READ: {**_LOOKING, Nature.RECORD: CorruptionError},
+    Operation.ADMINISTER: _LOOKING,
 }
 """What to raise when an operation met a nature. Complete."""
 
@@ -122,7 +107,7 @@ def nature_of(error: KafkaError) -> Nature:
     # librdkafka calls a failed handshake `_SSL`, but not if its first step fails: the connection
     # was not established yet (`rd_kafka_transport_ssl_connect`).
     is_refused = error.name() == "_TRANSPORT" and _REFUSED_HANDSHAKE.search(error.str())
-    return NATURES.get("_SSL" if is_refused else error.name(), Nature.BROKEN)
+    return nature_of_code("_SSL" if is_refused else error.name())
 
 
 def is_passing(error: KafkaError) -> bool:
@@ -146,7 +131,7 @@ def consequence(error: KafkaError, operation: Operation) -> type[OnceflowError]:
 
 def describe(error: KafkaError) -> str:
     """Name, text and, where the code does not speak for itself, the reason, in one line."""
-    reason = REASONS[nature_of(error)].get(error.name(), "")
+    reason = REASONS.get(error.name(), "")
     text = f"{error.name()}: {error.str()}"
     return f"{text} ({reason})" if reason else text
 
