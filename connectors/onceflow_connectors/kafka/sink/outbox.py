@@ -1,4 +1,4 @@
-"""The queue of one producer: puts records in, and knows which of them were refused, and why."""
+"""The queue of one producer: takes records, and tells which of them was refused and why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onceflow_connectors.kafka.client.properties import Setting, Settings
 
 QUEUE: Mapping[str, Setting] = {
     "compression.type": "lz4",
-    # Whoever flushes does not wait for it: it only makes requests of large batches fuller.
+    # A flush does not wait for it: it only makes requests of large batches fuller.
     "linger.ms": 5,
     # Bounds of the queue: what it may hold of a batch beside the batch itself.
     "queue.buffering.max.messages": 100_000,
@@ -34,14 +34,14 @@ QUEUE: Mapping[str, Setting] = {
     # Answers such as CONCURRENT_TRANSACTIONS pass in milliseconds; the default waits 100 (p90).
     "retry.backoff.ms": 10,
 }
-"""Settings of every producer of output; weaker than the user's properties."""
+"""Settings of every producer of output. The user's properties go before them."""
 
 POLL_INTERVAL = 1_000
 """Records between two looks at delivery reports: they occupy the queue until looked at."""
 REPORT_POLLS, REPORT_POLL_S = 10, 0.02
-"""How often and how long the report of a refused record is waited for: it names the culprit."""
+"""How often and how long to wait for the report that names the refused record."""
 ACK_POLL_S = 0.002
-"""Between two looks whether all is acknowledged, of which no report tells."""
+"""Pause between two looks whether all is acknowledged; no report tells that."""
 ROOM_POLL_S = 0.1
 """Longest wait for a delivery report before a record is offered to a full queue again."""
 VICTIMS = frozenset({"_INVALID_DIFFERENT_RECORD", "_PURGE_QUEUE", "_PURGE_INFLIGHT"})
@@ -51,7 +51,7 @@ MAX_KEY_SHOWN = 64
 
 
 class Outbox:
-    """A producer, and what became of its records.
+    """One producer, and what became of its records.
 
     Args:
         name: of the producer, for messages.
@@ -69,7 +69,7 @@ class Outbox:
         )
 
     def put(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
-        """Queue records, waiting for room when the queue is full; returns how many.
+        """Queue records and return how many. Waits for room while the queue is full.
 
         About 1.3 us of this thread per record.
 
@@ -96,7 +96,7 @@ class Outbox:
                     deadline.check("no room in the client's queue", subject=self._name)
                     self._serve_reports(deadline.at_most_s(ROOM_POLL_S))
                 except CLIENT_ERRORS as raised:
-                    raise self._refused(raised, _name(topic, record)) from raised
+                    raise self._cannot_write(raised, _name(topic, record)) from raised
             count += 1
             if count % POLL_INTERVAL == 0:
                 self._serve_reports(0)
@@ -105,8 +105,8 @@ class Outbox:
     def flush(self, deadline: Deadline) -> None:
         """Wait until every record is acknowledged.
 
-        Not by the client's own `flush`: where a fatal error surfaces in it, the binding loses the
-        report that names the culprit.
+        Does not use the client's own `flush`: if a fatal error surfaces in it, the binding loses the
+        report that names the refused record.
 
         Raises:
             AbortableError, FencedError, RecordError: one was refused.
@@ -123,9 +123,8 @@ class Outbox:
             try:
                 self.client.poll(deadline.at_most_s(ACK_POLL_S))
             except CLIENT_ERRORS as raised:
-                self._await_refusal()
-                if self._refusals.first is None:
-                    raise self._refused(raised, "records") from raised
+                if self._await_refusal() is None:
+                    raise self._cannot_write(raised, "records") from raised
         self.check()
 
     def check(self) -> None:
@@ -135,23 +134,23 @@ class Outbox:
             AbortableError, FencedError, RecordError: one was.
         """
         if self._refusals.first is not None:
-            error, record = self._refusals.first
-            raise failure(error, Operation.PRODUCE, f"cannot write {record}", subject=self._name)
+            raise self._refusal(*self._refusals.first)
 
     def failure(self, error: KafkaError, operation: Operation, what: str) -> OnceflowError:
-        """The exception for an error; for that of a lost transaction, what lost it."""
-        is_of_a_record = consequence(error, operation) in {AbortableError, RecordError}
-        if is_of_a_record:
-            self._await_refusal()
-        if self._refusals.first and is_of_a_record:
-            error, record = self._refusals.first
-            operation, what = Operation.PRODUCE, f"cannot write {record}"
-        elif error.name() == "_STATE":
-            error = self._what_failed_before(error, operation)
+        """Return the exception for an error; if it follows from a refused record, for that record.
+
+        A transaction fails of one record or of one earlier error, and only that tells what to do.
+        """
+        kind = consequence(error, operation)
+        if kind in {AbortableError, RecordError} and (first := self._await_refusal()):
+            return self._refusal(*first)
+        if error.name() == "_STATE":  # says only that something has failed before
+            cause = self._cause(error)
+            error = cause if consequence(cause, operation) is kind else error
         return failure(error, operation, what, subject=self._name)
 
     def discard(self) -> None:
-        """Drop what is queued. The client ends with its last reference, which should be ours."""
+        """Drop what is queued. The client ends with its last reference, which should be this one."""
         with suppress(*CLIENT_ERRORS):
             self.client.purge(blocking=False)
 
@@ -159,42 +158,37 @@ class Outbox:
         try:
             self.client.poll(timeout_s)
         except CLIENT_ERRORS as raised:
-            raise self._refused(raised, "records") from raised
+            raise self._cannot_write(raised, "records") from raised
 
-    def _refused(self, raised: Exception, record: str) -> OnceflowError:
+    def _cannot_write(self, raised: Exception, record: str) -> OnceflowError:
         error = kafka_error(raised)
         if error.name() == "_FATAL":  # of a produce(), which carries neither cause nor flags
-            error = self._true_cause(error)
+            error = self._cause(error)
         return self.failure(error, Operation.PRODUCE, f"cannot write {record}")
 
-    def _what_failed_before(self, error: KafkaError, operation: Operation) -> KafkaError:
-        """What a transaction failed of, for an error that only says that it has failed.
+    def _refusal(self, error: KafkaError, record: str) -> OnceflowError:
+        return failure(error, Operation.PRODUCE, f"cannot write {record}", subject=self._name)
 
-        The error itself, if something else would follow from the cause.
-        """
-        cause = self._true_cause(error)
-        is_same = consequence(cause, operation) is consequence(error, operation)
-        return cause if is_same else error
-
-    def _true_cause(self, error: KafkaError) -> KafkaError:
-        """What the client failed of, which it says when it is to begin a transaction."""
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Ask the client what it failed of, which it says when it is to begin a transaction."""
         try:
             self.client.begin_transaction()
         except CLIENT_ERRORS as raised:
             return kafka_error(raised)
         return error
 
-    def _await_refusal(self) -> None:
-        """Give the report of a refused record, which comes after its effect, time to come."""
+    def _await_refusal(self) -> tuple[KafkaError, str] | None:
+        """Return the first refused record. Its report comes after its effect: wait a little."""
         for _ in range(REPORT_POLLS):
             if self._refusals.first is not None:
-                return
+                break
             with suppress(*CLIENT_ERRORS):
                 self.client.poll(REPORT_POLL_S)
+        return self._refusals.first
 
 
 class _Refusals:
-    """Delivery callback, called for failures alone. Keeps the first, which names the culprit."""
+    """Delivery callback for failures. Keeps the first, which names the record at fault."""
 
     def __init__(self) -> None:
         self.first: tuple[KafkaError, str] | None = None
