@@ -53,7 +53,7 @@ def test_a_client_that_forgets_its_timeout_is_left_and_another_one_asked(
     asking = administration.Administration(Connection("127.0.0.1:1"))
     deadline = Deadline.after(SystemClock(), 2.0)
     with pytest.raises(DeadlineError, match="an answer within 2 s"):
-        asking.describe_topic("t", deadline)
+        asking.topics(["t"], deadline)
     assert len(clients) >= 2
     assert all(each.is_left.wait(10) for each in clients[:-1])
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceflow.contracts.connector import Place
 from onceflow_connectors.kafka.source.cut import (
     GOOD_FILL,
     Backlog,
     Cut,
-    Place,
     cut_in_proportion,
     cut_in_time,
 )

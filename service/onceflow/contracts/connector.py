@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
@@ -18,6 +18,9 @@ from onceflow.errors import ConfigError
 if TYPE_CHECKING:
     # Needs Arrow, which a program that only looks things up need not have installed.
     from onceflow.contracts.source import Source, SourceSpec
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
 
 ENTRY_POINT_GROUP = "onceflow.connectors"
 MAX_BULLETIN_BYTES = 4096
@@ -58,7 +61,8 @@ class TopicInfo:
         topic_id: changes when the topic is deleted and created again.
         replication: smallest number of replicas of any partition.
         in_sync: smallest number of replicas in sync of any partition.
-        config: the effective settings.
+        config: the effective settings, if they were asked for.
+        is_internal: whether it is one of Kafka's own.
     """
 
     name: str
@@ -66,7 +70,8 @@ class TopicInfo:
     partitions: int
     replication: int
     in_sync: int
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(default_factory=dict)
+    is_internal: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,8 +194,8 @@ class Broker(Protocol):
         Empty if the topic does not exist.
         """
 
-    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> next offset that a group has committed; waits for open commits.
+    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[Place, int]:
+        """Place -> next offset that a group has committed; waits for open commits.
 
         Empty if there is no such group.
         """

@@ -9,12 +9,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from onceflow.clock import SystemClock
-from onceflow.contracts.connector import Connection
+from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import CorruptionError
 from onceflow_connectors.kafka.source import planner
-from onceflow_connectors.kafka.source.cut import Place
-from onceflow_connectors.kafka.source.origin import Selection, TopicFacts
+from onceflow_connectors.kafka.source.origin import Selection
 from onceflow_connectors.kafka.source.planner import Planner
 from tests.support.brokers import RunningBroker
 from tests.support.clock import ManualClock
@@ -35,11 +34,11 @@ class Brokers:
     def __init__(self, connection: Connection, clock: ManualClock) -> None:
         """Nothing is connected."""
 
-    def topics(self, selection: Selection) -> Mapping[str, TopicFacts]:
-        return {"clicks": TopicFacts("id-1", 1)}
+    def topics(self, selection: Selection) -> Mapping[str, TopicInfo]:
+        return {"clicks": TopicInfo("clicks", "id-1", 1, 1, 1)}
 
-    def known_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, TopicFacts]:
-        return {"clicks": TopicFacts("id-1", 1)}
+    def known_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, TopicInfo]:
+        return {"clicks": TopicInfo("clicks", "id-1", 1, 1, 1)}
 
     def starts(self, places: Iterable[Place]) -> Mapping[Place, int]:
         return dict.fromkeys(places, 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from enum import Enum, auto
+from dataclasses import dataclass
 from threading import Thread
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -19,13 +19,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
-    ListOffsetsResultInfo,
     OffsetSpec,
     TopicDescription,
 )
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Connection
+from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.errors import DeadlineError
 from onceflow_connectors.error_codes import Nature
 from onceflow_connectors.kafka.client.clients import open_admin
@@ -54,22 +53,30 @@ RETRY_PAUSE_S = 0.05
 _T = TypeVar("_T")
 
 
-class Bound(Enum):
-    """An end of what a partition holds."""
+Bound: TypeAlias = tuple[OffsetSpec, IsolationLevel]
+"""Which offset of a partition to look up."""
 
-    LOG_START = auto()
-    """First offset that still exists."""
-    LAST_STABLE = auto()
-    """First offset that may not be decided yet."""
-    HIGH_WATERMARK = auto()
-    """Next offset to be written."""
+LOG_START: Bound = OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED  # type: ignore[no-untyped-call]
+"""First offset that still exists."""
+LAST_STABLE: Bound = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
+"""First offset that may not be decided yet."""
+HIGH_WATERMARK: Bound = OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED  # type: ignore[no-untyped-call]
+"""Next offset to be written."""
+NEWEST: Bound = OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED  # type: ignore[no-untyped-call]
+"""The record with the highest timestamp, decided or not."""
 
 
-_BOUNDS: Mapping[Bound, tuple[OffsetSpec, IsolationLevel]] = {
-    Bound.LOG_START: (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]
-    Bound.LAST_STABLE: (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]
-    Bound.HIGH_WATERMARK: (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]
-}
+def first_since(timestamp_ms: int) -> Bound:
+    """Return the bound of the first record that is not older, decided or not."""
+    return OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+
+
+@dataclass(frozen=True)
+class Spot:
+    """What was found in a partition: both are negative if there is no such record."""
+
+    offset: int
+    timestamp_ms: int
 
 
 class Administration:
@@ -119,20 +126,26 @@ class Administration:
             patience_s = min(2 * patience_s, MAX_PATIENCE_S)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
 
-    def describe_topic(self, name: str, deadline: Deadline) -> TopicDescription | None:
-        """Partitions and id of a topic, or None if it does not exist."""
+    def topic_names(self, deadline: Deadline) -> Collection[str]:
+        """Return every topic that we may see."""
 
-        def request(client: AdminClient, timeout_s: float) -> TopicDescription:
-            futures = client.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
-            description: TopicDescription = answered(futures[name], timeout_s)
-            return description
+        def request(client: AdminClient, timeout_s: float) -> Collection[str]:
+            return client.list_topics(timeout=timeout_s).topics.keys()
 
-        return self.ask(
-            "cannot look up a topic",
-            name,
-            unless(request, "UNKNOWN_TOPIC_OR_PART"),
-            deadline,
-        )
+        return self.ask("cannot list topics", "all topics", request, deadline)
+
+    def topics(self, names: Collection[str], deadline: Deadline) -> Mapping[str, TopicInfo]:
+        """Return those of the topics that exist, without their settings, in one request."""
+        if not names:
+            return {}
+
+        def request(client: AdminClient, timeout_s: float) -> Mapping[str, TopicInfo]:
+            wanted = TopicCollection(list(names))
+            answers = client.describe_topics(wanted, request_timeout=timeout_s)
+            found = [_topic(name, answers[name], timeout_s) for name in sorted(answers)]
+            return {topic.name: topic for topic in found if topic is not None}
+
+        return self.ask("cannot look up topics", ", ".join(sorted(names)), request, deadline)
 
     def config(self, resource: ConfigResource, deadline: Deadline) -> Mapping[str, str]:
         """Effective settings of a topic or broker, without those that are kept secret."""
@@ -145,40 +158,29 @@ class Administration:
         return self.ask("cannot read settings", resource.name, request, deadline)
 
     def offsets(
-        self, topic: str, partitions: Iterable[int], bound: Bound, deadline: Deadline
-    ) -> Mapping[int, int] | None:
-        """Offset of each partition, as its leader knows it. None if the topic does not exist."""
-        spec, isolation = _BOUNDS[bound]
-        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+        self, places: Iterable[Place], bound: Bound, deadline: Deadline
+    ) -> Mapping[Place, Spot] | None:
+        """Return what each leader knows, in one request. None if one of the topics is gone.
 
-        def request(client: AdminClient, timeout_s: float) -> Mapping[int, int]:
-            found = list_offsets(client, wanted, isolation, timeout_s)
-            return {place.partition: answer.offset for place, answer in found.items()}
+        Waits for a partition that has no leader.
+        """
+        spec, isolation = bound
+        wanted = {TopicPartition(*place): spec for place in places}
+        if not wanted:
+            return {}
+        topics = {place.topic for place in wanted}
+        subject = ", ".join(sorted(topics))
 
-        # Without a leader: either there is no such topic, or it will pass.
+        def request(client: AdminClient, timeout_s: float) -> Mapping[Place, Spot]:
+            return _list_offsets(client, wanted, isolation, timeout_s)
+
         answer = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
-        while True:
-            found = self.ask("cannot look up offsets", topic, answer, deadline)
-            if found is not None:
-                return found
-            if self.describe_topic(topic, deadline) is None:
+        while (found := self.ask("cannot look up offsets", subject, answer, deadline)) is None:
+            if topics - self.topics(topics, deadline).keys():
                 return None
-            deadline.check("a partition has no leader", subject=topic)
+            deadline.check("a partition has no leader", subject=subject)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
-
-    def newest_timestamps(
-        self, topic: str, partitions: Iterable[int], deadline: Deadline
-    ) -> Mapping[int, int]:
-        """Latest timestamp in each partition; those without a record are missing."""
-        newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-        wanted = {TopicPartition(topic, partition): newest for partition in partitions}
-
-        def request(client: AdminClient, timeout_s: float) -> Mapping[int, int]:
-            found = list_offsets(client, wanted, IsolationLevel.READ_UNCOMMITTED, timeout_s)
-            return {p.partition: at.timestamp for p, at in found.items() if at.timestamp >= 0}
-
-        answer = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
-        return self.ask("cannot look up timestamps", topic, answer, deadline) or {}
+        return found
 
     def close(self) -> None:
         """Let go of the connection. Safe to call twice."""
@@ -229,29 +231,45 @@ def answered(future: Future[_T], timeout_s: float) -> _T:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001
 
 
-def list_offsets(
+def _topic(name: str, answer: Future[TopicDescription], timeout_s: float) -> TopicInfo | None:
+    """Return a topic, or None if it does not exist."""
+    try:
+        found = answered(answer, timeout_s)
+    except KafkaException as raised:
+        if kafka_error(raised).name() == "UNKNOWN_TOPIC_OR_PART":
+            return None
+        raise
+    return TopicInfo(
+        name=name,
+        topic_id=str(found.topic_id),
+        partitions=len(found.partitions),
+        replication=min(len(partition.replicas) for partition in found.partitions),
+        in_sync=min(len(partition.isr) for partition in found.partitions),
+        is_internal=found.is_internal,
+    )
+
+
+def _list_offsets(
     client: AdminClient,
     wanted: Mapping[TopicPartition, OffsetSpec],
     isolation: IsolationLevel,
     timeout_s: float,
-) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
-    """What each leader answers.
+) -> Mapping[Place, Spot]:
+    """Ask the leaders.
 
-    When a leader does not answer in time, the client gives an impossible offset and no error; here
+    If a leader does not answer in time, the client gives an impossible offset and no error; here
     that is the error it is.
-
-    Raises:
-        KafkaException: as every request.
     """
     answers = client.list_offsets(
         dict(wanted), isolation_level=isolation, request_timeout=timeout_s
     )
-    found: dict[TopicPartition, ListOffsetsResultInfo] = {
-        place: answered(answer, timeout_s) for place, answer in answers.items()
-    }
+    found = {place: answered(answer, timeout_s) for place, answer in answers.items()}
     if any(answer.offset == OFFSET_INVALID for answer in found.values()):
         raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
-    return found
+    return {
+        (place.topic, place.partition): Spot(answer.offset, answer.timestamp)
+        for place, answer in found.items()
+    }
 
 
 def unless(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
@@ -18,15 +19,19 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import (
     Connection,
     OpenTransaction,
+    Place,
     ReadRecord,
     TopicInfo,
     TopicSpec,
 )
 from onceflow.errors import ConfigError, DeadlineError
 from onceflow_connectors.kafka.admin.administration import (
+    HIGH_WATERMARK,
+    LAST_STABLE,
+    LOG_START,
+    NEWEST,
     RETRY_PAUSE_S,
     Administration,
-    Bound,
     answered,
     unless,
 )
@@ -72,23 +77,16 @@ class KafkaBroker:
 
     def topic(self, name: str, deadline: Deadline) -> TopicInfo | None:
         """See `Broker`."""
-        found = self._administration.describe_topic(name, deadline)
+        found = self._administration.topics([name], deadline).get(name)
         if found is None:
             return None
         resource = ConfigResource(ResourceType.TOPIC, name)
-        return TopicInfo(
-            name=name,
-            topic_id=str(found.topic_id),
-            partitions=len(found.partitions),
-            replication=min(len(partition.replicas) for partition in found.partitions),
-            in_sync=min(len(partition.isr) for partition in found.partitions),
-            config=self._administration.config(resource, deadline),
-        )
+        return replace(found, config=self._administration.config(resource, deadline))
 
     def topic_id(self, name: str, deadline: Deadline) -> str | None:
         """See `Broker`."""
-        found = self._administration.describe_topic(name, deadline)
-        return None if found is None else str(found.topic_id)
+        found = self._administration.topics([name], deadline)
+        return found[name].topic_id if found else None
 
     def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
         """See `Broker`. Returns when the leader of every partition answers for it."""
@@ -108,22 +106,22 @@ class KafkaBroker:
 
     def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
         """See `Broker`. Empty if the topic does not exist."""
-        found = self._administration.describe_topic(topic, deadline)
-        if found is None:
-            return {}
-        partitions = [partition.id for partition in found.partitions]
+        places = self._places(topic, deadline)
         starts, stable_ends, ends = (
-            self._administration.offsets(topic, partitions, bound, deadline)
-            for bound in (Bound.LOG_START, Bound.LAST_STABLE, Bound.HIGH_WATERMARK)
+            self._administration.offsets(places, bound, deadline)
+            for bound in (LOG_START, LAST_STABLE, HIGH_WATERMARK)
         )
         if starts is None or stable_ends is None or ends is None:  # deleted meanwhile
             return {}
-        return {p: (starts[p], stable_ends[p], ends[p]) for p in partitions}
+        return {
+            place[1]: (starts[place].offset, stable_ends[place].offset, ends[place].offset)
+            for place in places
+        }
 
-    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[tuple[str, int], int]:
+    def group_offsets(self, group: str, deadline: Deadline) -> Mapping[Place, int]:
         """See `Broker`."""
 
-        def request(client: AdminClient, timeout_s: float) -> Mapping[tuple[str, int], int]:
+        def request(client: AdminClient, timeout_s: float) -> Mapping[Place, int]:
             futures = client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group)],
                 require_stable=True,
@@ -144,9 +142,9 @@ class KafkaBroker:
 
     def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
         """See `Broker`."""
-        found = self._administration.describe_topic(topic, deadline)
-        partitions = [partition.id for partition in found.partitions] if found else []
-        return self._administration.newest_timestamps(topic, partitions, deadline)
+        places = self._places(topic, deadline)
+        found = self._administration.offsets(places, NEWEST, deadline) or {}
+        return {p: at.timestamp_ms for (_, p), at in found.items() if at.timestamp_ms >= 0}
 
     def open_transactions(
         self, topic: str, partitions: Sequence[int], deadline: Deadline
@@ -215,6 +213,11 @@ class KafkaBroker:
     def close(self) -> None:
         """See `Broker`. Safe to call twice."""
         self._administration.close()
+
+    def _places(self, topic: str, deadline: Deadline) -> Sequence[Place]:
+        """Return the partitions of a topic; none if it does not exist."""
+        found = self._administration.topics([topic], deadline)
+        return [(topic, p) for info in found.values() for p in range(info.partitions)]
 
     def _cluster(self, deadline: Deadline) -> DescribeClusterResult:
         def request(client: AdminClient, timeout_s: float) -> DescribeClusterResult:

@@ -15,7 +15,7 @@ from onceflow.contracts.connector import Connection, TopicInfo, TopicSpec
 from onceflow.errors import ConfigError, Fault
 from onceflow.protocol.identity import OWNER_PARTITION, head_partition, ledger_topic
 from onceflow.protocol.ledger import HEAD_KEY, OWNER_KEY, HeadEntry, OwnerEntry
-from onceflow_connectors.kafka.admin.administration import Administration, Bound
+from onceflow_connectors.kafka.admin.administration import HIGH_WATERMARK, LOG_START, Administration
 from onceflow_connectors.kafka.admin.broker import KafkaBroker
 from onceflow_connectors.kafka.admin.reading import CommittedReader
 
@@ -72,7 +72,7 @@ class KafkaLedger:
 
     def exists(self, deadline: Deadline) -> bool:
         """See `Ledger`."""
-        return self._administration.describe_topic(self._topic, deadline) is not None
+        return bool(self._administration.topics([self._topic], deadline))
 
     def read_owner(self, deadline: Deadline) -> OwnerEntry | None:
         """See `Ledger`."""
@@ -128,12 +128,12 @@ class KafkaLedger:
 
     def _bounds(self, partition: int, deadline: Deadline) -> tuple[int, int] | None:
         """Log start and high watermark, or None if the topic does not exist."""
-        ask = self._administration.offsets
-        end = ask(self._topic, [partition], Bound.HIGH_WATERMARK, deadline)
-        start = ask(self._topic, [partition], Bound.LOG_START, deadline)
+        place = (self._topic, partition)
+        end = self._administration.offsets([place], HIGH_WATERMARK, deadline)
+        start = self._administration.offsets([place], LOG_START, deadline)
         if start is None or end is None:
             return None
-        return start[partition], end[partition]
+        return start[place].offset, end[place].offset
 
 
 def _faults(found: TopicInfo, partitions: int) -> tuple[Fault, ...]:

@@ -105,8 +105,8 @@ class Outbox:
     def flush(self, deadline: Deadline) -> None:
         """Wait until every record is acknowledged.
 
-        Does not use the client's own `flush`: if a fatal error surfaces in it, the binding loses the
-        report that names the refused record.
+        Does not use the client's own `flush`: if a fatal error surfaces in it, the binding loses
+        the report that names the refused record.
 
         Raises:
             AbortableError, FencedError, RecordError: one was refused.
@@ -150,7 +150,7 @@ class Outbox:
         return failure(error, operation, what, subject=self._name)
 
     def discard(self) -> None:
-        """Drop what is queued. The client ends with its last reference, which should be this one."""
+        """Drop what is queued. The client ends with its last reference, which should be ours."""
         with suppress(*CLIENT_ERRORS):
             self.client.purge(blocking=False)
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Connection
+from onceflow.contracts.connector import Connection, Place
 from onceflow.contracts.source import Split
 from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError, require
 from onceflow_connectors.kafka.client.clients import open_consumer
@@ -30,7 +30,6 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
 )
 from onceflow_connectors.kafka.client.properties import Setting, consumer_config
-from onceflow_connectors.kafka.source.cut import Place
 from onceflow_connectors.kafka.source.inbox import Inbox, has_events, records_of, trouble_of
 from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from onceflow.contracts.connector import Place
 from onceflow.errors import InvariantError
 
-Place: TypeAlias = tuple[str, int]
-"""topic and partition."""
 Cut: TypeAlias = Mapping[Place, int]
 """For every place, the next offset after the batch."""
 

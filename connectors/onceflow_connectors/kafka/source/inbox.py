@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from confluent_kafka import KafkaError, Message
 
-from onceflow_connectors.kafka.source.cut import Place
+from onceflow.contracts.connector import Place
 
 _END = "_PARTITION_EOF"
 

@@ -6,23 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Connection
+from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.contracts.source import Position, SourceSpec
 from onceflow.errors import NEW_GENERATION, ConfigError, CorruptionError, LineageError
+from onceflow_connectors.kafka.admin.administration import Spot
 from onceflow_connectors.kafka.source.cut import (
     Backlog,
     Cut,
-    Place,
     cut_in_proportion,
     cut_in_time,
 )
 from onceflow_connectors.kafka.source.options import Edge, OnTrimmed, SourceOptions
-from onceflow_connectors.kafka.source.origin import (
-    Origin,
-    Spot,
-    TopicFacts,
-    log_is_shorter,
-)
+from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 from onceflow_connectors.kafka.source.position import TopicPosition, Topics, decode, encode
 
 METADATA_MAX_AGE_S = 5.0
@@ -43,7 +38,7 @@ class Planner:
         self._options = SourceOptions.parse(spec.name, spec.options)
         self._clock = clock
         self._origin = Origin(connection, clock)
-        self._facts: Mapping[str, TopicFacts] = {}
+        self._facts: Mapping[str, TopicInfo] = {}
         self._facts_until = Deadline.after(clock, 0.0)
         self._frozen: Cut | None = None
         self._last_cut_ms: int | None = None
@@ -188,7 +183,7 @@ def _check_length(backlog: Backlog) -> None:
             raise log_is_shorter(place, start, backlog.ends[place])
 
 
-def _places(facts: Mapping[str, TopicFacts]) -> list[Place]:
+def _places(facts: Mapping[str, TopicInfo]) -> list[Place]:
     return [(topic, partition) for topic in facts for partition in range(facts[topic].partitions)]
 
 
@@ -204,7 +199,7 @@ def _next_offsets(topics: Topics) -> Cut:
     }
 
 
-def _entering(reached: Topics, newcomers: Cut, facts: Mapping[str, TopicFacts]) -> Topics:
+def _entering(reached: Topics, newcomers: Cut, facts: Mapping[str, TopicInfo]) -> Topics:
     """The positions before a batch: `starts` has those that have not been in one."""
     entering = {topic: {**at.waiting} for topic, at in reached.items()} | {
         topic: {} for topic, _ in newcomers if topic not in reached
