@@ -8,7 +8,6 @@ are assigned by hand; there is no group, no commit, and no offset to fall back t
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection, Place
 from onceflow.contracts.source import Split
-from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError, require
+from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError
 from onceflow_connectors.kafka.client.clients import open_consumer
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
@@ -30,7 +29,7 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
 )
 from onceflow_connectors.kafka.client.properties import Setting, consumer_config
-from onceflow_connectors.kafka.source.inbox import Inbox, has_events, records_of, trouble_of
+from onceflow_connectors.kafka.source.inbox import Inbox, has_events, trouble_of
 from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 
 CHUNK_RECORDS = 10_000
@@ -159,34 +158,28 @@ class SplitReader:
         self._open().assign([TopicPartition(*place, at) for place, at in self._next.items()])
 
     def _read(self, left: Split) -> Iterator[Sequence[Message]]:
-        """One split, while what comes for others piles up.
-
-        What was fetched beyond its end is kept, events too: librdkafka tells an end only once.
-        """
+        """Yield the records of one split, while those of others pile up."""
         place = self._inbox.awaited = _place(left)
         patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
         while left.start < left.end:
-            messages = self._inbox.take(place)
-            if messages and (trouble := trouble_of(messages[0])):
-                self._face(trouble, left)
-                messages = []
-            messages = messages[bisect_left(messages, left.start, key=_offset) :]
-            decided = _decided(messages, left)
-            if decided <= left.start:
-                if patience.is_over:
-                    raise self._stalled(left)
-                if self._inbox.is_cut_off(place):
-                    self._assign()
-                self._receive(left)
-                continue
-            inside = bisect_left(messages, left.end, key=_offset)
-            if inside < len(messages):
-                self._inbox.put_back(place, messages[inside:])
-            left = replace(left, start=min(decided, left.end))
-            self._next[place] = left.start
-            if records := records_of(messages[:inside]):
-                yield records
-            patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
+            taken = self._inbox.take(place, left.start, left.end)
+            if taken.trouble is not None:
+                self._face(taken.trouble, left)
+            elif taken.decided == left.start:
+                self._wait(left, patience)
+            else:
+                left = replace(left, start=taken.decided)
+                self._next[place] = left.start
+                if taken.records:
+                    yield taken.records
+                patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
+
+    def _wait(self, left: Split, patience: Deadline) -> None:
+        if patience.is_over:
+            raise self._stalled(left)
+        if self._inbox.is_cut_off(_place(left)):
+            self._assign()
+        self._receive(left)
 
     def _receive(self, left: Split) -> None:
         """Wait for the first, then take what is here: no time is lost waiting for a full chunk."""
@@ -284,28 +277,6 @@ def _keep(key: _ReaderKey, reader: SplitReader) -> None:
     if len(own) >= MAX_IDLE_READERS:
         _idle.pop(own[0]).close()
     _idle[key] = reader
-
-
-def _decided(messages: Sequence[Message], left: Split) -> int:
-    """The offset before which everything is decided, by records and by events."""
-    if not messages:
-        return left.start
-    # An assignment drops what was fetched for another one; a record of it would be a repeat.
-    for record in records_of([messages[0], messages[-1]]):
-        require(
-            (record.topic(), record.partition()) == (left.topic, left.partition)
-            and _offset(record) >= left.start,
-            "a consumer yields what is assigned to it",
-            subject=f"offset {left.start} of {_name(left)}",
-            found=f"offset {_offset(record)} of {record.topic()}-{record.partition()}",
-        )
-    last = messages[-1]
-    return _offset(last) + 1 if last.error() is None else _offset(last)
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    return -1 if offset is None else offset
 
 
 def _place(split: Split) -> Place:
