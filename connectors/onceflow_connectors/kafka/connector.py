@@ -32,49 +32,39 @@ class KafkaConnector:
     """Implements `contracts.connector.Connector`."""
 
     def source(self, spec: SourceSpec, connection: Connection) -> Source:
-        """See `Connector`."""
         from onceflow_connectors.kafka.source.source import KafkaSource  # noqa: PLC0415  needs Arrow
 
         return KafkaSource(spec, connection)
 
     def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
-        """See `Connector`."""
         return KafkaIncarnation(transactional_id, connection)
 
     def appender(self, connection: Connection) -> Appender:
-        """See `Connector`."""
         return KafkaAppender(connection)
 
     def ledger(self, pipeline: str, connection: Connection) -> Ledger:
-        """See `Connector`."""
         return KafkaLedger(pipeline, connection)
 
     def broker(self, connection: Connection) -> Broker:
-        """See `Connector`."""
         return KafkaBroker(connection)
 
     def bulletin_board(self, pipeline: str, connection: Connection) -> BulletinBoard:
-        """See `Connector`."""
         return KafkaBulletinBoard(pipeline, connection)
 
     def rights(self, topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
-        """See `Connector`."""
         return rights_of(topics, task, group)
 
     def grant(
         self, principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
     ) -> None:
-        """See `Connector`."""
         grant(principal, rights, connection, deadline)
 
     def partitions_of(
         self, partitioner: str, keys: Sequence[bytes | None], partitions: int
     ) -> list[int]:
-        """See `Connector`."""
         return partitions_of(partitioner, keys, partitions)
 
     def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
-        """See `Connector`."""
         from onceflow_connectors.kafka.sink.avro import encode_avro  # noqa: PLC0415  needs fastavro
 
         return encode_avro(schema, rows)

@@ -48,35 +48,29 @@ from onceflow_connectors.kafka.client.failures import (
 from onceflow_connectors.kafka.client.properties import producer_config
 
 NO_ANSWER_S = 5.0
-"""After this long without an answer, nobody is there: what a person at a terminal will wait."""
+"""How long a person at a terminal waits for the first answer."""
 ROOM_POLL_S = 0.1
-"""Longest wait for a delivery report before a record is offered to a full queue again."""
+"""Longest wait for a delivery report before a full queue is tried again."""
 
 
 class KafkaBroker:
-    """Implements `contracts.connector.Broker`.
-
-    Args:
-        connection: how to reach the brokers.
-    """
+    """Implements `contracts.connector.Broker`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._administration = Administration(connection)
 
     def brokers(self, deadline: Deadline) -> int:
-        """See `Broker`. Gives up after `NO_ANSWER_S`, however long the deadline."""
+        """Count them. Gives up after `NO_ANSWER_S`, however long the deadline."""
         patience = Deadline.after(deadline.clock, deadline.at_most_s(NO_ANSWER_S))
         return len(self._cluster(patience).nodes)
 
     def broker_config(self, deadline: Deadline) -> Mapping[str, str]:
-        """See `Broker`."""
         node = self._cluster(deadline).nodes[0]
         resource = ConfigResource(ResourceType.BROKER, str(node.id))
         return self._administration.config(resource, deadline)
 
     def topic(self, name: str, deadline: Deadline) -> TopicInfo | None:
-        """See `Broker`."""
         found = self._administration.topics([name], deadline).get(name)
         if found is None:
             return None
@@ -84,12 +78,11 @@ class KafkaBroker:
         return replace(found, config=self._administration.config(resource, deadline))
 
     def topic_id(self, name: str, deadline: Deadline) -> str | None:
-        """See `Broker`."""
         found = self._administration.topics([name], deadline)
         return found[name].topic_id if found else None
 
     def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
-        """See `Broker`. Returns when the leader of every partition answers for it."""
+        """Return when the leader of every partition answers for it."""
         wanted = NewTopic(spec.name, spec.partitions, spec.replication, config=dict(spec.config))
 
         def request(client: AdminClient, timeout_s: float) -> None:
@@ -105,7 +98,6 @@ class KafkaBroker:
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
 
     def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
-        """See `Broker`. Empty if the topic does not exist."""
         places = self._places(topic, deadline)
         starts, stable_ends, ends = (
             self._administration.offsets(places, bound, deadline)
@@ -119,7 +111,6 @@ class KafkaBroker:
         }
 
     def group_offsets(self, group: str, deadline: Deadline) -> Mapping[Place, int]:
-        """See `Broker`."""
 
         def request(client: AdminClient, timeout_s: float) -> Mapping[Place, int]:
             futures = client.list_consumer_group_offsets(
@@ -137,11 +128,9 @@ class KafkaBroker:
     def first_timestamps(
         self, topic: str, offsets: Mapping[int, int], deadline: Deadline
     ) -> Mapping[int, int]:
-        """See `Broker`."""
         return first_timestamps(self._connection, topic, offsets, deadline) if offsets else {}
 
     def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
-        """See `Broker`."""
         places = self._places(topic, deadline)
         found = self._administration.offsets(places, NEWEST, deadline) or {}
         return {p: at.timestamp_ms for (_, p), at in found.items() if at.timestamp_ms >= 0}
@@ -149,13 +138,11 @@ class KafkaBroker:
     def open_transactions(
         self, topic: str, partitions: Sequence[int], deadline: Deadline
     ) -> Sequence[OpenTransaction]:
-        """See `Broker`."""
         # kafka-python leaves sockets open where nobody answers, and takes longer to notice.
         self.brokers(deadline)
         return open_transactions(self._connection, topic, partitions, deadline)
 
     def group_members(self, group: str, deadline: Deadline) -> int:
-        """See `Broker`."""
 
         def request(client: AdminClient, timeout_s: float) -> int:
             futures = client.describe_consumer_groups([group], request_timeout=timeout_s)
@@ -167,7 +154,6 @@ class KafkaBroker:
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
     ) -> Iterator[ReadRecord]:
-        """See `Broker`. Partitions in rising order."""
         reader = CommittedReader(self._connection)
         try:
             for partition in sorted(ranges):
@@ -182,7 +168,7 @@ class KafkaBroker:
         records: Sequence[tuple[bytes | None, bytes]],
         deadline: Deadline,
     ) -> int:
-        """See `Broker`.
+        """Write records outside transactions.
 
         Raises:
             RecordError: a record is too large, or the topic does not accept it.
@@ -211,7 +197,6 @@ class KafkaBroker:
         return reports.acked
 
     def close(self) -> None:
-        """See `Broker`. Safe to call twice."""
         self._administration.close()
 
     def _places(self, topic: str, deadline: Deadline) -> Sequence[Place]:
@@ -237,7 +222,7 @@ class KafkaBroker:
                     found=error.found,
                     then="correct `sasl` and `tls` in the settings",
                 ) from error
-            # Not a matter of configuration: all of them may be down, and come back.
+            # Not a ConfigError: all brokers may be down, and come back.
             raise DeadlineError(
                 "no Kafka broker answers",
                 subject=address,

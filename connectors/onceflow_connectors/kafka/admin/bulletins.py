@@ -26,28 +26,24 @@ from onceflow_connectors.kafka.client.failures import (
 from onceflow_connectors.kafka.client.properties import consumer_config
 
 KINDS = (0, 1)
-"""Partitions of the ledger whose offsets carry them: each ledger has these two."""
+"""Partitions of the ledger whose offsets carry bulletins: each ledger has these two."""
 END_BYTES = 1
-"""Of the zero byte that confluent-kafka writes behind metadata."""
+"""The zero byte that confluent-kafka writes after metadata."""
 MAX_UNANSWERED = 8
-"""While so many wait for a coordinator, further ones are dropped: one of them will be enough."""
+"""Further bulletins are dropped while so many wait for a coordinator: one will be enough."""
 _WAITS = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 1_000}
-"""Nobody joins the group: librdkafka gives up an offset commit without a coordinator after this
-time, and closing a consumer waits for that."""
+"""Without a coordinator, librdkafka gives up an offset commit after this time, and closing a
+consumer waits for that. Nobody joins the group."""
 POLL_S = 0.1
 TRY_S = 5.0
-"""For one question: a coordinator that is being elected is asked again."""
+"""Time limit for one request: a coordinator that is being elected is asked again."""
 
 
 class KafkaBulletinBoard:
     """Implements `contracts.connector.BulletinBoard`. Not for several threads at once.
 
-    With a consumer, not an administrative client: librdkafka 2.16 crashes the process when that
+    Uses a consumer, not an administrative client: librdkafka 2.16 crashes the process when that
     asks a coordinator which has moved (issue 5040).
-
-    Args:
-        pipeline: whose bulletins they are.
-        connection: how to reach the brokers.
     """
 
     def __init__(self, pipeline: str, connection: Connection) -> None:
@@ -59,7 +55,6 @@ class KafkaBulletinBoard:
         self._answered = 0
 
     def post(self, kind: int, text: str) -> None:
-        """See `BulletinBoard`."""
         size = len(text.encode()) + END_BYTES
         require(kind in KINDS, "a bulletin is of a known kind", found=str(kind))
         require(size <= MAX_BULLETIN_BYTES, "a bulletin is small", found=f"{size} bytes")
@@ -77,12 +72,10 @@ class KafkaBulletinBoard:
         self._posted += 1
 
     def settle(self, deadline: Deadline) -> None:
-        """See `BulletinBoard`."""
         while self._answered < self._posted and not deadline.is_over:
             self._open().poll(deadline.at_most_s(POLL_S))
 
     def read(self, deadline: Deadline) -> Mapping[int, str]:
-        """See `BulletinBoard`."""
         wanted = [TopicPartition(self._topic, kind) for kind in KINDS]
         while True:
             try:
@@ -100,7 +93,6 @@ class KafkaBulletinBoard:
             deadline.clock.sleep(deadline.at_most_s(POLL_S))
 
     def close(self) -> None:
-        """See `BulletinBoard`."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -112,7 +104,7 @@ class KafkaBulletinBoard:
         return self._consumer
 
     def _met(self) -> KafkaError | None:
-        """What the client met meanwhile: a question that we may not ask is never answered."""
+        """Return what the client met: a request that we may not make is never answered."""
         told = self._open().poll(0)
         return None if told is None else told.error()
 

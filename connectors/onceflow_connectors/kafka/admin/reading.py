@@ -1,4 +1,4 @@
-"""Reads the committed records of a range of offsets, waiting for what is not decided yet."""
+"""Reads the committed records of a range of offsets. Waits for open transactions."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ SETTINGS: Mapping[str, Setting] = {
     # With a rack, the client may be sent to a follower, which lags behind the leader.
     "client.rack": "",
 }
-"""What no property of the user may change."""
+"""Required: no property of the user may change them."""
 
 LOOK_SETTINGS: Mapping[str, Setting] = {
     **SETTINGS,
-    # What is not decided yet is as old as it is.
+    # A record that is not decided yet has its timestamp already.
     "isolation.level": "read_uncommitted",
     # For one record of each partition.
     "max.partition.fetch.bytes": 65_536,
 }
-"""To look at single records."""
+"""For `first_timestamps`."""
 
 
 class CommittedReader:
@@ -77,12 +77,12 @@ class CommittedReader:
                 if offset < end:
                     yield message
         finally:
-            # Else the client would go on fetching, two hundred times a second.
+            # Otherwise the client would go on fetching, two hundred times a second.
             if consumer is self._consumer:
                 consumer.unassign()
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -96,7 +96,7 @@ class CommittedReader:
 def first_timestamps(
     connection: Connection, topic: str, offsets: Mapping[int, int], deadline: Deadline
 ) -> Mapping[int, int]:
-    """See `contracts.connector.Broker.first_timestamps`. All partitions at once."""
+    """Implements `Broker.first_timestamps`, for all partitions at once."""
     found: dict[int, int] = {}
     waiting = {*offsets}
     consumer = open_consumer(consumer_config(connection, LOOK_SETTINGS))
@@ -119,7 +119,7 @@ def first_timestamps(
 
 
 def _next(consumer: Consumer, place: str, missing: tuple[int, int], deadline: Deadline) -> Message:
-    """The next record; or the event that everything before its offset is decided."""
+    """Return the next record, or the event that everything before its offset is decided."""
     trouble = "an open transaction, or no answer"
     while not deadline.is_over:
         message = consumer.poll(deadline.at_most_s(POLL_S))

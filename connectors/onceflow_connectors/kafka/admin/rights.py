@@ -1,7 +1,7 @@
-"""Which ACLs a pipeline needs, and how they are granted.
+"""Lists the ACLs that a pipeline needs, and grants them.
 
-That each is needed, and no other, is what `tests/system/test_rights.py` shows. Kafka lets
-whoever may read or write a topic describe it, too; and whoever may write with a transactional id.
+`tests/system/test_rights.py` shows that each is needed, and no other. Kafka lets a principal that
+may read or write a topic describe it too; and one that may write with a transactional id.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Make = Callable[..., Right]
 
 
 def rights_of(topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
-    """See `contracts.connector.Connector.rights`."""
+    """Implements `Connector.rights`."""
     return [*_TASKS[task](topics, group)]
 
 
@@ -101,7 +101,7 @@ _TASKS: Mapping[Task, Callable[[PipelineTopics, str], Iterator[Right]]] = {
 
 
 def _inputs(topics: PipelineTopics) -> Iterator[tuple[str, bool]]:
-    """Names of topics, and beginnings of names."""
+    """Yield names of topics, and prefixes of names."""
     yield from ((name, False) for name in topics.inputs)
     for pattern in topics.patterns:
         found = _SPECIAL.search(pattern)
@@ -115,7 +115,7 @@ def _inputs(topics: PipelineTopics) -> Iterator[tuple[str, bool]]:
 def grant(
     principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
 ) -> None:
-    """See `contracts.connector.Connector.grant`."""
+    """Implements `Connector.grant`."""
     # Tasks overlap, and the client refuses what is there twice.
     bindings = [*dict.fromkeys(_binding(principal, right) for right in rights)]
 

@@ -1,7 +1,7 @@
-"""Who keeps a last stable offset where it is. By kafka-python: librdkafka has no such request.
+"""Finds the transactions that hold a last stable offset, with kafka-python.
 
-KIP-664: the leader of a partition knows its open transactions by producer id, the coordinators know
-the transactional ids.
+librdkafka lacks the requests of KIP-664: the leader of a partition knows its open transactions by
+producer id, the coordinators know the transactional ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHAT = "cannot look up open transactions"
 def open_transactions(
     connection: Connection, topic: str, partitions: Sequence[int], deadline: Deadline
 ) -> Sequence[OpenTransaction]:
-    """See `contracts.connector.Broker.open_transactions`."""
+    """Implements `Broker.open_transactions`."""
     with _administration(connection, deadline) as admin:
         from kafka.structs import TopicPartition  # noqa: PLC0415  an extra
 

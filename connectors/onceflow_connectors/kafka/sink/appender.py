@@ -14,26 +14,21 @@ from onceflow_connectors.kafka.sink.outbox import QUEUE, Outbox
 NAME = "the appender"
 
 INSISTED: Mapping[str, Setting] = {
-    # Where a record fails, none behind it is written: what a reader sees of a batch is a beginning.
+    # After a record that fails, none is written: readers see the beginning of a batch.
     "enable.gapless.guarantee": True,
-    # For ever: the caller has the deadline. A record that times out alone would leave a gap.
+    # No limit: the caller has the deadline. A record that times out alone would leave a gap.
     "message.timeout.ms": 0,
 }
 
 
 class KafkaAppender:
-    """Implements `contracts.sink.Appender` on one librdkafka producer, kept until it fails.
-
-    Args:
-        connection: how to reach the brokers; its properties go before `QUEUE`.
-    """
+    """Implements `contracts.sink.Appender` on one librdkafka producer, kept until it fails."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._outbox: Outbox | None = None
 
     def append(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
-        """See `Appender`."""
         if self._outbox is None:
             self._outbox = Outbox(NAME, self._settings())
         try:
@@ -41,7 +36,7 @@ class KafkaAppender:
             self._outbox.flush(deadline)
         except FencedError as error:
             self.close()
-            # Its producer id was lost or has expired. Nobody took it over: it has no name.
+            # The producer id was lost or has expired. No other took it over: it has no name.
             raise AbortableError(error.what, subject=topic, found=error.found) from error
         except OnceflowError as error:
             self.close()
@@ -50,7 +45,6 @@ class KafkaAppender:
         return count
 
     def close(self) -> None:
-        """See `Appender`."""
         outbox, self._outbox = self._outbox, None
         if outbox is not None:
             outbox.discard()

@@ -36,20 +36,20 @@ TUNING: Mapping[str, Setting] = {
     **QUEUE,
     "transaction.timeout.ms": 60_000,
 }
-"""Weaker than the user's properties."""
+"""The user's properties go before them."""
 
 REQUEST_TIMEOUT_MS = 10_000
-"""For one request; the default of 60 s would be longer than the budget of a transaction."""
+"""Time limit for one request. The default of 60 s is longer than the budget of a transaction."""
 RETRY_PAUSE_S = 0.02
-"""Between two calls of which the first failed at once; librdkafka paces its own retries."""
+"""Pause after a call that failed at once; librdkafka paces its own retries."""
 COMMIT_LOOK_S = 0.5
-"""Between two looks whether a record of a transaction that is being committed was refused."""
+"""How often a commit looks whether a record of the transaction was refused."""
 LATE_ANSWER_S = 0.5
-"""For a client that comes back at its deadline, with what it knows."""
+"""Extra time for a client that returns at its deadline."""
 ABORT_TIMEOUT_S = 5.0
 """An abort is a courtesy to readers: the next initialisation ends the transaction anyway."""
 MAX_GROUPS = 16
-"""Groups whose metadata is kept: one per pipeline of a process, with room."""
+"""Groups whose metadata is kept: one for each pipeline of a process, with room."""
 
 
 class _Stage(Enum):
@@ -61,12 +61,7 @@ class _Stage(Enum):
 
 
 class KafkaIncarnation:
-    """Implements `contracts.sink.Incarnation` on one librdkafka producer.
-
-    Args:
-        transactional_id: that fences all others of the same id.
-        connection: how to reach the brokers; its properties go before `TUNING`.
-    """
+    """Implements `contracts.sink.Incarnation` on one librdkafka producer."""
 
     def __init__(self, transactional_id: str, connection: Connection) -> None:
         self._transactional_id = transactional_id
@@ -76,11 +71,10 @@ class KafkaIncarnation:
 
     @property
     def transactional_id(self) -> str:
-        """The id that this incarnation was made for."""
         return self._transactional_id
 
     def initialise(self, deadline: Deadline) -> None:
-        """See `Incarnation`. Resumes after passing errors until the deadline."""
+        """Try again after passing errors, until the deadline."""
         self._leave(_Stage.NEW)
         self._outbox = Outbox(self._transactional_id, self._settings())
         error = _settle(self._outbox.client.init_transactions, deadline)
@@ -90,7 +84,6 @@ class KafkaIncarnation:
         self._stage = _Stage.READY
 
     def begin(self) -> None:
-        """See `Incarnation`."""
         self._leave(_Stage.READY)
         try:
             self._producer().begin_transaction()
@@ -100,7 +93,6 @@ class KafkaIncarnation:
         self._stage = _Stage.OPEN
 
     def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
-        """See `Incarnation`."""
         self._leave(_Stage.OPEN)
         count = self._open_outbox().put(topic, records, deadline)
         self._stage = _Stage.OPEN
@@ -109,7 +101,7 @@ class KafkaIncarnation:
     def send_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
     ) -> None:
-        """See `Incarnation`. Takes `LATE_ANSWER_S` longer at most."""
+        """Take up to `LATE_ANSWER_S` longer than the deadline."""
         self._leave(_Stage.OPEN)
         # The client ignores offsets below zero without a word.
         require(all(offset >= 0 for offset in offsets.values()), "offsets count from 0")
@@ -125,14 +117,13 @@ class KafkaIncarnation:
         self._stage = _Stage.OPEN
 
     def commit(self, deadline: Deadline) -> None:
-        """See `Incarnation`."""
         self._leave(_Stage.OPEN)
         error = _settle(self._commit_for, deadline)
         if error is not None:
             raise self._failure(error, Operation.COMMIT, "a commit did not succeed")
 
     def _commit_for(self, timeout_s: float) -> None:
-        """Go on with the commit for a while.
+        """Continue the commit for a while.
 
         The client does not give up a transaction of which a record was refused while others, sent
         after it to the same partition, wait for the abort (`WaitTxnAbort`). So we do.
@@ -145,13 +136,13 @@ class KafkaIncarnation:
             raise
 
     def abort(self, deadline: Deadline) -> None:
-        """See `Incarnation`. Takes `ABORT_TIMEOUT_S` at most."""
+        """Take up to `ABORT_TIMEOUT_S`."""
         self._leave(_Stage.OPEN, _Stage.USED)
         with suppress(*CLIENT_ERRORS):
             self._producer().abort_transaction(deadline.at_most_s(ABORT_TIMEOUT_S))
 
     def discard(self) -> None:
-        """See `Incarnation`. About a millisecond, also when no broker answers."""
+        """Take about a millisecond, also when no broker answers."""
         outbox, self._outbox = self._outbox, None
         self._stage = _Stage.USED
         if outbox is not None:
@@ -169,7 +160,7 @@ class KafkaIncarnation:
         return settings
 
     def _leave(self, *stages: _Stage) -> None:
-        """Begin a step: used up, unless the step succeeds and says otherwise."""
+        """Begin a step: USED from now on, unless the step succeeds and sets the next stage."""
         require(
             self._stage in stages,
             "an incarnation carries one transaction, in order, and none after a failure",
@@ -203,7 +194,7 @@ class KafkaIncarnation:
 
 
 def _settle(call: Callable[[float], object], deadline: Deadline) -> KafkaError | None:
-    """Call, and call again while the error is a passing one and time is left.
+    """Call, and again while the error is passing and time is left.
 
     Returns:
         The last error, or None when a call succeeded.
@@ -221,7 +212,7 @@ def _settle(call: Callable[[float], object], deadline: Deadline) -> KafkaError |
 
 
 def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaError | None:
-    """As `_settle`, for a call of which the client may forget the time-out.
+    """As `_settle`, for a call whose time-out the client may forget.
 
     Where the group's coordinator cannot be found, librdkafka waits for any broker's connection to
     change, for ever if none does (librdkafka #5456, #5511). The client is then left to the thread
@@ -247,7 +238,7 @@ def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaE
 
 @lru_cache(maxsize=MAX_GROUPS)
 def _group_metadata(group: str) -> Any:
-    """What the client wants to know of a group in which it is no member."""
+    """Return what the client needs to name a group of which it is no member."""
     # Without an address the consumer connects to nothing.
     consumer = open_consumer({"group.id": group})
     try:

@@ -1,7 +1,7 @@
 """Reads a pipeline's ledger: who owns it, and what was committed last.
 
 Every read goes to the high watermark that the leader had when the read began. The last stable
-offset would not do: an open transaction of somebody else can hold it below our own last commit.
+offset would not do: an open transaction of another producer can hold it below our last commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onceflow_connectors.kafka.admin.broker import KafkaBroker
 from onceflow_connectors.kafka.admin.reading import CommittedReader
 
 REPLICATION = 3
-"""Replicas of the ledger, where there are as many brokers: losing it halts the pipeline."""
+"""Replicas of the ledger, if there are as many brokers: losing it halts the pipeline."""
 HISTORY_MS = 7 * 24 * 60 * 60 * 1000
 """How long entries stay readable one by one before compaction leaves the newest alone."""
 SETTINGS: Mapping[str, str] = {
@@ -29,22 +29,17 @@ SETTINGS: Mapping[str, str] = {
     "unclean.leader.election.enable": "false",
 }
 IN_SYNC: Mapping[str, str] = {"min.insync.replicas": "2"}
-"""Where one broker may be lost: no entry is acknowledged that only one of them has."""
+"""With `REPLICATION` replicas: no entry is acknowledged that only one broker has."""
 
 FIRST_REACH = 64
-"""Offsets looked at first: an entry and its marker take two, so the newest is nearly always here.
-A week of a busy pipeline leaves six million, which nobody should read to find the last."""
+"""Offsets that the first look goes back: an entry and its marker take two, so the newest is nearly
+always here. A week of a busy pipeline leaves six million: too many to read for the last."""
 REACH_GROWTH = 8
 """How much further each next look goes back: a million aborted records are six looks."""
 
 
 class KafkaLedger:
-    """Implements `contracts.sink.Ledger`. Not for several threads at once.
-
-    Args:
-        pipeline: whose ledger it is.
-        connection: how to reach the brokers.
-    """
+    """Implements `contracts.sink.Ledger`. Not for several threads at once."""
 
     def __init__(self, pipeline: str, connection: Connection) -> None:
         self._topic = ledger_topic(pipeline)
@@ -53,7 +48,7 @@ class KafkaLedger:
         self._reader = CommittedReader(connection)
 
     def create(self, partitions: int, deadline: Deadline) -> None:
-        """See `Ledger`. With `REPLICATION` replicas, or as many as there are brokers."""
+        """Create it with `REPLICATION` replicas, or as many as there are brokers."""
         broker = KafkaBroker(self._connection)
         try:
             found = broker.topic(self._topic, deadline)
@@ -65,27 +60,24 @@ class KafkaLedger:
                 found = broker.topic(self._topic, deadline)
         finally:
             broker.close()
-        # Also of a topic just made: somebody else may have been quicker.
+        # Also for a new topic: another process may have been quicker to create it.
         faults = _faults(found, partitions) if found else ()
         if faults:
             raise ConfigError("unusable ledger topic", subject=self._topic, faults=faults)
 
     def exists(self, deadline: Deadline) -> bool:
-        """See `Ledger`."""
         return bool(self._administration.topics([self._topic], deadline))
 
     def read_owner(self, deadline: Deadline) -> OwnerEntry | None:
-        """See `Ledger`."""
         value = self._newest(OWNER_PARTITION, OWNER_KEY, deadline)
         return None if value is None else OwnerEntry.from_json(value)
 
     def read_head(self, slot: int, deadline: Deadline) -> HeadEntry | None:
-        """See `Ledger`."""
         value = self._newest(head_partition(slot), HEAD_KEY, deadline)
         return None if value is None else HeadEntry.from_json(value)
 
     def history(self, slot: int, deadline: Deadline) -> Iterator[HeadEntry]:
-        """See `Ledger`. Streams; other reads of this ledger may go on meanwhile."""
+        """Stream the entries; other reads of this ledger may go on meanwhile."""
         partition = head_partition(slot)
         bounds = self._bounds(partition, deadline)
         if bounds is None:
@@ -100,12 +92,11 @@ class KafkaLedger:
             reader.close()
 
     def close(self) -> None:
-        """See `Ledger`. Safe to call twice."""
         self._reader.close()
         self._administration.close()
 
     def _newest(self, partition: int, key: bytes, deadline: Deadline) -> bytes | None:
-        """Value of the last committed record with a key; None also if that deletes the key.
+        """Return the last committed value of a key; None also if the newest record deletes the key.
 
         Goes back from the end in growing steps until one holds such a record: the end may be any
         number of aborted records, which only reading tells apart.
@@ -127,7 +118,7 @@ class KafkaLedger:
         return None
 
     def _bounds(self, partition: int, deadline: Deadline) -> tuple[int, int] | None:
-        """Log start and high watermark, or None if the topic does not exist."""
+        """Return log start and high watermark, or None if the topic does not exist."""
         place = (self._topic, partition)
         end = self._administration.offsets([place], HIGH_WATERMARK, deadline)
         start = self._administration.offsets([place], LOG_START, deadline)
