@@ -89,23 +89,23 @@ def test_letters_are_listed_and_shown_as_they_came(
 ) -> None:
     create_topic(job.bootstrap_servers, f"{job.name}-dead", 3)
     file_letters(job, *(letter(job, n) for n in range(COUNT)))
-    listed = lines(cli("list"))
+    listed = lines(cli("list", "-o", "json"))
     assert sorted(each["text"] for each in listed) == sorted(f"text: {n}" for n in range(COUNT))
-    assert len(lines(cli("list", "--reason", "null_value"))) == COUNT // 5
-    assert len(lines(cli("list", "--max", "3"))) == 3
-    assert "undecodable" in cli("list", "-o", "text").stdout
+    assert len(lines(cli("list", "--reason", "null_value", "-o", "json"))) == COUNT // 5
+    assert len(lines(cli("list", "--max", "3", "-o", "json"))) == 3
+    assert "undecodable" in cli("list").stdout
     hostile = replace(letter(job, COUNT), text=HOSTILE, value=HOSTILE.encode())
     file_letters(job, hostile)
-    (place,) = [each for each in lines(cli("list")) if each["text"] == HOSTILE]
+    (place,) = [each for each in lines(cli("list", "-o", "json")) if each["text"] == HOSTILE]
     where = str(place["at_partition"]), str(place["at_offset"])
-    for told in (cli("list", "-o", "text"), cli("show", *where, "-o", "text")):
+    for told in (cli("list"), cli("show", *where)):
         assert told.exit_code == 0, told.exception
         assert r"\x1b[2J" in told.stdout
         assert "\x1b" not in told.stdout
     reasons = [line for line in told.stdout.splitlines() if line.startswith("reason ")]
     assert len(reasons) == 1, "no field that a record made up"
     one = listed[7]
-    (shown,) = lines(cli("show", str(one["at_partition"]), str(one["at_offset"])))
+    (shown,) = lines(cli("show", str(one["at_partition"]), str(one["at_offset"]), "-o", "json"))
     assert shown == one
     number = int(one["text"].removeprefix("text: "))
     assert shown["value"] == f"\\xff value {number}"
@@ -134,10 +134,10 @@ def test_what_is_sent_again_arrives_once_whatever_interrupts_it(
         for fault in (die, commit_and_die, die, commit_and_die):
             with patch.object(KafkaIncarnation, "commit", fault):
                 assert isinstance(cli("replay").exception, OutcomeUnknownError)
-        (rest,) = lines(cli("replay"))
+        (rest,) = lines(cli("replay", "-o", "json"))
     # Which partition is read first hangs on the topic's name, and with it who keeps the last one.
     assert rest["sent"] + rest["kept"] == COUNT + 1 - 8
-    assert lines(cli("replay")) == [{"sent": 0, "kept": 0}]
+    assert lines(cli("replay", "-o", "json")) == [{"sent": 0, "kept": 0}]
     found = Counter(
         (each.partition, each.key, each.value, each.headers[:-1]) for each in arrived(job)
     )
@@ -146,7 +146,7 @@ def test_what_is_sent_again_arrives_once_whatever_interrupts_it(
     assert {each.headers[-1][0] for each in arrived(job)} == {"onceflow.resent"}
     # What comes later is sent, too, and nothing else again.
     file_letters(job, letter(job, COUNT))
-    assert lines(cli("replay")) == [{"sent": 1, "kept": 0}]
+    assert lines(cli("replay", "-o", "json")) == [{"sent": 1, "kept": 0}]
     assert len(arrived(job)) == COUNT + 1
 
 

@@ -12,7 +12,7 @@ from tests.support.brokers import RunningBroker
 
 def test_a_machine_and_a_broker_on_which_tests_pass_have_no_fault(broker: RunningBroker) -> None:
     address = broker.bootstrap_servers
-    done = CliRunner().invoke(build_app(), ["doctor", "--bootstrap-servers", address])
+    done = CliRunner().invoke(build_app(), ["doctor", "--bootstrap-servers", address, "-o", "json"])
     levels = {check["name"]: check["level"] for check in map(json.loads, done.stdout.splitlines())}
 
     assert done.exit_code == 0
@@ -21,7 +21,9 @@ def test_a_machine_and_a_broker_on_which_tests_pass_have_no_fault(broker: Runnin
 
 
 def test_nobody_at_the_address_is_the_only_fault() -> None:
-    done = CliRunner().invoke(build_app(), ["doctor", "--bootstrap-servers", "127.0.0.1:1"])
+    done = CliRunner().invoke(
+        build_app(), ["doctor", "--bootstrap-servers", "127.0.0.1:1", "-o", "json"]
+    )
     checks = [json.loads(line) for line in done.stdout.splitlines()]
 
     assert done.exit_code == 2

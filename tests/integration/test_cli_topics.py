@@ -74,7 +74,7 @@ def test_what_is_produced_is_consumed(cli: Cli, topic: Topic, tmp_path: Path) ->
     (tmp_path / "lines").write_text('{"user": "ann"}\n\n{"user": "bob"}\n')
 
     written = cli("produce", name, str(tmp_path / "lines"), "--key", "user", "--partitions", "3")
-    read = records(cli("consume", name, "--from-beginning", "--max", "2"))
+    read = records(cli("consume", name, "--from-beginning", "--max", "2", "-o", "json"))
 
     assert written.stdout == f"2 records written to {name}\n"
     assert sorted((r["key"], r["value"]) for r in read) == [
@@ -87,7 +87,7 @@ def test_lines_come_from_standard_input(cli: Cli, topic: Topic) -> None:
     name = topic("stdin")
 
     cli("produce", name, "--partitions", "1", stdin="a\nb\n")
-    read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
+    read = cli("consume", name, "--from-beginning", "--timeout", "0.5")
 
     assert read.stdout.splitlines() == ["0@0  a", "0@1  b"]
 
@@ -117,7 +117,7 @@ def test_a_record_passes_for_nothing_but_a_record(cli: Cli, topic: Topic, tmp_pa
     producer.produce(name, value.encode(), key=b"\x1b[1A", partition=0)
     assert producer.flush(30) == 0
 
-    read = cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "text")
+    read = cli("consume", name, "--from-beginning", "--timeout", "0.5")
     parsed = records(cli("consume", name, "--from-beginning", "--timeout", "0.5", "-o", "json"))
 
     shown = r"\x1b]0;owned\x07\x9b2J\u202e\n0@9  forged"
@@ -129,7 +129,7 @@ def test_without_from_beginning_only_later_records_are_read(cli: Cli, topic: Top
     name = topic("later")
     cli("produce", name, "--partitions", "1", stdin="before\n")
 
-    assert records(cli("consume", name, "--timeout", "0.3")) == []
+    assert records(cli("consume", name, "--timeout", "0.3", "-o", "json")) == []
 
 
 def test_a_topic_that_does_not_exist_is_refused(cli: Cli, topic: Topic) -> None:
@@ -147,7 +147,7 @@ def test_a_line_without_its_key_writes_nothing_of_its_chunk(cli: Cli, topic: Top
     result = cli("produce", name, "--key", "k", "--partitions", "1", stdin='{"k": 1}\n{}\n')
 
     assert isinstance(result.exception, RecordError)
-    assert records(cli("consume", name, "--from-beginning", "--timeout", "0.3")) == []
+    assert records(cli("consume", name, "--from-beginning", "--timeout", "0.3", "-o", "json")) == []
 
 
 def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def output(cli: Cli, topic: Topic) -> str:
 def test_verify_discards_repeats(cli: Cli, broker: RunningBroker, output: str) -> None:
     write_output(broker, output, [1, 2, 2, 3])
 
-    result = cli("consume", output, "--verify")
+    result = cli("consume", output, "--verify", "-o", "json")
 
     assert [r["value"] for r in records(result)] == ["row 1", "row 2", "row 3"]
     summary = json.loads(result.stderr)
@@ -202,7 +202,7 @@ def test_verify_discards_repeats(cli: Cli, broker: RunningBroker, output: str) -
 def test_verify_finds_a_gap(cli: Cli, broker: RunningBroker, output: str) -> None:
     write_output(broker, output, [1, 2, 5])
 
-    result = cli("consume", output, "--verify")
+    result = cli("consume", output, "--verify", "-o", "json")
 
     assert isinstance(result.exception, CorruptionError)
     assert "sequences 3 to 4 missing" in str(result.exception)
@@ -215,7 +215,7 @@ def test_verify_finds_a_pipeline_that_began_again_and_shows_all_of_it(
     write_output(broker, output, [1, 2, 3], lineage=5)
     write_output(broker, output, [1, 2], lineage=6)
 
-    result = cli("consume", output, "--verify")
+    result = cli("consume", output, "--verify", "-o", "json")
 
     shown = [json.loads(line)["value"] for line in result.stdout.splitlines()]
     assert shown == [f"row {n}" for n in (1, 2, 3, 1, 2)]
@@ -263,7 +263,7 @@ def test_verify_agrees_with_a_ledger_that_has_seen_the_same(
     name = ledger(output, 3)
     write_output(broker, output, [1, 2, 3], name)
 
-    result = cli("consume", output, "--verify", "--pipeline", name)
+    result = cli("consume", output, "--verify", "--pipeline", name, "-o", "json")
 
     assert len(records(result)) == 3
     assert json.loads(result.stderr)["ledger"] == "agrees"
@@ -280,7 +280,7 @@ def test_verify_finds_that_the_last_records_are_missing(
     name = ledger(output, 5)
     write_output(broker, output, [1, 2, 3], name)
 
-    result = cli("consume", output, "--verify", "--pipeline", name)
+    result = cli("consume", output, "--verify", "--pipeline", name, "-o", "json")
 
     assert isinstance(result.exception, CorruptionError)
     assert "partition 0 ends at 3, the ledger at 5" in str(result.exception)
@@ -292,7 +292,7 @@ def test_verify_refuses_the_ledger_of_another_output(
 ) -> None:
     name = ledger("elsewhere", 1)
 
-    result = cli("consume", output, "--verify", "--pipeline", name)
+    result = cli("consume", output, "--verify", "--pipeline", name, "-o", "json")
 
     assert isinstance(result.exception, ConfigError)
     assert "this pipeline writes to another topic" in str(result.exception)

@@ -206,7 +206,8 @@ def test_rows_that_the_output_does_not_take_and_what_status_tells(job: ViewsJob)
     assert head["refused"] == len(letters)
     assert head["written"] == len(rows)
     told = CliRunner().invoke(
-        build_app(), ["status", job.name, "--bootstrap-servers", job.bootstrap_servers]
+        build_app(),
+        ["status", job.name, "-o", "json", "--bootstrap-servers", job.bootstrap_servers],
     )
     status = json.loads(told.stdout)
     assert status["totals"] == head

@@ -115,6 +115,8 @@ def test_a_letter_without_room_for_its_record_says_where_that_is(job: Job) -> No
         str(job.folder / "pipeline.yaml"),
         "--bootstrap-servers",
         job.servers,
+        "-o",
+        "json",
     ]
     told = CliRunner().invoke(build_app(), command)
     assert told.exit_code == 0, told.exception

@@ -138,9 +138,8 @@ def test_the_first_pipeline_prints_what_the_readme_shows(
     ]
     for shown in commands:
         words = [renamed(word, name, clicks) for word in shown.words[1:]]
-        as_on_a_terminal = [] if words[0] in {"init", "produce", "run"} else ["-o", "text"]
         done = subprocess.run(
-            [sys.executable, "-m", "onceflow.cli", *words, *as_on_a_terminal],
+            [sys.executable, "-m", "onceflow.cli", *words],
             cwd=tmp_path,
             env=os.environ | QUICK | here,
             check=False,

@@ -64,7 +64,7 @@ def test_a_batch_of_the_past(job: ViewsJob, verify: Callable[..., Result]) -> No
     # It closes windows that earlier batches began, and is not the last one.
     middle = max(n for n, count in written.items() if count and n < max(written))
     assert middle > 1
-    told = verify(middle)
+    told = verify(middle, "-o", "json")
     assert told.exit_code == 0, told.exception
     assert json.loads(told.stdout)["records"] == written[middle]
     assert json.loads(told.stdout)["digest"] == heads[[*written].index(middle)]["digest"]

@@ -140,7 +140,7 @@ def test_a_pipeline_that_has_read_all_of_a_busy_input_is_not_stuck(
     # However long this machine takes until here, the input is still busy.
     monkeypatch.setattr(diagnosis, "QUIET_AFTER_MS", 120_000)
     monkeypatch.setenv("ONCEFLOW_BOOTSTRAP_SERVERS", stage.address)
-    result = CliRunner().invoke(build_app(), ["why-stuck", stage.name])
+    result = CliRunner().invoke(build_app(), ["why-stuck", stage.name, "-o", "json"])
     assert (result.exit_code, json.loads(result.stdout)["causes"]) == (0, [])
 
 
@@ -316,22 +316,22 @@ def test_the_command_line_says_the_same(stage: Stage, monkeypatch: pytest.Monkey
     stage.driver().commit(0, [b"a"], stage.reads(RECORDS))
     producer = open_transaction(stage, f"upstream-{stage.name}")
     try:
-        status = CliRunner().invoke(build_app(), ["status", stage.name])
+        status = CliRunner().invoke(build_app(), ["status", stage.name, "-o", "json"])
         assert status.exit_code == 0, status.exception
         shown = json.loads(status.stdout)
         assert [row["undecided"] for row in shown["sources"]] == [1]
         (transaction,) = shown["open_transactions"]
         assert transaction["transactional_id"] == f"upstream-{stage.name}"
         assert shown["watermark_holder"]["source"] == "s0"
-        as_text = CliRunner().invoke(build_app(), ["status", stage.name, "-o", "text"])
+        as_text = CliRunner().invoke(build_app(), ["status", stage.name])
         assert f"open transaction: upstream-{stage.name}" in as_text.stdout
     finally:
         producer.abort_transaction(30)
     delete_topic(stage.address, stage.output)
-    stuck = CliRunner().invoke(build_app(), ["why-stuck", stage.name])
+    stuck = CliRunner().invoke(build_app(), ["why-stuck", stage.name, "-o", "json"])
     assert stuck.exit_code == why_stuck.FOUND
     assert json.loads(stuck.stdout)["causes"][0]["cause"] == "sink refuses"
-    as_text = CliRunner().invoke(build_app(), ["why-stuck", stage.name, "-o", "text"])
+    as_text = CliRunner().invoke(build_app(), ["why-stuck", stage.name])
     assert "sink refuses: " in as_text.stdout
     assert "fix: " in as_text.stdout
 

@@ -32,7 +32,7 @@ def test_the_examples_are_valid_and_a_query_over_an_unknown_column_is_not(tmp_pa
     bad.write_text(pipeline_text("SELECT usr FROM clicks"))
     good = sorted(str(path) for path in EXAMPLES.glob("*/pipeline.yaml"))
 
-    done = onceflow("validate", *good, str(bad))
+    done = onceflow("validate", *good, str(bad), "-o", "json")
 
     assert done.returncode == 2, done.stderr
     *valid, refused = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def test_the_examples_are_valid_and_a_query_over_an_unknown_column_is_not(tmp_pa
 
 
 def test_the_picture_tells_what_the_analysis_found() -> None:
-    done = onceflow("explain", str(EXAMPLES / "page-views" / "pipeline.yaml"))
+    done = onceflow("explain", str(EXAMPLES / "page-views" / "pipeline.yaml"), "-o", "json")
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

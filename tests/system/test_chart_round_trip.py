@@ -91,7 +91,9 @@ def test_the_example_has_something_to_show(
     file.write_text(data.replace("/var/lib/onceflow/checkpoints", str(tmp_path / "checkpoints")))
     onceflow(broker, "run", str(file), "--until", "caught-up")
 
-    told = onceflow(broker, "consume", f"{example}.views", "--verify", "--pipeline", example)
+    told = onceflow(
+        broker, "consume", f"{example}.views", "--verify", "--pipeline", example, "-o", "json"
+    )
     keys = [json.loads(line)["key"] for line in told.splitlines()]
     # Of three pages and ten minutes; the newest may not be over.
     assert len(keys) >= 3 * 8

@@ -309,7 +309,7 @@ def test_one_is_needed_to_verify(account: Account, monkeypatch: pytest.MonkeyPat
 def test_the_command_grants_them(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     account.broker.revoke_all()
     command = ["acls", str(account.file), "--for", "run", "--grant", f"User:{NAME}"]
-    command += ["--bootstrap-servers", account.broker.bootstrap_servers]
+    command += ["--bootstrap-servers", account.broker.bootstrap_servers, "-o", "json"]
     done = CliRunner().invoke(build_app(), command)
     assert done.exit_code == 0, done.output
     granted = [json.loads(line) for line in done.output.splitlines()]

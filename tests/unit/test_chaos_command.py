@@ -34,7 +34,7 @@ def test_it_runs_until_a_signal_and_tells_what_each_rule_did(
 ) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
-    arguments = ["dev", "chaos", str(rules)]
+    arguments = ["dev", "chaos", str(rules), "-o", "json"]
     with ListeningBroker() as broker:
         environment = {**os.environ, "ONCEFLOW_BOOTSTRAP_SERVERS": broker.address}
         with subprocess.Popen(

@@ -26,7 +26,7 @@ def acls(file: Path, *arguments: str) -> Result:
 
 
 def test_names_stay_whole_on_a_narrow_terminal(file: Path) -> None:
-    told = acls(file, "--output", "text").output
+    told = acls(file).output
     assert f"onceflow.ledger.{NAME} " in told
     assert f"onceflow.{NAME}.* " in told
     assert "describe_configs" in told
@@ -36,7 +36,7 @@ def test_on_a_terminal_reasons_wrap_within_its_width(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, pipeline_text()).path
     told = CliRunner().invoke(
         build_app(),
-        ["acls", str(file), "--output", "text"],
+        ["acls", str(file)],
         env={"COLUMNS": "80", "TTY_COMPATIBLE": "1", "NO_COLOR": "1", "TERM": "dumb"},
     )
     lines = [re.sub(r"\x1b\[\d*m", "", line) for line in told.output.splitlines()]

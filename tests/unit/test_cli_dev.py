@@ -17,8 +17,8 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_runs_before_it_is_started() -> None:
-    as_text = CliRunner().invoke(build_app(), ["dev", "status", "-o", "text"])
-    as_json = CliRunner().invoke(build_app(), ["dev", "status"])
+    as_text = CliRunner().invoke(build_app(), ["dev", "status"])
+    as_json = CliRunner().invoke(build_app(), ["dev", "status", "-o", "json"])
 
     assert as_text.stdout == "not running\n"
     assert json.loads(as_json.stdout) == {"running": False}

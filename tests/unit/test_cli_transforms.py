@@ -19,7 +19,7 @@ MODULE = "transform_that_must_not_run"
 @pytest.mark.parametrize(
     "command",
     [
-        ["validate", "pipeline.yaml", "-o", "text"],
+        ["validate", "pipeline.yaml"],
         ["explain", "pipeline.yaml"],
         ["run", "pipeline.yaml", "--until", "caught-up"],
         ["ledger", "verify", "pipeline.yaml", "--batch", "0"],

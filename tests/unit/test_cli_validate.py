@@ -31,7 +31,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 
 
 def test_a_faulty_file_is_refused_with_every_fault(cli: CliRunner) -> None:
-    done = cli.invoke(build_app(), ["validate", "bad.yaml", "-o", "text"])
+    done = cli.invoke(build_app(), ["validate", "bad.yaml"])
 
     assert done.exit_code == 2
     assert done.stdout.splitlines()[0] == "bad.yaml: 2 faults"
@@ -72,7 +72,9 @@ def test_reviewers_get_no_result_of_a_good_file(cli: CliRunner) -> None:
 
 
 def test_files_are_told_in_the_order_in_which_they_were_given(cli: CliRunner) -> None:
-    done = cli.invoke(build_app(), ["validate", "good.yaml", "bad.yaml", "x.yaml", "--file-only"])
+    done = cli.invoke(
+        build_app(), ["validate", "good.yaml", "bad.yaml", "x.yaml", "--file-only", "-o", "json"]
+    )
 
     verdicts = json.loads(done.stdout)
     assert [(v["file"], v["valid"]) for v in verdicts] == [
@@ -84,9 +86,9 @@ def test_files_are_told_in_the_order_in_which_they_were_given(cli: CliRunner) ->
 
 
 def test_a_file_that_was_not_analysed_is_not_called_more_than_it_is(cli: CliRunner) -> None:
-    text = cli.invoke(build_app(), ["validate", "good.yaml", "--file-only", "-o", "text"])
+    text = cli.invoke(build_app(), ["validate", "good.yaml", "--file-only"])
     (verdict,) = json.loads(
-        cli.invoke(build_app(), ["validate", "good.yaml", "--file-only"]).stdout
+        cli.invoke(build_app(), ["validate", "good.yaml", "--file-only", "-o", "json"]).stdout
     )
 
     assert text.exit_code == 0
@@ -99,7 +101,7 @@ def test_the_schema_is_printed_on_request(cli: CliRunner) -> None:
 
 
 def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:
-    done = cli.invoke(build_app(), ["explain", "good.yaml", "--file-only", "-o", "text"])
+    done = cli.invoke(build_app(), ["explain", "good.yaml", "--file-only"])
 
     assert done.exit_code == 0
     for part in (
@@ -116,7 +118,7 @@ def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:
 def test_the_picture_says_why_not_more_and_how_to_fix_it(cli: CliRunner) -> None:
     text = GOOD.replace("name: views", "name: views\ndelivery: at_least_once")
     Path("least.yaml").write_text(text)
-    done = cli.invoke(build_app(), ["explain", "least.yaml", "--file-only", "-o", "text"])
+    done = cli.invoke(build_app(), ["explain", "least.yaml", "--file-only"])
 
     told = " ".join(done.stdout.split())
     assert "(delivery: at_least_once)" in told
@@ -141,7 +143,7 @@ def test_a_weaker_promise_is_told_for_every_reader(capsys: pytest.CaptureFixture
 
 
 def test_programs_get_the_picture_as_data(cli: CliRunner) -> None:
-    done = cli.invoke(build_app(), ["explain", "good.yaml", "--file-only"])
+    done = cli.invoke(build_app(), ["explain", "good.yaml", "--file-only", "-o", "json"])
 
     found = json.loads(done.stdout)
     assert (found["pipeline"], found["analysed"]) == ("views", False)

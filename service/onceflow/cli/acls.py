@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.contracts.connector import Right, Task
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from onceflow.pipeline.loader import PipelineFile
 
 GRANT_TIMEOUT_S = 30.0
-LONGEST_LINE = 400
-"""Names of topics have up to 249 characters."""
 
 
 def register(app: typer.Typer) -> None:
@@ -34,16 +32,20 @@ def acls(
         list[str],
         typer.Option(
             "--for",
+            metavar="TASK",
             help="What to allow: `run`, `create`, `verify`, `resend` or `consume:GROUP`."
             " Can be repeated.",
         ),
     ] = ["run", "create"],  # noqa: B006  typer does not change it
     grant: Annotated[
-        str | None, typer.Option(help="Grant the rights to this principal, such as `User:jane`.")
+        str | None,
+        typer.Option(
+            metavar="User:NAME", help="Grant the rights to this principal, such as `User:jane`."
+        ),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """List the broker rights that a pipeline needs, or grant them.
 
@@ -65,7 +67,7 @@ def acls(
         connection = settings_of(bootstrap_servers, config).connection()
         deadline = Deadline.after(SystemClock(), GRANT_TIMEOUT_S)
         connector.grant(grant, rights, connection, deadline)
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         for right in rights:
             print_json({**asdict(right), "granted": grant})
         return
@@ -108,7 +110,7 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
 def _print(rights: list[Right]) -> None:
     from rich.table import Table
 
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.terminal import LONGEST_LINE, Terminal
 
     table = Table(box=None, padding=(0, 1, 0, 0))
     for header in ("for", "resource", "name", "operation", "why"):
@@ -116,8 +118,8 @@ def _print(rights: list[Right]) -> None:
     for right in rights:
         name = f"{right.name}*" if right.is_prefix else right.name
         table.add_row(right.task, right.resource, name, right.operation, right.why)
-    # Names stay whole, whatever the terminal's width: somebody has to type them elsewhere.
+    # Names stay whole, whatever the terminal's width: they have to be copied.
     terminal = Terminal()
-    width = terminal.measure(table, options=terminal.options.update(width=LONGEST_LINE))
-    needed = width.minimum if terminal.is_terminal else width.maximum
+    widest = terminal.options.update(width=LONGEST_LINE)
+    needed = terminal.measure(table, options=widest).minimum
     (Terminal(width=needed) if needed > terminal.width else terminal).print(table)

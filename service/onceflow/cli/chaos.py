@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.devkit.chaos import ChaosProxy
@@ -22,7 +22,7 @@ def chaos(
     rules: RulesPath,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Run a proxy that injects the faults in RULES.yaml.
 
@@ -40,7 +40,7 @@ def chaos(
     with ChaosProxy(settings.bootstrap_servers, armed) as proxy, drain_on_signals(ended.set):
         typer.echo(f"export ONCEFLOW_BOOTSTRAP_SERVERS={proxy.bootstrap_servers}")
         ended.wait()
-    _print(proxy, chosen(output))
+    _print(proxy, output)
 
 
 def _check_plaintext(settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen
+from onceflow.cli.output import OutputFormat, OutputOption
 from onceflow.errors import ConfigError
 from onceflow.ops.texts import on_one_line, text_of
 
@@ -37,7 +37,8 @@ def consume(  # noqa: PLR0913  options of a command line
         int | None, typer.Option("--max", min=1, help="Stop after this many records.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="Stop after this many seconds without a new record.")
+        float | None,
+        typer.Option(metavar="S", min=0, help="Stop after this many seconds without a new record."),
     ] = None,
     verify: Annotated[
         bool,
@@ -48,9 +49,11 @@ def consume(  # noqa: PLR0913  options of a command line
     ] = False,
     pipeline: Annotated[
         str | None,
-        typer.Option(help="Pipeline whose ledger --verify reads. Default: the topic's name."),
+        typer.Option(
+            metavar="NAME", help="Pipeline whose ledger --verify reads. Default: the topic's name."
+        ),
     ] = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
@@ -69,15 +72,15 @@ def consume(  # noqa: PLR0913  options of a command line
         tail.open(from_beginning=from_beginning or verify)
         if not verify:
             for record in islice(tail.follow(timeout), maximum):
-                typer.echo(shown(record, chosen(output)))
+                typer.echo(shown(record, output))
             return
         with closing(connector.ledger(pipeline or topic, connection)) as ledger:
             name, is_named = pipeline or topic, pipeline is not None
             verification = Verification(tail, ledger, name, is_named)
             for record in verification.records():
-                typer.echo(shown(record, chosen(output)))
+                typer.echo(shown(record, output))
         summary = verification.summary()
-        is_text = chosen(output) is OutputFormat.TEXT
+        is_text = output is OutputFormat.TEXT
         typer.echo(summary_text(summary) if is_text else json.dumps(summary), err=True)
         verification.check()
 

@@ -22,7 +22,9 @@ def _group() -> None:
 
 def token(
     name: Annotated[str, typer.Argument(help="Name of its user, for the audit log.")],
-    role: Annotated[str, typer.Option(help="`read`, or `write` to start and stop too.")] = "read",
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="`read`, or `write` to start and stop too.")
+    ] = "read",
 ) -> None:
     """Make a bearer token.
 

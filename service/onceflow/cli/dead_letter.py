@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import Connection
@@ -45,7 +45,7 @@ def list_letters(
     ] = 100,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """List rejected records, the oldest of each partition first."""
     from onceflow.ops.dead_letters import fields_of, read_letters
@@ -54,7 +54,7 @@ def list_letters(
         letters = read_letters(resender.broker, resender.topic, {}, _deadline())
         wanted = (filed for filed in letters if reason in {None, filed[1].reason})
         found = [*islice(wanted, maximum)]
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         for filed in found:
             print_json(fields_of(filed))
         return
@@ -67,7 +67,7 @@ def show(
     offset: Annotated[int, typer.Argument(help="Offset in that partition.")],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show one rejected record and why it was rejected."""
     from onceflow.errors import ConfigError
@@ -91,7 +91,7 @@ def show(
             )
     (record,) = records
     fields = fields_of((record, DeadLetter.from_record(record.key, record.value, record.headers)))
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json(fields)
         return
     for name, value in fields.items():
@@ -103,7 +103,7 @@ def replay(
     file: PipelineArgument,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Send rejected records to their topics again, each once.
 
@@ -112,7 +112,7 @@ def replay(
     """
     with _opened(file, bootstrap_servers, config) as resender:
         done = resender.resend(_deadline())
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json({"sent": done.sent, "kept": done.kept})
         return
     typer.echo(f"{done.sent:,} records sent again, {done.kept:,} letters kept")

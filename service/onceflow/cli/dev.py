@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onceflow.cli.chaos import chaos
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,10 @@ def up(
         int, typer.Option(min=1, max=3, help="1, or 3 to survive the loss of one.")
     ] = 1,
 ) -> None:
-    """Start it. Prints its address. It runs until `onceflow dev down`."""
+    """Start a real Kafka on this machine, without Docker. Prints its address.
+
+    It runs until `onceflow dev down`.
+    """
     from onceflow.clock import SystemClock
     from onceflow.devkit.dev_broker import start_detached
 
@@ -38,7 +41,7 @@ def down(
         bool, typer.Option("--keep-data", help="Keep topics for the next `dev up`.")
     ] = False,
 ) -> None:
-    """Stop it and remove its data."""
+    """Stop the Kafka of `dev up` and remove its data."""
     from onceflow.clock import SystemClock
     from onceflow.devkit.dev_broker import remove_data, stop_detached
 
@@ -48,12 +51,12 @@ def down(
     typer.echo(f"stopped {stopped.bootstrap_servers}" if stopped else "nothing was running")
 
 
-def status(output: OutputOption = None) -> None:
-    """Show whether it runs, and its address."""
+def status(output: OutputOption = OutputFormat.TEXT) -> None:
+    """Show whether the Kafka of `dev up` runs, and its address."""
     from onceflow.devkit.dev_broker import running
 
     found = running()
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json({"running": found is not None, **(vars(found) if found else {})})
     elif found is None:
         typer.echo("not running")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.clock import Deadline
@@ -60,13 +60,16 @@ def register(app: typer.Typer) -> None:
 def doctor(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Check Python, Java, packages, jars and brokers. Exits with 2 if something must be fixed."""
+    """Check Python, Java, packages, jars and brokers. Exits with 2 if something must be fixed.
+
+    Names the fix of each fault, and says which Java is used and why.
+    """
     from onceflow.cli.terminal import say
 
     checks = [*_machine(), *_brokers(bootstrap_servers, config)]
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         for check in checks:
             print_json(asdict(check))
     else:

@@ -10,7 +10,7 @@ import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def show(
     file: Annotated[Path, typer.Argument(help="The pipeline file.")],
     *,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
     file_only: FileOnly = False,
     config: ConfigFile = None,
 ) -> None:
@@ -51,7 +51,7 @@ def show(
         explanation = _analysed(loaded, config, state)
     else:
         explanation = explain(loaded.pipeline, (), state=state)
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json({**asdict(explanation), "analysed": is_analysed})
         return
     from onceflow.cli.terminal import Terminal

@@ -13,9 +13,11 @@ def register(app: typer.Typer) -> None:
 
 
 def fetch(
-    what: Annotated[Literal["s3"], typer.Argument(help="s3: for checkpoints at s3a://...")],
+    what: Annotated[
+        Literal["s3"], typer.Argument(metavar="s3", help="For checkpoints at s3a://...")
+    ],
 ) -> None:
-    """Fetch jars that a pipeline may need, verify them, and install them for Spark."""
+    """Fetch, verify and install the jars that a checkpoint at s3a://... needs."""
     from onceflow.devkit.jars import JarCache, jar_set
     from onceflow.java.choice import find_java
     from onceflow.java.s3_jars import install

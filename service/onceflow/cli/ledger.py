@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.cli.target import PipelineTarget, file_of, opened, read_history, target_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def show(
     last: Annotated[
         int, typer.Option(help="Show the newest batches, at most this many.", min=1)
     ] = 20,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the newest commits, oldest first."""
     import json
@@ -49,7 +49,7 @@ def show(
     name = target_of(pipeline).name
     with opened(name, bootstrap_servers, config) as (ledger, _):
         history = read_history(name, ledger)[-last:]
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         for entry in history:
             print_json(json.loads(entry.to_json()))
         return
@@ -66,7 +66,7 @@ def verify(
             help="Compute only this batch again and compare it. Needs the pipeline file.", min=0
         ),
     ] = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Compare the whole output topic with the ledger. Exits with 7 if they disagree."""
     from onceflow.clock import Deadline, SystemClock
@@ -79,7 +79,7 @@ def verify(
     with opened(name, bootstrap_servers, config) as (ledger, broker):
         deadline = Deadline.after(SystemClock(), VERIFY_TIMEOUT_S)
         found = compare(broker, read_history(name, ledger), deadline)
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json(
             {
                 "records": found.records,
@@ -113,7 +113,7 @@ def _recompute(
     batch_id: int,
     bootstrap_servers: str | None,
     config: Path | None,
-    output: OutputFormat | None,
+    output: OutputFormat,
 ) -> None:
     from onceflow.cli.run import open_surroundings
     from onceflow.clock import SystemClock
@@ -122,7 +122,7 @@ def _recompute(
     file = load_allowed(file_of(pipeline), bootstrap_servers, config)
     around = open_surroundings(bootstrap_servers, config, SystemClock())
     entry = Recomputation(file, around).run(batch_id)
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json({"batch_id": batch_id, "records": entry.records.written, "digest": entry.digest})
     else:
         typer.echo(f"batch {batch_id}: {entry.records.written} records computed again, all equal")

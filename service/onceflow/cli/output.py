@@ -1,9 +1,8 @@
-"""How commands speak: text for people, JSON for programs, faults in one form everywhere."""
+"""How commands speak: text, or JSON for programs that ask for it."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
@@ -21,15 +20,9 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-FORMAT_HELP = "Default: text on a terminal, JSON otherwise."
-OutputOption = Annotated[OutputFormat | None, typer.Option("--output", "-o", help=FORMAT_HELP)]
-
-
-def chosen(output: OutputFormat | None) -> OutputFormat:
-    """The format asked for, or the one that suits standard output."""
-    if output is not None:
-        return output
-    return OutputFormat.TEXT if sys.stdout.isatty() else OutputFormat.JSON
+OutputOption = Annotated[
+    OutputFormat, typer.Option("--output", "-o", help="Format of the results.")
+]
 
 
 def print_json(value: object) -> None:

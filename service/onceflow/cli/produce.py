@@ -39,7 +39,9 @@ def produce(
         Path | None, typer.Argument(help="One record per line. Default: standard input.")
     ] = None,
     *,
-    key: Annotated[str | None, typer.Option(help="JSON field to use as the record's key.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="JSON field to use as the record's key.")
+    ] = None,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -49,7 +51,7 @@ def produce(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
-    """Write each line of a file as one record. A line that waits for others is written soon."""
+    """Write each line of a file or a pipe as one record, within a second."""
     from onceflow.clock import Deadline, SystemClock
     from onceflow.contracts.connector import TopicSpec, find_connector
 

@@ -72,7 +72,10 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
         ),
     ] = False,
 ) -> None:
-    """Run a pipeline. SIGTERM and Ctrl-C let the running batch commit first."""
+    """Run a pipeline. SIGTERM and Ctrl-C let the running batch commit first.
+
+    A start that is refused names its remedy: --adopt, --new-generation or --accept-change.
+    """
     from onceflow.app import RunOptions
     from onceflow.cli.report import open_report
     from onceflow.clock import SystemClock

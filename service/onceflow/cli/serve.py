@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
 def serve(
     paths: Annotated[
         list[Path],
-        typer.Argument(help="Pipeline files, and folders in which every YAML file is one."),
+        typer.Argument(
+            metavar="PATH", help="Pipeline files, and folders in which every YAML file is one."
+        ),
     ],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
@@ -32,8 +34,9 @@ def serve(
     """Run many pipelines. A fault in one does not touch the others.
 
     SIGTERM and Ctrl-C let the running batches commit, then end. A pipeline that fails is started
-    again as its `restart` says. The process ends by itself only when every pipeline has failed for
-    good, with the code of the first one's error.
+    again as its `restart` says. Answers Prometheus and probes (`monitoring`), and orders
+    (`control`). The process ends by itself only when every pipeline has failed for good, with the
+    code of the first one's error.
     """
     from contextlib import ExitStack
 

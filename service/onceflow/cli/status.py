@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.cli.target import PipelineTarget, opened_survey, target_of
 
 _FIGURES = ("position", "lag", "undecided")
@@ -23,15 +23,19 @@ def status(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Show a pipeline's owner, positions, lag and last commit."""
+    """Show a pipeline's owner, positions, lag, last commit and account of records.
+
+    Also which source holds the event watermark, open transactions in its input, and when retention
+    would overtake it.
+    """
     from onceflow.ops.summary import summary_of
     from onceflow.ops.texts import time_text
 
     with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
         facts = survey.facts()
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json(summary_of(facts))
     else:
         _print_text(summary_of(facts, time_text))

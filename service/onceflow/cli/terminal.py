@@ -6,6 +6,7 @@ hide text. Only what this program colours by itself may contain them.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
@@ -15,6 +16,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from onceflow.ops.texts import visible
+
+LONGEST_LINE = 400
+"""Names of topics have up to 249 characters."""
 
 
 class _Guarded:
@@ -59,12 +63,15 @@ def unguarded_output() -> TextIO:
 class Terminal(Console):
     """A console that takes no markup, and shows control characters as escapes.
 
-    rich sends its colours past `guard_streams`.
+    rich sends its colours past `guard_streams`. What is piped is not broken into the lines of a
+    terminal.
     """
 
     def __init__(self, **named: Any) -> None:
         named.setdefault("file", unguarded_output())
         super().__init__(markup=False, emoji=False, **named)
+        if not self.is_terminal and "width" not in named and "COLUMNS" not in os.environ:
+            self.width = LONGEST_LINE
 
     def render_str(self, text: str, **named: Any) -> Text:
         """Text of a string."""

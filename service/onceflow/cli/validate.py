@@ -15,7 +15,7 @@ import typer
 
 from onceflow.cli.analysis import analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
-from onceflow.cli.output import FORMAT_HELP, chosen, fault_fields, print_json
+from onceflow.cli.output import fault_fields, print_json
 from onceflow.cli.sarif import Finding, Level, sarif_log
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, Fault
@@ -96,10 +96,12 @@ def register(app: typer.Typer) -> None:
 
 
 def validate(
-    files: Annotated[list[Path] | None, typer.Argument(help="Pipeline files.")] = None,
-    output: Annotated[
-        VerdictFormat | None, typer.Option("--output", "-o", help=FORMAT_HELP)
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Pipeline files.")
     ] = None,
+    output: Annotated[
+        VerdictFormat, typer.Option("--output", "-o", help="Format of the results.")
+    ] = VerdictFormat.TEXT,
     file_only: FileOnly = False,
     config: ConfigFile = None,
     watch: Annotated[
@@ -119,7 +121,6 @@ def validate(
 
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
-    wanted = output or VerdictFormat(chosen(None))
     with ExitStack() as stack:
         spark = None
         load = load_pipeline
@@ -131,7 +132,7 @@ def validate(
         for _ in _changes(files) if watch else (None,):
             waiver = settings_of(config=config).ephemeral_checkpoints
             verdicts = list(_verdicts(files, load, spark, waiver))
-            _print(verdicts, wanted)
+            _print(verdicts, output)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile
-from onceflow.cli.output import OutputFormat, OutputOption, chosen, print_json
+from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.cli.target import PipelineTarget, opened_survey, target_of
 
 if TYPE_CHECKING:
@@ -31,15 +31,18 @@ def why_stuck(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = None,
+    output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Name what holds a pipeline up, the most serious first. Exits with 1 if anything does."""
+    """Name what holds a pipeline up, with evidence and fix. Exits with 1 if anything does.
+
+    The most serious cause comes first. Only its file tells which sources have an event time.
+    """
     from onceflow.ops.diagnosis import diagnose
 
     with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
         facts = survey.watched(survey.facts(), WATCH_S)
     findings = diagnose(facts)
-    if chosen(output) is OutputFormat.JSON:
+    if output is OutputFormat.JSON:
         print_json(
             {
                 "pipeline": facts.head.pipeline,
