@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from onceflow.config import leaves_of
@@ -18,16 +19,17 @@ from onceflow.control.access import (
     MAX_BODY_BYTES,
     MAX_CALLS,
 )
-from onceflow.control.operations import MAX_RUNNING
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.ops.fleet import Observed, Status
 from onceflow.ops.history import INTERVAL_S
+from onceflow.pipeline.loader import PipelineFile
 from onceflow.settings import Settings
 from tests.support.control_site import HERE, SECRET, Callers, Site
 from tests.support.eventually import eventually
 from tests.support.pipelines import pipeline_text
+from tests.support.runs import wait_until
 
 READS = (
     "/v1/pipelines",
@@ -73,40 +75,41 @@ def test_who_may_read_may_not_order(site: Site, callers: Callers) -> None:
     assert site.audited[0]["who"] == "ann"
 
 
-def test_orders_return_when_they_are_true(site: Site, callers: Callers) -> None:
+def test_orders_return_at_once_and_the_pipeline_becomes_as_desired(
+    site: Site, callers: Callers
+) -> None:
+    wait_until(site.member, Observed.RUNNING)
     with callers.by(site.writer) as client:
-        for order, seen in (("stop", "stopped"), ("start", "running"), ("restart", "running")):
-            answer = client.post(f"/v1/pipelines/views/{order}", params={"wait": 20})
-            assert answer.status_code == 200
-            assert (answer.json()["outcome"], answer.json()["detail"]) == ("done", seen)
-            (row,) = client.get("/v1/pipelines").json()
-            assert row["observed"] == seen
+        for order, desired, seen in (
+            ("stop", "stopped", "stopped"),
+            ("start", "running", "running"),
+            ("restart", "running", "running"),
+        ):
+            answer = client.post(f"/v1/pipelines/views/{order}")
+            assert answer.status_code == 202
+            assert (answer.json()["name"], answer.json()["desired"]) == ("views", desired)
+            assert answer.json()["observed"] in {"draining", "starting", seen}
+            row = eventually(lambda: settled(client)) or {}
+            assert (row["desired"], row["observed"], row["error"]) == (desired, seen, None)
     assert len(site.maker.runs) == 3
     orders = [entry for entry in site.audited if entry["what"] == "order"]
     assert [entry["path"].rsplit("/", 1)[-1] for entry in orders] == ["stop", "start", "restart"]
     assert {entry["who"] for entry in orders} == {"bob"}
 
 
-def test_an_order_that_takes_long_can_be_asked_about(site: Site, callers: Callers) -> None:
-    assert site.member.wait_for(Observed.RUNNING, 10)
-    held = threading.Event()
-    site.maker.on_make = lambda: _check(held.wait(20))
-    with callers.by(site.writer) as client:
-        answer = client.post("/v1/pipelines/views/restart", params={"wait": 0})
-        assert answer.status_code == 202
-        where = answer.headers["location"]
-        assert client.get(where).json()["outcome"] == "running"
-        held.set()
-        eventually(lambda: client.get(where).json()["outcome"] == "done")
-        assert client.get("/v1/operations/unknown").status_code == 404
+def settled(client: httpx.Client) -> dict[str, Any] | None:
+    row: dict[str, Any] = client.get("/v1/pipelines/views").json()
+    return None if row["observed"] in {"starting", "draining", "waiting"} else row
 
 
-def test_an_order_that_fails_says_why(site: Site, callers: Callers) -> None:
+def test_an_order_whose_pipeline_fails_says_why(site: Site, callers: Callers) -> None:
+    wait_until(site.member, Observed.RUNNING)
     site.maker.faults.append(ConfigError("a fault in the file", expected="none"))
     with callers.by(site.writer) as client:
-        answer = client.post("/v1/pipelines/views/restart", params={"wait": 20}).json()
-    assert answer["outcome"] == "failed"
-    assert "a fault in the file" in answer["detail"]
+        assert client.post("/v1/pipelines/views/restart").status_code == 202
+        row = eventually(lambda: settled(client)) or {}
+    assert row["observed"] == "failed"
+    assert "a fault in the file" in row["error"]["text"]
 
 
 def test_what_pipelines_say_reaches_a_terminal_as_escapes(site: Site, callers: Callers) -> None:
@@ -139,15 +142,15 @@ def test_the_last_hour_is_kept_and_told(site: Site, callers: Callers) -> None:
 
 def test_a_replay_that_cannot_be_says_why(site: Site, callers: Callers) -> None:
     file = site.folder / "views.yaml"
-    for text, why in (
-        ("", "no dead-letter topic"),
-        ("dead_letter: {topic: d}\n", "nobody answers"),
+    for text, status, why in (
+        ("", 409, "no dead-letter topic"),
+        ("dead_letter: {topic: d}\n", 502, "nobody answers"),
     ):
         file.write_text(pipeline_text() + text)
         with callers.by(site.writer) as client:
-            answer = client.post("/v1/pipelines/views/dead-letters/replay").json()
-        assert answer["outcome"] == "failed"
-        assert why in answer["detail"]
+            answer = client.post("/v1/pipelines/views/dead-letters/replay")
+        assert answer.status_code == status
+        assert why in answer.json()["detail"]
 
 
 def test_drain_ends_the_service(site: Site, callers: Callers) -> None:
@@ -295,9 +298,9 @@ def test_a_line_that_is_no_token_is_named_by_its_number(tmp_path: Path, line: st
         ({"Origin": "http://["}, 403),
         ({"Origin": "https://evil.example", "Sec-Fetch-Site": "same-origin"}, 403),
         ({"Origin": "HERE.evil.example"}, 403),
-        ({"Origin": "HERE", "Sec-Fetch-Site": "same-origin"}, 200),
-        ({"Sec-Fetch-Site": "none"}, 200),
-        ({}, 200),
+        ({"Origin": "HERE", "Sec-Fetch-Site": "same-origin"}, 202),
+        ({"Sec-Fetch-Site": "none"}, 202),
+        ({}, 202),
     ],
 )
 def test_orders_from_pages_of_other_sites_are_refused(
@@ -310,24 +313,25 @@ def test_orders_from_pages_of_other_sites_are_refused(
         assert answer.status_code == status
         assert client.get("/v1/pipelines", headers=headers).status_code == 200
         signed_in = client.post("/sign-in", data={"token": site.reader}, headers=headers)
-        assert signed_in.status_code == (303 if status == 200 else 403)
+        assert signed_in.status_code == (303 if status == 202 else 403)
     assert any(entry.get("why") == "foreign site" for entry in site.audited) is (status == 403)
 
 
-def test_one_name_does_not_take_all_threads(site: Site, callers: Callers) -> None:
+def test_one_name_does_not_take_all_threads(
+    site: Site, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forty slow calls, which used to take every thread there is."""
     began, held = threading.Semaphore(0), threading.Event()
 
-    def slow() -> Observed:
+    def slow(_: PipelineFile) -> None:
         began.release()
         assert held.wait(20)
-        return Observed.STOPPED
 
-    site.member.follow = lambda *_: slow()  # type: ignore[method-assign]
+    monkeypatch.setattr(site.service, "analyse", slow)
 
     def call(_: int) -> int:
         with callers.by(site.writer) as client:
-            return client.post("/v1/pipelines/views/stop", params={"wait": 20}).status_code
+            return client.post("/v1/pipelines/views/validate").status_code
 
     with ThreadPoolExecutor(40) as pool:
         answers = [pool.submit(call, number) for number in range(40)]
@@ -341,23 +345,6 @@ def test_one_name_does_not_take_all_threads(site: Site, callers: Callers) -> Non
     assert statuses == {200: MAX_CALLS, 429: 40 - MAX_CALLS}
     with callers.by(site.writer) as client:
         assert client.get("/v1/pipelines").status_code == 200, "places are given back"
-
-
-def test_orders_that_wait_are_bounded(site: Site, callers: Callers) -> None:
-    held = threading.Event()
-
-    def slow() -> Observed:
-        assert held.wait(20)
-        return Observed.STOPPED
-
-    site.member.follow = lambda *_: slow()  # type: ignore[method-assign]
-    with callers.by(site.writer) as client:
-        stop = "/v1/pipelines/views/stop"
-        for _ in range(MAX_RUNNING):
-            assert client.post(stop, params={"wait": 0}).status_code == 202
-        assert client.post(stop, params={"wait": 0}).status_code == 429
-        held.set()
-        eventually(lambda: client.post(stop, params={"wait": 0}).status_code in {200, 202})
 
 
 def test_a_fault_of_ours_is_told_without_details_and_with_headers(
@@ -381,7 +368,3 @@ def test_headers_keep_browsers_from_harm(site: Site, callers: Callers) -> None:
     assert headers["x-frame-options"] == "DENY"
     assert headers["cache-control"] == "no-store"
     assert "server" not in headers
-
-
-def _check(condition: bool) -> None:
-    assert condition

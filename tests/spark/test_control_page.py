@@ -110,7 +110,7 @@ def test_orders_of_a_session_repeat_what_the_page_was_given(
     assert client.post(where, headers={"X-CSRF-Token": "guessed"}).status_code == 401
     page = client.get("/pipelines/views").text
     csrf = page.split('name="csrf" content="')[1].split('"')[0]
-    assert client.post(where, headers={"X-CSRF-Token": csrf}).status_code == 200
+    assert client.post(where, headers={"X-CSRF-Token": csrf}).status_code == 202
 
 
 def test_orders_are_offered_to_those_who_may(site: Site, callers: Callers) -> None:

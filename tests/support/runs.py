@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from onceflow.ops.fleet import Report, Run
+from onceflow.ops.fleet import Member, Observed, Report, Run
+from tests.support.eventually import eventually
 
 WAIT_S = 60.0
 
@@ -55,3 +56,7 @@ class Maker:
 
     def listen(self, event: str, /, **facts: object) -> None:
         self.events.append(event)
+
+
+def wait_until(member: Member, observed: Observed) -> None:
+    eventually(lambda: member.status().observed, lambda found: found is observed)

@@ -336,9 +336,9 @@ def test_a_question_that_was_left_orders_nothing(invented: InventedSite, page: P
 
     def carry_out(route: Route) -> None:
         orders.append(route.request.url)
-        route.fulfill(json={"detail": "stopped"})
+        route.fulfill(json={"observed": "stopped", "error": None})
 
-    page.route("**/v1/pipelines/*/stop?*", carry_out)
+    page.route("**/v1/pipelines/*/stop", carry_out)
     enter(page, invented.address, invented.tokens[Role.WRITE])
     page.goto(f"{invented.address}/pipelines/page-views")
     page.evaluate(

@@ -18,7 +18,7 @@ from onceflow.ops.fleet import Desired, Fleet, Member, Observed
 from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
 from tests.support.eventually import eventually
-from tests.support.runs import Maker
+from tests.support.runs import Maker, wait_until
 
 WAIT_S = 10.0
 
@@ -55,7 +55,7 @@ def running(fleet: Fleet) -> Iterator[Callable[[], BaseException | None]]:
 def test_it_runs_and_drains() -> None:
     maker = Maker()
     with living(maker) as pipeline:
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
         assert pipeline.status().desired is Desired.RUNNING
     assert pipeline.status().observed is Observed.STOPPED
     assert maker.events == ["running", "draining", "stopped"]
@@ -69,10 +69,10 @@ def test_a_failure_that_may_pass_is_followed_by_a_start() -> None:
             maker.runs[number].fail(RetriableError("gone"))
         eventually(lambda: len(maker.runs) == 4)
         assert pipeline.status().restarts == 3
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
         assert pipeline.status().error is None
         maker.runs[3].fail(RetriableError("gone for good"))
-        assert pipeline.wait_for(Observed.FAILED, WAIT_S)
+        wait_until(pipeline, Observed.FAILED)
         assert "for good" in str(pipeline.status().error)
     assert len(maker.runs) == 4
     assert maker.events[:6] == ["running", "failed", "waiting"] * 2
@@ -84,7 +84,7 @@ def test_a_permanent_failure_waits_for_somebody(error: Exception) -> None:
     with living(maker) as pipeline:
         eventually(lambda: len(maker.runs) == 1)
         maker.runs[0].fail(error)
-        assert pipeline.wait_for(Observed.FAILED, WAIT_S)
+        wait_until(pipeline, Observed.FAILED)
         assert pipeline.status().desired is Desired.RUNNING
         pipeline.start()
         eventually(lambda: len(maker.runs) == 2)
@@ -93,9 +93,9 @@ def test_a_permanent_failure_waits_for_somebody(error: Exception) -> None:
 def test_a_file_that_cannot_be_loaded_is_a_failure_of_this_pipeline_alone() -> None:
     maker = Maker(faults=[ConfigError("no such file")])
     with living(maker) as pipeline:
-        assert pipeline.wait_for(Observed.FAILED, WAIT_S)
+        wait_until(pipeline, Observed.FAILED)
         pipeline.restart()
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
 
 
 def test_an_error_that_nobody_expected_touches_nobody_else() -> None:
@@ -104,29 +104,29 @@ def test_an_error_that_nobody_expected_touches_nobody_else() -> None:
         eventually(lambda: len(maker.runs) == 1)
         maker.runs[0].fail(ZeroDivisionError("ours"))
         eventually(lambda: len(maker.runs) == 2)
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
 
 
 def test_stopped_it_stays_until_it_is_started() -> None:
     maker = Maker()
     with living(maker) as pipeline:
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
         pipeline.stop()
-        assert pipeline.wait_for(Observed.STOPPED, WAIT_S)
+        wait_until(pipeline, Observed.STOPPED)
         assert pipeline.status().desired is Desired.STOPPED
         pipeline.start()
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
     assert len(maker.runs) == 2
 
 
 def test_a_restart_drains_and_makes_it_anew() -> None:
     maker = Maker()
     with living(maker) as pipeline:
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
         pipeline.restart()
         eventually(lambda: len(maker.runs) == 2)
         assert maker.runs[0].error is None
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
         assert pipeline.status().restarts == 0
 
 
@@ -136,11 +136,11 @@ def test_waiting_for_the_next_start_ends_when_it_is_stopped() -> None:
     with living(maker, patient) as pipeline:
         eventually(lambda: len(maker.runs) == 1)
         maker.runs[0].fail(DeadlineError("slow"))
-        assert pipeline.wait_for(Observed.WAITING, WAIT_S)
+        wait_until(pipeline, Observed.WAITING)
         pipeline.start()
         eventually(lambda: len(maker.runs) == 2)
         maker.runs[1].fail(DeadlineError("slow"))
-        assert pipeline.wait_for(Observed.WAITING, WAIT_S)
+        wait_until(pipeline, Observed.WAITING)
 
 
 @pytest.mark.parametrize("order", [Member.stop, Member.restart])
@@ -157,41 +157,57 @@ def test_an_order_during_a_start_is_not_forgotten(order: Callable[[Member], None
     assert pipeline.has_ended(WAIT_S)
 
 
-RUNS = (Observed.RUNNING, Observed.STANDBY)
-
-
-def test_orders_are_followed_until_they_are_true() -> None:
-    maker = Maker()
+def test_an_order_is_seen_at_once() -> None:
+    """So that a client that polls never takes the state before its order for the result."""
+    maker, makes = Maker(), threading.Semaphore(1)
+    maker.on_make = lambda: assert_(makes.acquire(timeout=WAIT_S))
     with living(maker) as pipeline:
-        assert pipeline.follow(Member.start, RUNS, WAIT_S) is Observed.RUNNING
-        assert pipeline.follow(Member.start, RUNS, WAIT_S) is Observed.RUNNING
-        assert len(maker.runs) == 1
-        assert pipeline.follow(Member.restart, RUNS, WAIT_S) is Observed.RUNNING
-        assert len(maker.runs) == 2
-        assert pipeline.follow(Member.stop, (Observed.STOPPED,), WAIT_S) is Observed.STOPPED
-        assert pipeline.follow(Member.stop, (Observed.STOPPED,), WAIT_S) is Observed.STOPPED
-        assert pipeline.follow(Member.restart, RUNS, WAIT_S) is Observed.RUNNING
+        wait_until(pipeline, Observed.RUNNING)
+        pipeline.start()
+        assert pipeline.status().observed is Observed.RUNNING
+        pipeline.restart()
+        assert pipeline.status().observed is not Observed.RUNNING
+        makes.release()
+        wait_until(pipeline, Observed.RUNNING)
+        pipeline.stop()
+        assert pipeline.status().observed is not Observed.RUNNING
+        wait_until(pipeline, Observed.STOPPED)
+        pipeline.start()
+        assert pipeline.status().observed is Observed.STARTING
+        makes.release()
+        wait_until(pipeline, Observed.RUNNING)
         assert len(maker.runs) == 3
 
 
-def test_an_order_that_cannot_become_true_says_so() -> None:
-    maker = Maker()
+def test_a_start_after_a_failure_forgets_it_at_once() -> None:
+    maker, released = Maker(faults=[ConfigError("a fault")]), threading.Event()
     with living(maker) as pipeline:
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
-        maker.faults.append(ConfigError("a new fault"))
-        assert pipeline.follow(Member.restart, RUNS, WAIT_S) is Observed.FAILED
-        assert "a new fault" in str(pipeline.status().error)
-        assert pipeline.follow(Member.stop, (Observed.STOPPED,), WAIT_S) is Observed.STOPPED
-        assert pipeline.follow(Member.start, RUNS, WAIT_S) is Observed.RUNNING
-
-
-def test_an_order_is_not_followed_for_ever() -> None:
-    maker, released = Maker(), threading.Event()
-    maker.on_make = lambda: assert_(released.wait(WAIT_S))
-    with living(maker) as pipeline:
-        assert pipeline.follow(Member.start, RUNS, 0.05) is Observed.STARTING
+        wait_until(pipeline, Observed.FAILED)
+        assert "a fault" in str(pipeline.status().error)
+        maker.on_make = lambda: assert_(released.wait(WAIT_S))
+        pipeline.start()
+        assert pipeline.status().observed is Observed.STARTING
+        assert pipeline.status().error is None
         released.set()
-        assert pipeline.wait_for(Observed.RUNNING, WAIT_S)
+        wait_until(pipeline, Observed.RUNNING)
+
+
+def test_a_drain_during_a_start_is_never_seen_as_running() -> None:
+    maker, seen = Maker(), list[Observed]()
+    pipeline = member(maker)
+    maker.on_make = lambda: pipeline.stop() if not maker.runs else None
+    report = maker.listen
+
+    def listen(event: str, /, **facts: object) -> None:
+        seen.append(pipeline.status().observed)
+        report(event, **facts)
+
+    pipeline = Member("views", maker, Restarts(QUICK, SystemClock(), Random(1)), listen)
+    pipeline.begin()
+    wait_until(pipeline, Observed.STOPPED)
+    pipeline.end()
+    assert pipeline.has_ended(WAIT_S)
+    assert set(seen) == {Observed.DRAINING, Observed.STOPPED}
 
 
 def assert_(condition: bool) -> None:
@@ -204,7 +220,7 @@ def test_the_failure_of_one_leaves_the_others_running() -> None:
     with running(fleet) as ended:
         eventually(lambda: bool(good.runs and bad.runs))
         bad.runs[0].fail(CorruptionError("two truths"))
-        assert fleet.members["bad"].wait_for(Observed.FAILED, WAIT_S)
+        wait_until(fleet.members["bad"], Observed.FAILED)
         assert fleet.members["good"].status().observed is Observed.RUNNING
         fleet.request_drain()
         assert ended() is None
@@ -256,7 +272,8 @@ def test_renewed_secrets_restart_what_is_to_run() -> None:
     fleet = Fleet(members, lambda: None, SystemClock(), is_renewed)
     with running(fleet):
         eventually(lambda: all(maker.runs for maker in makers))
-        members[1].follow(Member.stop, [Observed.STOPPED], WAIT_S)
+        members[1].stop()
+        wait_until(members[1], Observed.STOPPED)
         renewed.set()
         eventually(lambda: len(makers[0].runs) == 2)
         assert makers[0].events == ["running", "draining", "stopped", "running"]

@@ -29,7 +29,7 @@ BURST, PER_S = 60, 20
 FAILURES, FAILURES_PER_S = 5, 0.1
 """Failures to sign in of one address: five at once, then six a minute."""
 MAX_CALLS = 8
-"""At once of one name: some wait for brokers or for an order to become true, each in a thread."""
+"""At once of one name: some wait for brokers, each in a thread."""
 MAX_CALLS_OF_ALL = 32
 """At once, so that there are threads left (of 40) to sign in and to refuse."""
 RETRY_S = 2

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from onceflow.clock import Deadline
 from onceflow.errors import ConfigError
-from onceflow.ops.dead_letters import Resender
+from onceflow.ops.dead_letters import Resender, Resent
 from onceflow.serving import Service
 
 REPLAY_TIMEOUT_S = 300.0
-"""As for any other order. What was not sent by then is sent by the next replay."""
+"""What was not sent by then is sent by the next replay."""
 
 
-def replay_letters(service: Service, name: str) -> str:
+def replay_letters(service: Service, name: str) -> Resent:
     """Send those that were not sent before to the topics that they came from, each once.
 
     Args:
         service: runs the pipeline.
         name: of the pipeline there.
-
-    Returns:
-        What came of it, for people.
 
     Raises:
         ConfigError: its file is faulty, or there is no topic of dead letters.
@@ -42,7 +39,6 @@ def replay_letters(service: Service, name: str) -> str:
             broker,
             lambda writer: around.connector.incarnation(writer, around.connection),
         )
-        done = resender.resend(deadline)
+        return resender.resend(deadline)
     finally:
         broker.close()
-    return f"{done.sent:,} records sent again, {done.kept:,} letters kept"

@@ -54,6 +54,7 @@ _OBSERVED_AT = {
     "draining": Observed.DRAINING,
 }
 """Events of a run that tell how far it is."""
+_AT_REST = frozenset({Observed.STOPPED, Observed.WAITING, Observed.FAILED})
 
 
 class Run(Protocol):
@@ -113,8 +114,8 @@ class Member:
         self._observed = Observed.STOPPED
         self._error: BaseException | None = None
         self._run: Run | None = None
-        self._orders = self._drains = self._starts = 0
-        self._is_ending = False
+        self._orders = 0
+        self._is_drain_due = self._is_ending = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._live, name=f"pipeline-{name}", daemon=True)
 
@@ -150,42 +151,18 @@ class Member:
             total = self._restarts.total
             return Status(self.name, self._desired, self._observed, total, self._error)
 
-    def follow(
-        self, order: Callable[[Member], None], wanted: Sequence[Observed], timeout_s: float
-    ) -> Observed:
-        """Give an order and wait until it is true, or cannot become so.
-
-        Args:
-            order: `start`, `stop` or `restart` of this class.
-            wanted: states of which one makes it true.
-            timeout_s: for that.
-
-        Returns:
-            What is seen then: one of `wanted`, `FAILED`, or anything if the time is up.
-        """
-        is_stop = Observed.STOPPED in wanted
-        ends = {*wanted} if is_stop else {*wanted, Observed.FAILED}
-        with self._changed:
-            needs_start = not is_stop and (order is Member.restart or self._observed not in wanted)
-            least = self._starts + needs_start
-            order(self)
-            self._changed.wait_for(
-                lambda: self._starts >= least and self._observed in ends, timeout_s
-            )
-            return self._observed
-
-    def wait_for(self, observed: Observed, timeout_s: float) -> bool:
-        """Whether it came to be seen so in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._observed is observed, timeout_s)
-
     def _order(self, desired: Desired, *, is_drained: bool = False) -> None:
         with self._changed:
             self._desired = desired
             self._orders += 1
-            self._drains += is_drained
-            if is_drained and self._run is not None:
-                self._run.request_drain()
+            # At once: a client that polls must not take the state before its order for the result.
+            if self._observed in _AT_REST:
+                if desired is Desired.RUNNING:
+                    self._observed, self._error = Observed.STARTING, None
+            elif is_drained:
+                self._observed, self._is_drain_due = Observed.DRAINING, True
+                if self._run is not None:
+                    self._run.request_drain()
             self._changed.notify_all()
 
     def _live(self) -> None:
@@ -193,12 +170,10 @@ class Member:
             with self._changed:
                 orders = self._orders
                 is_wanted = self._desired is Desired.RUNNING
-            # No time limit: nothing is to be done before somebody says so.
-            pause_s = None
-            if is_wanted:
-                pause_s = self._attempt()
-            else:
-                self._note(Observed.STOPPED)
+                self._observed = Observed.STARTING if is_wanted else Observed.STOPPED
+                self._is_drain_due = False
+            # None: without an order there is nothing to do.
+            pause_s = self._attempt() if is_wanted else None
             if pause_s == 0:
                 continue
             with self._changed:
@@ -212,14 +187,12 @@ class Member:
 
     def _attempt(self) -> float | None:
         """Run once; returns seconds until the next attempt, None for when somebody asks for it."""
-        self._error, drains = None, self._drains
-        self._starts += 1
-        self._note(Observed.STARTING)
+        self._error = None
         try:
             run = self._make(self._listen)
             with self._changed:
                 self._run = run
-                if self._drains != drains or self._is_ending:
+                if self._is_drain_due:
                     run.request_drain()
             run.run()
         except Exception as error:  # noqa: BLE001  the others must not be touched by it
@@ -244,7 +217,7 @@ class Member:
         return pause_s
 
     def _listen(self, event: str, /, **facts: object) -> None:
-        if event in _OBSERVED_AT:
+        if event in _OBSERVED_AT and not self._is_drain_due:
             self._note(_OBSERVED_AT[event])
         if event == "running":
             self._restarts.note_running()
@@ -253,7 +226,6 @@ class Member:
     def _note(self, observed: Observed) -> None:
         with self._changed:
             self._observed = observed
-            self._changed.notify_all()
 
 
 class Fleet:

@@ -3,6 +3,7 @@
 
 const EVERY_MS = 2000;
 const MAX_LOOKS = 200;
+const MOVING = new Set(["starting", "draining", "waiting"]);
 const live = document.getElementById("live");
 
 async function refresh() {
@@ -61,28 +62,35 @@ async function order(button) {
   const action = button.dataset.order;
   if (!(await confirmed(button.dataset.ask, button.textContent))) return;
   const said = document.getElementById("order");
-  said.textContent = `${action}…`;
+  const say = (told) => (said.textContent = `${action}: ${told}`);
+  say("…");
   try {
-    const told = await carriedOut(button.dataset.where);
-    said.textContent = `${action}: ${told}`;
+    await carryOut(button.dataset.where, say);
   } catch (error) {
-    said.textContent = `${action}: the service does not answer (${error.message})`;
+    say(`the service does not answer (${error.message})`);
   }
   await refresh();
 }
 
-// What became of an order, however long it takes.
-async function carriedOut(where) {
+// Orders return at once: look until the pipeline is as it is desired, or cannot become so.
+async function carryOut(where, say) {
   const csrf = document.querySelector("meta[name=csrf]").content;
-  let answer = await fetch(`${where}?wait=60`, { method: "POST", headers: { "x-csrf-token": csrf } });
+  const answer = await fetch(where, { method: "POST", headers: { "x-csrf-token": csrf } });
   let told = await answer.json();
-  for (let look = 0; told.outcome === "running" && look < MAX_LOOKS; look++) {
+  say(resultOf(told));
+  for (let look = 0; MOVING.has(told.observed) && look < MAX_LOOKS; look++) {
     await new Promise((go) => setTimeout(go, EVERY_MS));
-    answer = await fetch(`/v1/operations/${told.id}`);
-    told = await answer.json();
+    const pipelines = await (await fetch("/v1/pipelines")).json();
+    told = pipelines.find((one) => one.name === told.name);
+    say(resultOf(told));
   }
+}
+
+function resultOf(told) {
   if (told.draining) return "every pipeline ends after its running batch";
-  return told.outcome ? `${told.outcome}, ${told.detail}` : told.detail;
+  if (told.sent !== undefined) return `${told.sent} records sent again, ${told.kept} letters kept`;
+  if (told.observed) return told.error ? `${told.observed}, ${told.error.text}` : told.observed;
+  return told.detail;
 }
 
 // Only when somebody wants to see them: each look reads from the topics.
