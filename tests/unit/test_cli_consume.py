@@ -5,27 +5,28 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from onceflow.cli.consume import summary_text
+from onceflow.cli.ledger import _summary
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError
+from onceflow.ops.verification import Disagreement, Verification
 
-SUMMARY = {
-    "topic": "views",
-    "records": 4,
-    "repeats_discarded": 0,
-    "gaps": 0,
-    "divergences": 0,
-    "foreign": 0,
-    "new_lineages": 0,
-    "ledger": "agrees",
-}
+
+def told(found: Verification, printed: str = "") -> list[str]:
+    return [*_summary(found, printed)]
 
 
 def test_the_summary_names_only_what_was_found() -> None:
-    told = summary_text(SUMMARY)
-    assert told == "views: 4 records, 0 repeats discarded, 0 gaps; ledger: agrees"
-    told = summary_text({**SUMMARY, "foreign": 2, "new_lineages": 1})
-    assert "2 records of other writers, 1 restarts without a ledger; ledger" in told
+    agrees = Verification(records=4, batches=2)
+    assert told(agrees, "views") == [
+        "views: 4 records, 0 repeats discarded, 0 gaps; ledger: agrees"
+    ]
+    assert told(agrees) == ["4 records and 2 batches compared"]
+    more = Verification(records=5, foreign=2, repeats=1, findings=[Disagreement("a", "b", "c")])
+    assert told(more, "views") == [
+        "views: 6 records, 1 repeats discarded, 0 gaps; ledger: disagrees",
+        "  2 records are of other writers",
+        "  1 records are repeats, which readers discard",
+    ]
 
 
 @pytest.mark.parametrize("limit", [("--max", "1"), ("--timeout", "1")])

@@ -1,10 +1,11 @@
-"""`onceflow consume`: read a topic as a user would, or prove that its history is whole."""
+"""`onceflow consume`: print the records of a topic, or all of it and whether it is whole."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +13,19 @@ import typer
 
 from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption
+from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.errors import ConfigError
 from onceflow.ops.texts import on_one_line, text_of
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import ReadRecord
+    from onceflow.contracts.connector import Broker, ReadRecord
+
+ANSWER_TIMEOUT_S = 60.0
+"""For one look-up or one slice of records."""
+IDLE_PAUSE_S = 0.2
+"""Between two looks for new records: quick for a person, nothing for a broker."""
+SLICE_OFFSETS = 20_000
+"""Offsets of one partition that are read before another partition has its turn."""
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +53,8 @@ def consume(  # noqa: PLR0913  options of a command line
         bool,
         typer.Option(
             "--verify",
-            help="Read the whole topic, discard repeats, and compare with the ledger.",
+            help="Print the whole topic without repeats, and compare it with the ledger as"
+            " `ledger verify` does.",
         ),
     ] = False,
     pipeline: Annotated[
@@ -58,49 +68,77 @@ def consume(  # noqa: PLR0913  options of a command line
     config: ConfigFile = None,
 ) -> None:
     """Print the committed records of a topic. With --verify, exits with 7 if one is missing."""
-    from onceflow.cli.tail import TopicTail
-    from onceflow.cli.verification import Verification
-    from onceflow.clock import SystemClock
+    from onceflow.cli.ledger import compare, report
     from onceflow.contracts.connector import find_connector
 
-    if verify and (maximum is not None or timeout is not None):
-        raise ConfigError("--verify reads the whole topic", expected="neither --max nor --timeout")
+    def show(record: ReadRecord) -> None:
+        typer.echo(shown(record, output))
+
+    if verify:
+        if maximum is not None or timeout is not None:
+            expected = "neither --max nor --timeout"
+            raise ConfigError("--verify reads the whole topic", expected=expected)
+        found = compare(pipeline or topic, bootstrap_servers, config, topic, show)
+        report(found, output, topic)
+        return
     connection = settings_of(bootstrap_servers, config).connection()
-    connector = find_connector("kafka")
-    with closing(connector.broker(connection)) as broker:
+    with closing(find_connector("kafka").broker(connection)) as broker:
         tail = TopicTail(broker, topic, SystemClock())
-        tail.open(from_beginning=from_beginning or verify)
-        if not verify:
-            for record in islice(tail.follow(timeout), maximum):
-                typer.echo(shown(record, output))
-            return
-        with closing(connector.ledger(pipeline or topic, connection)) as ledger:
-            name, is_named = pipeline or topic, pipeline is not None
-            verification = Verification(tail, ledger, name, is_named)
-            for record in verification.records():
-                typer.echo(shown(record, output))
-        summary = verification.summary()
-        is_text = output is OutputFormat.TEXT
-        typer.echo(summary_text(summary) if is_text else json.dumps(summary), err=True)
-        verification.check()
+        tail.open(from_beginning=from_beginning)
+        for record in islice(tail.follow(timeout), maximum):
+            show(record)
 
 
-_ALWAYS = ("repeats_discarded", "gaps")
-_SEEN = {
-    "repeats_discarded": "repeats discarded",
-    "gaps": "gaps",
-    "divergences": "divergences",
-    "foreign": "records of other writers",
-    "new_lineages": "restarts without a ledger",
-}
+@dataclass
+class TopicTail:
+    """The committed records of a topic from a position on, without a consumer group."""
 
+    broker: Broker
+    topic: str
+    clock: Clock
+    position: dict[int, int] = field(default_factory=dict)
 
-def summary_text(summary: Mapping[str, Any]) -> str:
-    """What was verified, in a line for people."""
-    told = {name: word for name, word in _SEEN.items() if summary[name] or name in _ALWAYS}
-    seen = ", ".join(f"{summary[name]:,} {word}" for name, word in told.items())
-    topic, records, ledger = (summary[name] for name in ("topic", "records", "ledger"))
-    return f"{topic}: {records:,} records, {seen}; ledger: {ledger}"
+    def open(self, *, from_beginning: bool) -> None:
+        """Take the position up.
+
+        Raises:
+            ConfigError: the topic does not exist.
+            DeadlineError: no broker answers.
+        """
+        self.broker.brokers(Deadline.after(self.clock, ANSWER_TIMEOUT_S))
+        bounds = self._bounds()
+        if not bounds:
+            raise ConfigError("the topic does not exist", subject=self.topic)
+        self.position = {p: start if from_beginning else end for p, (start, end) in bounds.items()}
+
+    def follow(self, timeout_s: float | None) -> Iterator[ReadRecord]:
+        """Records as they come, until none has come for `timeout_s`; for ever without one."""
+        last_s = self.clock.monotonic_s()
+        while timeout_s is None or self.clock.monotonic_s() - last_s < timeout_s:
+            for record in self._to_end():
+                yield record
+                last_s = self.clock.monotonic_s()
+            self.clock.sleep(IDLE_PAUSE_S)
+
+    def _to_end(self) -> Iterator[ReadRecord]:
+        """Records up to what is committed at the time of the call."""
+        ends = {p: end for p, (_, end) in self._bounds().items()}
+        while ranges := self._slices(ends):
+            deadline = Deadline.after(self.clock, ANSWER_TIMEOUT_S)
+            yield from self.broker.read(self.topic, ranges, deadline)
+            self.position |= {p: end for p, (_, end) in ranges.items()}
+
+    def _slices(self, ends: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
+        """What to read next: a slice of each partition that is not at its end."""
+        return {
+            p: (start, min(ends[p], start + SLICE_OFFSETS))
+            for p, start in self.position.items()
+            if start < ends[p]
+        }
+
+    def _bounds(self) -> Mapping[int, tuple[int, int]]:
+        offsets = self.broker.offsets(self.topic, Deadline.after(self.clock, ANSWER_TIMEOUT_S))
+        return {p: (start, stable_end) for p, (start, stable_end, _) in offsets.items()}
 
 
 def shown(record: ReadRecord, output: OutputFormat) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +16,8 @@ from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.cli.target import PipelineTarget, file_of, opened, read_history, target_of
 
 if TYPE_CHECKING:
+    from onceflow.contracts.connector import ReadRecord
+    from onceflow.ops.verification import Verification
     from onceflow.protocol.ledger import HeadEntry
 
 VERIFY_TIMEOUT_S = 3_600.0
@@ -44,8 +49,6 @@ def show(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the newest commits, oldest first."""
-    import json
-
     name = target_of(pipeline).name
     with opened(name, bootstrap_servers, config) as (ledger, _):
         history = read_history(name, ledger)[-last:]
@@ -69,43 +72,90 @@ def verify(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Compare the whole output topic with the ledger. Exits with 7 if they disagree."""
-    from onceflow.clock import Deadline, SystemClock
-    from onceflow.ops.verification import verify as compare
-
     if batch is not None:
         _recompute(pipeline, batch, bootstrap_servers, config, output)
-        return
-    name = target_of(pipeline).name
+    else:
+        report(compare(target_of(pipeline).name, bootstrap_servers, config), output)
+
+
+def compare(
+    name: str,
+    bootstrap_servers: str | None,
+    config: Path | None,
+    topic: str | None = None,
+    deliver: Callable[[ReadRecord], None] = lambda _: None,
+) -> Verification:
+    """Compare the output of a pipeline with its ledger.
+
+    Args:
+        name: of the pipeline.
+        bootstrap_servers: option.
+        config: option.
+        topic: where its output must be; None: wherever it is.
+        deliver: given each record once.
+
+    Raises:
+        ConfigError: no such pipeline, or its output is elsewhere.
+    """
+    from onceflow.clock import Deadline, SystemClock
+    from onceflow.errors import ConfigError
+    from onceflow.ops.verification import verify
+    from onceflow.protocol.identity import DRIVER_SLOT
+
     with opened(name, bootstrap_servers, config) as (ledger, broker):
         deadline = Deadline.after(SystemClock(), VERIFY_TIMEOUT_S)
-        found = compare(broker, read_history(name, ledger), deadline)
+        history = read_history(name, ledger)
+        if topic not in {None, history[-1].sink.topic}:
+            raise ConfigError(
+                "this pipeline writes to another topic",
+                subject=name,
+                expected=history[-1].sink.topic,
+                found=topic or "",
+                then="name the pipeline with --pipeline",
+            )
+        newest = partial(ledger.read_head, DRIVER_SLOT, deadline)
+        return verify(broker, history, deadline, newest, deliver)
+
+
+def report(found: Verification, output: OutputFormat, printed: str = "") -> None:
+    """Print what a comparison found, and exit with 7 if it is anything.
+
+    Args:
+        found: by it.
+        output: format.
+        printed: topic whose records stand on standard output; all else goes to standard error.
+    """
     if output is OutputFormat.JSON:
-        print_json(
-            {
-                "records": found.records,
-                "foreign": found.foreign,
-                "batches": found.batches,
-                "repeats": found.repeats,
-                "flagged": found.flagged,
-                "lost": found.lost,
-                "other_lineages": found.other_lineages,
-                "findings": [str(finding) for finding in found.findings],
-            }
-        )
+        told = {**asdict(found), "findings": [str(finding) for finding in found.findings]}
+        typer.echo(json.dumps(told), err=bool(printed))
     else:
-        typer.echo(f"{found.records:,} records and {found.batches:,} batches compared")
-        for count, what in (
-            (found.repeats, "records are there more than once, as at_least_once allows"),
-            (found.flagged, "records are of a driver that was taken over, under another plan"),
-            (found.other_lineages, "records are of before the pipeline lost its ledger"),
-            (found.lost, "records are missing where the ledger names them as at risk"),
-        ):
-            if count:
-                typer.echo(f"  {count} {what}")
+        for line in _summary(found, printed):
+            typer.echo(line, err=bool(printed))
         for finding in found.findings:
             typer.echo(f"  {finding}", err=True)
     if found.findings:
         raise typer.Exit(WRONG)
+
+
+def _summary(found: Verification, printed: str) -> Iterator[str]:
+    if printed:
+        ledger = "disagrees" if found.findings else "agrees"
+        records = found.records + found.foreign - found.repeats - found.flagged
+        yield (
+            f"{printed}: {records:,} records, {found.repeats:,} repeats discarded,"
+            f" {found.gaps:,} gaps; ledger: {ledger}"
+        )
+    else:
+        yield f"{found.records:,} records and {found.batches:,} batches compared"
+    for count, what in (
+        (found.foreign, "records are of other writers"),
+        (found.repeats, "records are repeats, which readers discard"),
+        (found.flagged, "records are of a driver that was taken over, under another plan"),
+        (found.other_lineages, "records are of before the pipeline lost its ledger"),
+        (found.lost, "records are missing where the ledger names them as at risk"),
+    ):
+        if count:
+            yield f"  {count} {what}"
 
 
 def _recompute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onceflow.clock import Deadline
@@ -17,7 +17,7 @@ from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 
 
 @dataclass(frozen=True)
-class Finding:
+class Disagreement:
     """One place where output and ledger disagree."""
 
     where: str
@@ -36,7 +36,8 @@ class Verification:
         records: records of the pipeline that were read.
         foreign: records of others in the same topic.
         batches: batches whose content was compared with their digest.
-        repeats: records of at_least_once that were there before, with the same sequence and plan.
+        gaps: places where sequences are missing; each is a finding, too.
+        repeats: records whose sequence was there before; only at_least_once allows them.
         flagged: records of at_least_once under a plan that is not in the ledger: of a driver that
             was taken over.
         lost: records of at_most_once that are missing, where the ledger says that they may be.
@@ -47,14 +48,21 @@ class Verification:
     records: int = 0
     foreign: int = 0
     batches: int = 0
+    gaps: int = 0
     repeats: int = 0
     flagged: int = 0
     lost: int = 0
     other_lineages: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Disagreement] = field(default_factory=list)
 
 
-def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> Verification:
+def verify(
+    broker: Broker,
+    history: Sequence[HeadEntry],
+    deadline: Deadline,
+    newest: Callable[[], HeadEntry | None] = lambda: None,
+    deliver: Callable[[ReadRecord], object] = lambda _: None,
+) -> Verification:
     """Compare the whole output topic with the ledger.
 
     Checked: sequences run without hole or repeat from the first record that still exists; each
@@ -65,30 +73,40 @@ def verify(broker: Broker, history: Sequence[HeadEntry], deadline: Deadline) -> 
         broker: to read the output with.
         history: every readable `head`, oldest first; at least one.
         deadline: for reading everything.
+        newest: reads the newest `head`, after the output: a pipeline that runs has gone on.
+        deliver: given each record once, without repeats.
     """
     head = history[-1]
     result = Verification()
     digests: dict[tuple[int, int], RunningDigest] = {}
     counts: Counter[tuple[int, int]] = Counter()
     plan_tags = {(e.generation, e.batch.batch_id): e.plan.tag() for e in history}
+    ends: dict[int, int] = {}
     offsets = broker.offsets(head.sink.topic, deadline)
     is_whole = all(start == 0 for start, _, _ in offsets.values())
     for partition, (start, _, high_watermark) in sorted(offsets.items()):
         records = broker.read(head.sink.topic, {partition: (start, high_watermark)}, deadline)
         last = _last_before(history, partition) if start == 0 else None
-        for record, header in _ours(records, head, result):
+        for record, header in _read(records, head, result):
+            if header is None:
+                deliver(record)
+                continue
             key = header.generation, header.batch_id
             if header.lineage != head.lineage:
                 _note_lineage(result, record, header, head)
+                deliver(record)
                 continue
             if _is_surplus(result, header, last or 0, plan_tags.get(key)):
                 continue
-            _check_sequence(result, record, header, last)
+            if _is_in_sequence(result, record, header, last):
+                deliver(record)
             last = max(last or 0, header.sequence)
             counts[key] += 1
             digests.setdefault(key, RunningDigest()).add((partition, record.key, record.value))
-        if last is not None and head.delivery is not Delivery.AT_MOST_ONCE:
-            _check_tail(result, head, partition, last)
+        if last is not None:
+            ends[partition] = last
+    if head.delivery is not Delivery.AT_MOST_ONCE:
+        _check_ends(result, head, newest() or head, ends)
     if is_whole:
         _check_batches(result, history, counts, digests)
     return result
@@ -101,7 +119,7 @@ def _note_lineage(
     if not result.other_lineages:
         place = f"{record.topic}-{record.partition} offset {record.offset}"
         expected = f"lineage {head.lineage}, in which the ledger counts"
-        result.findings.append(Finding(place, expected, f"lineage {header.lineage}"))
+        result.findings.append(Disagreement(place, expected, f"lineage {header.lineage}"))
     result.other_lineages += 1
 
 
@@ -119,18 +137,18 @@ def _is_surplus(
     return is_repeat
 
 
-def _ours(
+def _read(
     records: Iterator[ReadRecord], head: HeadEntry, result: Verification
-) -> Iterator[tuple[ReadRecord, RecordHeader]]:
+) -> Iterator[tuple[ReadRecord, RecordHeader | None]]:
+    """Records with their header; None for those of other writers."""
     tag = pipeline_tag(head.pipeline)
     for record in records:
         packed = record.header(HEADER_NAME)
         header = _unpacked(packed, record, result) if packed is not None else None
-        if header is None or header.pipeline_tag != tag:
-            result.foreign += 1
-            continue
-        result.records += 1
-        yield record, header
+        is_ours = header is not None and header.pipeline_tag == tag
+        result.records += is_ours
+        result.foreign += not is_ours
+        yield record, header if is_ours else None
 
 
 def _unpacked(packed: bytes, record: ReadRecord, result: Verification) -> RecordHeader | None:
@@ -138,20 +156,25 @@ def _unpacked(packed: bytes, record: ReadRecord, result: Verification) -> Record
         return RecordHeader.unpack(packed)
     except CorruptionError as error:
         place = f"{record.topic}-{record.partition} offset {record.offset}"
-        result.findings.append(Finding(place, error.expected, error.found))
+        result.findings.append(Disagreement(place, error.expected, error.found))
         return None
 
 
-def _check_sequence(
+def _is_in_sequence(
     result: Verification, record: ReadRecord, header: RecordHeader, last: int | None
-) -> None:
+) -> bool:
+    """Note a gap or a repeat; returns whether readers deliver the record."""
     if last is None or Flag.AT_MOST_ONCE in header.flags:
-        return  # what is missing of at_most_once, or late, is told batch by batch
+        return True  # what is missing of at_most_once, or late, is told batch by batch
+    is_repeat = header.sequence <= last
     if header.sequence != last + 1:
+        result.repeats += is_repeat
+        result.gaps += not is_repeat
         place = f"{record.topic}-{record.partition} offset {record.offset}"
         result.findings.append(
-            Finding(place, f"sequence {last + 1}", f"sequence {header.sequence}")
+            Disagreement(place, f"sequence {last + 1}", f"sequence {header.sequence}")
         )
+    return not is_repeat
 
 
 def _last_before(history: Sequence[HeadEntry], partition: int) -> int | None:
@@ -167,16 +190,21 @@ def _last_before(history: Sequence[HeadEntry], partition: int) -> int | None:
     return first.sink.next_sequence(partition) - 1
 
 
-def _check_tail(result: Verification, head: HeadEntry, partition: int, last: int) -> None:
-    recorded = head.sink.next_sequence(partition) - 1
-    if last != recorded:
-        result.findings.append(
-            Finding(
-                f"{head.sink.topic}-{partition}",
-                f"{recorded} as the last sequence, as in the ledger",
-                f"{last}",
+def _check_ends(
+    result: Verification, head: HeadEntry, newest: HeadEntry, ends: Mapping[int, int]
+) -> None:
+    """Each partition ends between the `head` from before it was read and that from after."""
+    for partition, last in ends.items():
+        least, most = (entry.sink.next_sequence(partition) - 1 for entry in (head, newest))
+        if not least <= last <= most:
+            result.gaps += last < least
+            result.findings.append(
+                Disagreement(
+                    f"{head.sink.topic}-{partition}",
+                    f"{least} as the last sequence, as in the ledger",
+                    f"{last}",
+                )
             )
-        )
 
 
 def _check_batches(
@@ -197,11 +225,11 @@ def _check_batches(
             continue
         if missing:
             wanted, found = f"{entry.records.written} records", f"{counts[key]}"
-            result.findings.append(Finding(place, wanted, found))
+            result.findings.append(Disagreement(place, wanted, found))
             continue
         digest = digests.get(key, RunningDigest()).hexdigest()
         if digest != entry.digest:
-            result.findings.append(Finding(place, f"digest {entry.digest}", digest))
+            result.findings.append(Disagreement(place, f"digest {entry.digest}", digest))
 
 
 def _is_at_risk(entry: HeadEntry, behind: Sequence[HeadEntry]) -> bool:
