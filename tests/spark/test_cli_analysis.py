@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,30 +59,3 @@ def test_the_picture_tells_what_the_analysis_found() -> None:
     assert (language, reads) == ("Spark SQL", "reads clicks: page, ms, at")
     assert result.endswith("window_end timestamp, views bigint, total_ms bigint")
     assert state == "keeps state between batches"
-
-
-def test_a_change_is_checked_again_by_the_same_session(tmp_path: Path) -> None:
-    """Of the file, and of the Python code beside it."""
-    file, code = tmp_path / "pipeline.yaml", tmp_path / "watched_code.py"
-    query = pipeline_text("SELECT usr FROM clicks")
-    file.write_text(query)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "onceflow.cli", "validate", str(file), "--watch", "-o", "json"],
-        env=os.environ | QUICK,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        lines = process.stdout
-        assert lines is not None
-        assert json.loads(lines.readline())[0]["faults"][0]["what"] == "unknown column `usr`"
-        code.write_text("def same(clicks):\n    return clicks.select('user').limit(1)\n")
-        json.loads(lines.readline())
-        selected = "query: |\n  SELECT usr FROM clicks\n"
-        assert selected in query
-        file.write_text(query.replace(selected, "transform: watched_code:same\n"))
-        assert json.loads(lines.readline())[0]["faults"][0]["rule"] == "ND-ORDER"
-        code.write_text("def same(clicks):\n    return clicks.select('user')\n")
-        assert json.loads(lines.readline())[0]["faults"] == []
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGINT

@@ -107,7 +107,6 @@ def test_what_is_said_to_mend_a_weakness_does(parts: Parts) -> None:
     ("source", "delivery", "scope"),
     [
         (Replay.REPLAYABLE, Delivery.EXACTLY_ONCE, "from the source to the output topic"),
-        (Replay.JOURNALED, Delivery.EXACTLY_ONCE, "from the accepted post to the output topic"),
         (
             Replay.REPLAYABLE,
             Delivery.AT_LEAST_ONCE,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
+from onceflow.clock import Deadline, SystemClock
 from onceflow.errors import ConfigError, Fault, RetriableError
 from onceflow.protocol.identity import consumer_group
 from onceflow_connectors.consumer.records import Partition, Position, Record
@@ -35,13 +34,15 @@ def patiently(look_up: Callable[[], T]) -> T:
 
     Clients do not retry every passing error: on a fresh cluster a coordinator is still loading.
     """
-    attempts = Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        stop=stop_after_delay(ANSWER_TIMEOUT_S),
-        wait=wait_fixed(RETRY_INTERVAL_S),
-        reraise=True,
-    )
-    return attempts(look_up)
+    clock = SystemClock()
+    deadline = Deadline.after(clock, ANSWER_TIMEOUT_S)
+    while True:  # ends with an answer, or with the deadline
+        try:
+            return look_up()
+        except RetriableError:
+            if deadline.is_over:
+                raise
+            clock.sleep(RETRY_INTERVAL_S)
 
 
 class Reassignment(Protocol):

@@ -5,18 +5,18 @@ Spark's JVM writes to standard error by itself: errors only, as text.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
-from typing import Any, TextIO
-
-import structlog
-from structlog.types import Processor
+import threading
+from collections.abc import Mapping
+from typing import TextIO
 
 from onceflow.clock import Clock
 
 _LEVELS: Mapping[str, str] = {"failed": "error", "warning": "warning", "waiting": "warning"}
 """Events of more than everyday interest."""
+_ONE_LINE = threading.Lock()
 
 
 class JsonLines:
@@ -27,16 +27,13 @@ class JsonLines:
 
     Args:
         clock: dates the lines.
-        stream: where they go.
+        stream: where they go; standard output if none is given.
         pipeline: of all of them; empty for what is of none.
     """
 
     def __init__(self, clock: Clock, stream: TextIO | None = None, pipeline: str = "") -> None:
-        self._log = structlog.wrap_logger(
-            structlog.PrintLogger(stream or sys.stdout),
-            processors=[_dated(clock), structlog.processors.JSONRenderer(default=str)],
-            wrapper_class=structlog.BoundLogger,
-        )
+        self._clock = clock
+        self._stream = stream or sys.stdout
         self._bound: dict[str, object] = {"pipeline": pipeline} if pipeline else {}
 
     def __call__(self, event: str, /, **facts: object) -> None:
@@ -45,26 +42,32 @@ class JsonLines:
             self._bound["run"] = facts.get("run_id")
         if "batch_id" in facts:
             self._bound["batch"] = facts["batch_id"]
-        self._log.msg(event, level=_LEVELS.get(event, "info"), **{**facts, **self._bound})
+        head = {"ts": self._clock.unix_ms(), "level": _LEVELS.get(event, "info"), "event": event}
+        line = json.dumps({**head, **facts, **self._bound}, default=str)
+        with _ONE_LINE:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
 
 
 def log_libraries_as_json(clock: Clock) -> None:
     """What libraries of this process log at `warning` and above becomes such lines, too."""
-    before: list[Processor] = [structlog.stdlib.add_logger_name, structlog.stdlib.add_log_level]
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*before, structlog.processors.format_exc_info, _dated(clock)],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.JSONRenderer(default=str),
-        ],
-    )
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(formatter)
+    handler.setFormatter(_AsJson(clock))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
-def _dated(clock: Clock) -> Processor:
-    def date(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        return {"ts": clock.unix_ms(), **line}
+class _AsJson(logging.Formatter):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
 
-    return date
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "ts": self._clock.unix_ms(),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from onceflow.protocol.guarantee import Guarantee
 
 
-LOOK_MS = 200
-"""Between two looks at what has changed."""
-
-
 class VerdictFormat(StrEnum):
     """What the command writes to its standard output."""
 
@@ -104,9 +100,6 @@ def validate(
     ] = VerdictFormat.TEXT,
     file_only: FileOnly = False,
     config: ConfigFile = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Check again at every change, until Ctrl-C.")
-    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of pipeline files instead.")
     ] = False,
@@ -128,35 +121,11 @@ def validate(
             load = partial(load_allowed, config=config)
             # Started at the first file that deserves it, and kept.
             spark = cache(lambda: stack.enter_context(analysis_session("validate", config)))
-        verdicts: list[Verdict] = []
-        for _ in _changes(files) if watch else (None,):
-            waiver = settings_of(config=config).ephemeral_checkpoints
-            verdicts = list(_verdicts(files, load, spark, waiver))
-            _print(verdicts, output)
+        waiver = settings_of(config=config).ephemeral_checkpoints
+        verdicts = list(_verdicts(files, load, spark, waiver))
+        _print(verdicts, output)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
-
-
-def _changes(files: Sequence[Path]) -> Iterator[object]:
-    """Once, and whenever something beside the files has changed since then, until Ctrl-C."""
-    from watchfiles import PythonFilter, watch
-
-    from onceflow.pipeline.query import forget_modules
-
-    folders = {file.resolve().parent for file in files}
-    mattering = PythonFilter(extra_extensions=(".yaml", ".yml", ".avsc"))
-    is_new = True  # the first time only when nothing is missed any more
-    for changed in watch(
-        *folders,
-        watch_filter=mattering,
-        rust_timeout=LOOK_MS,
-        yield_on_timeout=True,
-    ):
-        if changed or is_new:
-            is_new = False
-            for folder in folders:
-                forget_modules(folder)
-            yield changed
 
 
 def _verdicts(

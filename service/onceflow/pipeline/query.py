@@ -155,15 +155,6 @@ def import_transform(name: str, folder: Path) -> Callable[..., Any]:
     return checked
 
 
-def forget_modules(folder: Path) -> None:
-    """Let the next import of a module of this folder read its file again."""
-    importlib.invalidate_caches()
-    for name, module in [*sys.modules.items()]:
-        file = getattr(module, "__file__", None)
-        if file is not None and Path(file).is_relative_to(folder):
-            del sys.modules[name]
-
-
 def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]) -> DataFrame:
     """Call the user's function with each source under its name.
 

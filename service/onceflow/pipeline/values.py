@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,6 @@ from pydantic import (
     StringConstraints,
     WithJsonSchema,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from onceflow.contracts.topic_pattern import topic_pattern
@@ -195,10 +194,6 @@ def _parse_instant(value: object) -> datetime:
     return instant
 
 
-def _not_yet(_: object) -> NoReturn:
-    raise fault("not yet supported by this version", suggestion="Remove it.")
-
-
 def not_yet(*refused: str) -> BeforeValidator:
     """Refuse values that are designed but not built, by name."""
 
@@ -278,4 +273,3 @@ StartingPoint = Annotated[
         }
     ),
 ]
-NotYet = SkipJsonSchema[Annotated[Any, BeforeValidator(_not_yet)]]

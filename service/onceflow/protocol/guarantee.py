@@ -18,8 +18,6 @@ class Replay(StrEnum):
 
     REPLAYABLE = "replayable"
     """A range always holds the same records, as long as the origin keeps them."""
-    JOURNALED = "journaled"
-    """A gateway writes to a replayable log before it accepts."""
     NONE = "none"
     """A record can be read only once."""
 
@@ -144,8 +142,7 @@ def effective_guarantee(parts: Parts) -> Guarantee:
     """Combine the parts into one guarantee."""
     if refusals := tuple(_refusals(parts)):
         return Guarantee(Level.REFUSED, "nothing runs", refusals)
-    origin = "the accepted post" if parts.source is Replay.JOURNALED else "the source"
-    to_reader = f"from {origin} to the reader"
+    to_reader = "from the source to the reader"
     if parts.delivery is Delivery.AT_MOST_ONCE:
         return Guarantee(Level.AT_MOST_ONCE, to_reader, (RECORDS_BEHIND_LEDGER, *_lost(parts)))
     repeats = tuple(_repeats(parts))
@@ -155,7 +152,7 @@ def effective_guarantee(parts: Parts) -> Guarantee:
         return Guarantee(Level.AT_LEAST_ONCE, to_reader, (*repeats, *waivers))
     is_plain = parts.delivery is Delivery.EXACTLY_ONCE
     end = "the output topic" if is_plain else "a consumer that discards repeats"
-    return Guarantee(_level_with(waivers), f"from {origin} to {end}", waivers)
+    return Guarantee(_level_with(waivers), f"from the source to {end}", waivers)
 
 
 def _level_with(waivers: tuple[Weakness, ...]) -> Level:
