@@ -30,21 +30,6 @@ _OTHER_VARIABLES = re.compile(r"ONCEFLOW_(CONFIG|CACHE|CRASH_POINT|CRASH_PROOF|T
 
 
 @dataclass(frozen=True)
-class EffectiveValue:
-    """A setting that is in force.
-
-    Args:
-        name: dotted.
-        value: of it; of a secret, the file that holds it.
-        origin: where it was set.
-    """
-
-    name: str
-    value: object
-    origin: str
-
-
-@dataclass(frozen=True)
 class _Layers:
     """What was said, and where.
 
@@ -81,12 +66,24 @@ def load_settings(
     overrides: Mapping[str, Any],
     file: Path | None = None,
 ) -> Settings:
+    """The settings of this process; arguments and errors as `read_settings`."""
+    return read_settings(environment, overrides, file)[0]
+
+
+def read_settings(
+    environment: Mapping[str, str],
+    overrides: Mapping[str, Any],
+    file: Path | None = None,
+) -> tuple[Settings, Sequence[Mapping[str, Any]]]:
     """Put the settings of this process together.
 
     Args:
         environment: variables, such as `os.environ`.
         overrides: settings from the command line, by name; None where nothing was said.
         file: as the command line names it; it must exist then.
+
+    Returns:
+        The settings, and each value in force with its dotted `name`, `value` and `origin`.
 
     Raises:
         ConfigError: lists every fault, each with where it was set.
@@ -101,19 +98,11 @@ def load_settings(
         raise _refused(layers.path, faults) from None
     if faults:
         raise _refused(layers.path, faults)
-    return settings
-
-
-def effective_values(
-    environment: Mapping[str, str],
-    overrides: Mapping[str, Any],
-    file: Path | None = None,
-) -> Sequence[EffectiveValue]:
-    """Every setting that is in force, with its origin; arguments and errors as `load_settings`."""
-    settings = load_settings(environment, overrides, file)
-    layers = _read_layers(environment, overrides, file)
     leaves = leaves_of(settings.model_dump(mode="json", by_alias=True))
-    return [EffectiveValue(".".join(path), value, layers.origin(path)) for path, value in leaves]
+    return settings, [
+        {"name": ".".join(path), "value": value, "origin": layers.origin(path)}
+        for path, value in leaves
+    ]
 
 
 def _read_layers(

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 from onceflow.app import RunOptions, with_bulletins
-from onceflow.config import DEFAULT_FILE, EffectiveValue
+from onceflow.config import DEFAULT_FILE
 from onceflow.errors import ConfigError, Fault
 from onceflow.ops.exit_watch import end_within
 from onceflow.ops.fleet import Fleet, Member, Report, Run, Status
@@ -113,7 +114,7 @@ class Service:
     Args:
         entries: their files.
         settings: of the process.
-        effective: the same, each with its origin.
+        effective: the same: each with name, value and origin.
         around: what runs get; its Spark settings are those of all.
         options: of every run.
         report_of: makes the report of a pipeline, by its name; of the service, by none.
@@ -123,7 +124,7 @@ class Service:
         self,
         entries: Sequence[Entry],
         settings: Settings,
-        effective: Sequence[EffectiveValue],
+        effective: Sequence[Mapping[str, Any]],
         around: Surroundings,
         options: RunOptions,
         report_of: Callable[[str], Report],

@@ -13,7 +13,7 @@ import httpx
 
 from onceflow.app import RunOptions
 from onceflow.clock import SystemClock
-from onceflow.config import effective_values
+from onceflow.config import read_settings
 from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
@@ -71,7 +71,7 @@ class Site:
             clock=self.clock,
             report=lambda event, /, **facts: None,
         )
-        values = effective_values({"ONCEFLOW_SPARK__DRIVER_MEMORY": "3g"}, {}, settings)
+        _, values = read_settings({"ONCEFLOW_SPARK__DRIVER_MEMORY": "3g"}, {}, settings)
         entries = find_entries([self.folder])
         self.service = Service(
             entries, Settings(), values, around, RunOptions(), lambda name: self.maker.listen

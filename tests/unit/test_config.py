@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.config import effective_values, load_settings
+from onceflow.config import load_settings, read_settings
 from onceflow.errors import ConfigError, Fault
 from onceflow.foreign_settings import CLIENT
 from onceflow.settings import Settings
@@ -398,8 +398,8 @@ def test_values_in_force_name_their_origin() -> None:
     write("bootstrap_servers: from-file:1\nspark:\n  driver_memory: 3g\n")
     environment = {"ONCEFLOW_SPARK__MASTER": "local[3]"}
     found = {
-        value.name: (value.value, value.origin)
-        for value in effective_values(environment, {"bootstrap_servers": "said:1"})
+        row["name"]: (row["value"], row["origin"])
+        for row in read_settings(environment, {"bootstrap_servers": "said:1"})[1]
     }
     assert found["bootstrap_servers"] == ("said:1", "--bootstrap-servers")
     assert found["spark.master"] == ("local[3]", "ONCEFLOW_SPARK__MASTER")

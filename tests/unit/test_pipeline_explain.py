@@ -6,13 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.pipeline.explain import Explanation, explain
+from onceflow.pipeline.explain import Explanation, explain, readers_of
 from onceflow.pipeline.values import duration_text, parse_duration_ms
+from onceflow.protocol.guarantee import Determinism, State
 from tests.support.pipelines import CLICKS, pipeline_text, write_pipeline
 
 
 def explained(folder: Path, **parts: str) -> Explanation:
-    return explain(write_pipeline(folder, pipeline_text(**parts)).pipeline, ("a fact",))
+    return explained_text(folder, pipeline_text(**parts))
+
+
+def explained_text(folder: Path, text: str) -> Explanation:
+    pipeline = write_pipeline(folder, text).pipeline
+    readers = readers_of(pipeline.mode, Determinism.HOLDS, State.DURABLE)
+    return explain(pipeline, readers, ("a fact",))
 
 
 def test_names_in_kafka_are_those_of_the_protocol(tmp_path: Path) -> None:
@@ -35,7 +42,7 @@ def test_each_kind_of_reader_gets_what_the_table_says(
     tmp_path: Path, delivery: str, levels: list[str]
 ) -> None:
     text = pipeline_text().replace("name: views", f"name: views\ndelivery: {delivery}")
-    found = explain(write_pipeline(tmp_path, text).pipeline, ())
+    found = explained_text(tmp_path, text)
 
     readings = ["read_committed", "read_uncommitted", "deduplicating"]
     assert {r.reading: r.guarantee.level.value for r in found.readers} == dict(

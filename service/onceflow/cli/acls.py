@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.contracts.connector import Right, Task
 
@@ -51,15 +51,13 @@ def acls(
 
     Only `--grant` changes anything, and it takes no rights away.
     """
-    from onceflow.cli.run import CONNECTOR
     from onceflow.clock import Deadline, SystemClock
-    from onceflow.contracts.connector import find_connector
     from onceflow.errors import ConfigError
     from onceflow.pipeline.loader import load_pipeline
 
     if grant is not None and not re.fullmatch(r"User:\S+", grant):
         raise ConfigError("not a principal", subject=grant, expected="User:NAME")
-    connector = find_connector(CONNECTOR)
+    connector = kafka()
     topics = topics_of(load_pipeline(file))
     wanted = [_task(text) for text in tasks]
     rights = [right for task, group in wanted for right in connector.rights(topics, task, group)]

@@ -1,17 +1,25 @@
-"""Spark for commands that only look at a query."""
+"""What `validate` and `explain` find out about a pipeline file without running it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onceflow.cli.options import settings_of
+from onceflow.cli.options import kafka
+from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from onceflow.errors import Fault
+    from onceflow.pipeline.analysis import Analysis
+    from onceflow.pipeline.explain import ReaderGuarantee
+    from onceflow.pipeline.loader import PipelineFile
+    from onceflow.protocol.guarantee import State
+    from onceflow.settings import Settings
 
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-AlwaysPreTouch"
@@ -24,7 +32,7 @@ def has_spark() -> bool:
 
 
 @contextmanager
-def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession]:
+def analysis_session(command: str, settings: Settings) -> Iterator[SparkSession]:
     """A session under the settings of a real run, on one core of this machine.
 
     Raises:
@@ -36,12 +44,61 @@ def analysis_session(command: str, config: Path | None) -> Iterator[SparkSession
     from onceflow.runtime.session import SessionSettings, open_session
     from onceflow.runtime.spark_home import sharing_options
 
-    spark = settings_of(config=config).spark.model_copy(update={"master": "local[1]"})
+    spark = settings.spark.model_copy(update={"master": "local[1]"})
     options = f"{sharing_options(use_java())} {_SHORT_LIVED}"
-    settings = SessionSettings(**spark.model_dump())
-    session = open_session(command, settings, "", options)
+    session = open_session(command, SessionSettings(**spark.model_dump()), "", options)
     try:
         with jvm.losses_told():
             yield session
     finally:
         jvm.stop(session)
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """A valid file; `analysis` is None if Spark did not look at its query."""
+
+    file: PipelineFile
+    state: State
+    analysis: Analysis | None
+
+    def warnings(self) -> tuple[Fault, ...]:
+        """What may go wrong although it runs."""
+        from onceflow.runtime.checkpoint_disk import ephemeral_fault
+
+        if self.analysis is None:
+            return ()
+        # A warning: the file may be meant for another machine than the one that checks it.
+        ephemeral = ephemeral_fault(self.file, self.state)
+        return (*self.analysis.warnings, *([ephemeral] if ephemeral else []))
+
+    def waived(self) -> tuple[str, ...]:
+        """Rules that it breaks and somebody answers for."""
+        return tuple(map(str, self.analysis.waived)) if self.analysis else ()
+
+    def readers(self) -> tuple[ReaderGuarantee, ...]:
+        """What each kind of reader gets; without an analysis, if the query is deterministic."""
+        from onceflow.pipeline.explain import readers_of
+        from onceflow.protocol.guarantee import Determinism
+
+        determinism = self.analysis.determinism if self.analysis else Determinism.HOLDS
+        return readers_of(self.file.pipeline.mode, determinism, self.state)
+
+
+def analysed(file: PipelineFile, settings: Settings, spark: SparkSession | None) -> Analysed:
+    """Find out what can be known without running a pipeline; without Spark, less.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
+    from onceflow.pipeline.analysis import analyse
+    from onceflow.pipeline.promises import require_sources
+    from onceflow.runtime.checkpoint_disk import state_of
+
+    now_ms = SystemClock().unix_ms()
+    analysis = None
+    if spark is not None:
+        require_sources(file, kafka())
+        analysis = analyse(spark, file, now_ms)
+    location, waiver = file.pipeline.checkpoint_location, settings.ephemeral_checkpoints
+    return Analysed(file, state_of(location, waiver, now_ms), analysis)

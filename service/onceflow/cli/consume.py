@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.errors import ConfigError
@@ -69,7 +69,9 @@ def consume(  # noqa: PLR0913  options of a command line
 ) -> None:
     """Print the committed records of a topic. With --verify, exits with 7 if one is missing."""
     from onceflow.cli.ledger import compare, report
-    from onceflow.contracts.connector import find_connector
+    from onceflow.cli.target import Target
+
+    settings = settings_of(bootstrap_servers, config)
 
     def show(record: ReadRecord) -> None:
         typer.echo(shown(record, output))
@@ -78,11 +80,10 @@ def consume(  # noqa: PLR0913  options of a command line
         if maximum is not None or timeout is not None:
             expected = "neither --max nor --timeout"
             raise ConfigError("--verify reads the whole topic", expected=expected)
-        found = compare(pipeline or topic, bootstrap_servers, config, topic, show)
+        found = compare(Target(pipeline or topic), settings, topic, show)
         report(found, output, topic)
         return
-    connection = settings_of(bootstrap_servers, config).connection()
-    with closing(find_connector("kafka").broker(connection)) as broker:
+    with closing(kafka().broker(settings.connection())) as broker:
         tail = TopicTail(broker, topic, SystemClock())
         tail.open(from_beginning=from_beginning)
         for record in islice(tail.follow(timeout), maximum):

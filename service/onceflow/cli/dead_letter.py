@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.clock import Deadline, SystemClock
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import Connection
     from onceflow.ops.dead_letters import Filed, Resender
 
 TIMEOUT_S = 600.0
@@ -118,40 +117,17 @@ def replay(
     typer.echo(f"{done.sent:,} records sent again, {done.kept:,} letters kept")
 
 
-@contextmanager
-def _opened(file: Path, bootstrap_servers: str | None, config: Path | None) -> Iterator[Resender]:
-    from onceflow.cli.run import CONNECTOR
-    from onceflow.contracts.connector import find_connector
-    from onceflow.errors import ConfigError
-    from onceflow.ops.dead_letters import Resender
+def _opened(
+    file: Path, bootstrap_servers: str | None, config: Path | None
+) -> AbstractContextManager[Resender]:
+    from onceflow.ops.dead_letters import opened_letters
     from onceflow.pipeline.loader import load_pipeline
 
-    pipeline = load_pipeline(file).pipeline
-    if pipeline.dead_letter is None:
-        raise ConfigError(
-            "the pipeline has no dead-letter topic",
-            subject=str(file),
-            expected="`dead_letter: {topic: ...}`",
-        )
-    connector = find_connector(CONNECTOR)
-    connection: Connection = settings_of(bootstrap_servers, config).connection()
-    broker = connector.broker(connection)
-    try:
-        # Whoever asks for a topic waits much longer for brokers that are not there.
-        broker.brokers(_deadline())
-        yield Resender(
-            pipeline.name,
-            pipeline.dead_letter.topic,
-            broker,
-            lambda transactional_id: connector.incarnation(transactional_id, connection),
-        )
-    finally:
-        broker.close()
+    connection = settings_of(bootstrap_servers, config).connection()
+    return opened_letters(load_pipeline(file).pipeline, kafka(), connection, _deadline())
 
 
-def _deadline() -> Any:
-    from onceflow.clock import Deadline, SystemClock
-
+def _deadline() -> Deadline:
     return Deadline.after(SystemClock(), TIMEOUT_S)
 
 

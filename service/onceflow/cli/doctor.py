@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
@@ -136,11 +136,8 @@ def _package(name: str) -> Check:
 
 
 def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Check]:
-    from onceflow.cli.run import CONNECTOR
-    from onceflow.contracts.connector import find_connector
-
     connection = settings_of(bootstrap_servers, config).connection()
-    broker = find_connector(CONNECTOR).broker(connection)
+    broker = kafka().broker(connection)
     try:
         address = connection.bootstrap_servers
         reached = _tried(

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.analysis import analysis_session, has_spark
+from onceflow.cli.analysis import Analysed, analysed, analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from onceflow.pipeline.explain import Edge, Explanation, Node
-    from onceflow.pipeline.loader import PipelineFile
-    from onceflow.protocol.guarantee import State
 
 WIDTH = 78
 """Columns of the picture: fits every terminal, and reads well on a wide one."""
@@ -39,20 +36,19 @@ def show(
     config: ConfigFile = None,
 ) -> None:
     """Draw a pipeline from source to sink, with its guarantees."""
-    from onceflow.pipeline.explain import explain
     from onceflow.pipeline.loader import load_pipeline
-    from onceflow.runtime.checkpoint_disk import state_of
 
-    is_analysed = has_spark() and not file_only
-    loaded = load_allowed(file, config=config) if is_analysed else load_pipeline(file)
-    waiver = settings_of(config=config).ephemeral_checkpoints
-    state = state_of(loaded.pipeline.checkpoint_location, waiver, SystemClock().unix_ms())
-    if is_analysed:
-        explanation = _analysed(loaded, config, state)
+    settings = settings_of(config=config)
+    if has_spark() and not file_only:
+        loaded = load_allowed(file, settings)
+        with analysis_session("explain", settings) as spark:
+            found = analysed(loaded, settings, spark)
+            explanation = _explained(found)
     else:
-        explanation = explain(loaded.pipeline, (), state=state)
+        found = analysed(load_pipeline(file), settings, None)
+        explanation = _explained(found)
     if output is OutputFormat.JSON:
-        print_json({**asdict(explanation), "analysed": is_analysed})
+        print_json({**asdict(explanation), "analysed": found.analysis is not None})
         return
     from onceflow.cli.terminal import Terminal
 
@@ -62,21 +58,23 @@ def show(
         console.print(part, soft_wrap=isinstance(part, str))
 
 
-def _analysed(file: PipelineFile, config: Path | None, state: State) -> Explanation:
-    from onceflow.pipeline.analysis import analyse
+def _explained(found: Analysed) -> Explanation:
     from onceflow.pipeline.explain import explain
     from onceflow.pipeline.ordering import order_text
 
-    with analysis_session("explain", config) as spark:
-        analysis = analyse(spark, file, SystemClock().unix_ms())
-        reads = [f"{view}: {', '.join(c.names)}" for view, c in analysis.columns.items()]
-        result = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in analysis.output)
-    memory = "keeps state between batches" if analysis.is_stateful else "keeps no state"
-    warnings = [f"warning: {warning}" for warning in analysis.warnings]
-    facts = (f"reads {'; '.join(reads)}", f"gives {result}", memory)
-    waived = [f"waived: {waiver}" for waiver in analysis.waived]
-    order = order_text(analysis.order)
-    return explain(file.pipeline, (*facts, *warnings, *waived), analysis.determinism, state, order)
+    analysis, readers = found.analysis, found.readers()
+    if analysis is None:
+        return explain(found.file.pipeline, readers)
+    reads = [f"{view}: {', '.join(c.names)}" for view, c in analysis.columns.items()]
+    result = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in analysis.output)
+    facts = (
+        f"reads {'; '.join(reads)}",
+        f"gives {result}",
+        "keeps state between batches" if analysis.is_stateful else "keeps no state",
+        *(f"warning: {warning}" for warning in analysis.warnings),
+        *(f"waived: {waiver}" for waiver in analysis.waived),
+    )
+    return explain(found.file.pipeline, readers, facts, order_text(analysis.order))
 
 
 def _picture(explanation: Explanation) -> Iterator[RenderableType]:

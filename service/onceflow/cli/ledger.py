@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed
+from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.cli.target import PipelineTarget, file_of, opened, read_history, target_of
+from onceflow.cli.target import (
+    PipelineTarget,
+    Target,
+    file_of,
+    read_history,
+    survey_of,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
     from onceflow.ops.verification import Verification
     from onceflow.protocol.ledger import HeadEntry
+    from onceflow.settings import Settings
 
 VERIFY_TIMEOUT_S = 3_600.0
 """For reading a whole output topic."""
@@ -49,9 +57,9 @@ def show(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the newest commits, oldest first."""
-    name = target_of(pipeline).name
-    with opened(name, bootstrap_servers, config) as (ledger, _):
-        history = read_history(name, ledger)[-last:]
+    target = target_of(pipeline)
+    with survey_of(target, settings_of(bootstrap_servers, config)) as survey:
+        history = read_history(target.name, survey.ledger)[-last:]
     if output is OutputFormat.JSON:
         for entry in history:
             print_json(json.loads(entry.to_json()))
@@ -73,24 +81,22 @@ def verify(
 ) -> None:
     """Compare the whole output topic with the ledger. Exits with 7 if they disagree."""
     if batch is not None:
-        _recompute(pipeline, batch, bootstrap_servers, config, output)
+        _recompute(file_of(pipeline), batch, settings_of(bootstrap_servers, config), output)
     else:
-        report(compare(target_of(pipeline).name, bootstrap_servers, config), output)
+        report(compare(target_of(pipeline), settings_of(bootstrap_servers, config)), output)
 
 
 def compare(
-    name: str,
-    bootstrap_servers: str | None,
-    config: Path | None,
+    target: Target,
+    settings: Settings,
     topic: str | None = None,
     deliver: Callable[[ReadRecord], None] = lambda _: None,
 ) -> Verification:
     """Compare the output of a pipeline with its ledger.
 
     Args:
-        name: of the pipeline.
-        bootstrap_servers: option.
-        config: option.
+        target: the pipeline.
+        settings: of this process.
         topic: where its output must be; None: wherever it is.
         deliver: given each record once.
 
@@ -102,19 +108,19 @@ def compare(
     from onceflow.ops.verification import verify
     from onceflow.protocol.identity import DRIVER_SLOT
 
-    with opened(name, bootstrap_servers, config) as (ledger, broker):
+    with survey_of(target, settings) as survey:
         deadline = Deadline.after(SystemClock(), VERIFY_TIMEOUT_S)
-        history = read_history(name, ledger)
+        history = read_history(target.name, survey.ledger)
         if topic not in {None, history[-1].sink.topic}:
             raise ConfigError(
                 "this pipeline writes to another topic",
-                subject=name,
+                subject=target.name,
                 expected=history[-1].sink.topic,
                 found=topic or "",
                 then="name the pipeline with --pipeline",
             )
-        newest = partial(ledger.read_head, DRIVER_SLOT, deadline)
-        return verify(broker, history, deadline, newest, deliver)
+        newest = partial(survey.ledger.read_head, DRIVER_SLOT, deadline)
+        return verify(survey.broker, history, deadline, newest, deliver)
 
 
 def report(found: Verification, output: OutputFormat, printed: str = "") -> None:
@@ -158,20 +164,13 @@ def _summary(found: Verification, printed: str) -> Iterator[str]:
             yield f"  {count} {what}"
 
 
-def _recompute(
-    pipeline: str,
-    batch_id: int,
-    bootstrap_servers: str | None,
-    config: Path | None,
-    output: OutputFormat,
-) -> None:
+def _recompute(path: Path, batch_id: int, settings: Settings, output: OutputFormat) -> None:
     from onceflow.cli.run import open_surroundings
     from onceflow.clock import SystemClock
     from onceflow.recompute import Recomputation
 
-    file = load_allowed(file_of(pipeline), bootstrap_servers, config)
-    around = open_surroundings(bootstrap_servers, config, SystemClock())
-    entry = Recomputation(file, around).run(batch_id)
+    around = open_surroundings(settings, SystemClock())
+    entry = Recomputation(load_allowed(path, settings), around).run(batch_id)
     if output is OutputFormat.JSON:
         print_json({"batch_id": batch_id, "records": entry.records.written, "digest": entry.digest})
     else:
@@ -192,9 +191,11 @@ def rebuild(
     from onceflow.protocol.compare import Remedy
 
     options = RunOptions(remedy=Remedy.REBUILD, reason=reason)
-    with open_report(SystemClock()) as report:
-        head = open_application(file, bootstrap_servers, config, options, report).repair()
-        report("rebuilt", batch_id=head.batch.batch_id, sequence=dict(head.sink.sequence))
+    settings = settings_of(bootstrap_servers, config)
+    with open_report(SystemClock()) as tell:
+        pipeline = load_allowed(file, settings)
+        head = open_application(pipeline, settings, options, tell).repair()
+        tell("rebuilt", batch_id=head.batch.batch_id, sequence=dict(head.sink.sequence))
 
 
 def _print_table(history: Sequence[HeadEntry]) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from onceflow.config import EffectiveValue
+    from onceflow.contracts.connector import Connector
     from onceflow.pipeline.loader import PipelineFile
     from onceflow.settings import Settings
+
+CONNECTOR = "kafka"
+"""Name of the only connector so far."""
 
 BootstrapServers = Annotated[
     str | None,
@@ -39,22 +41,19 @@ def settings_of(bootstrap_servers: str | None = None, config: Path | None = None
     return load_settings(os.environ, {"bootstrap_servers": bootstrap_servers}, config)
 
 
-def effective_of(bootstrap_servers: str | None, config: Path | None) -> Sequence[EffectiveValue]:
-    """The same, each with its origin; errors as `settings_of`."""
-    from onceflow.config import effective_values
+def kafka() -> Connector:
+    """The only connector so far."""
+    from onceflow.contracts.connector import find_connector
 
-    return effective_values(os.environ, {"bootstrap_servers": bootstrap_servers}, config)
+    return find_connector(CONNECTOR)
 
 
-def load_allowed(
-    file: Path, bootstrap_servers: str | None = None, config: Path | None = None
-) -> PipelineFile:
+def load_allowed(file: Path, settings: Settings) -> PipelineFile:
     """Load a pipeline file that is about to be analysed or run: either calls its Python.
 
     Raises:
-        ConfigError: lists every fault in it or in the settings, or what the settings do not allow.
+        ConfigError: lists every fault in it, or what the settings do not allow.
     """
     from onceflow.pipeline.loader import load_pipeline
 
-    settings = settings_of(bootstrap_servers, config)
     return settings.require_allowed(load_pipeline(file), is_trusted=True)

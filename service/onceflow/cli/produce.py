@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def produce(
 ) -> None:
     """Write each line of a file or a pipe as one record, within a second."""
     from onceflow.clock import Deadline, SystemClock
-    from onceflow.contracts.connector import TopicSpec, find_connector
+    from onceflow.contracts.connector import TopicSpec
 
     connection = settings_of(bootstrap_servers, config).connection()
     clock = SystemClock()
     read = written = 0
-    with _opened(file) as input_, closing(find_connector("kafka").broker(connection)) as broker:
+    with _opened(file) as input_, closing(kafka().broker(connection)) as broker:
         deadline = Deadline.after(clock, CHUNK_TIMEOUT_S)
         broker.brokers(deadline)
         if partitions is not None:

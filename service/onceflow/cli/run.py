@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed, settings_of
+from onceflow.cli.options import (
+    CONNECTOR,
+    BootstrapServers,
+    ConfigFile,
+    kafka,
+    load_allowed,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
     from onceflow.clock import Clock
+    from onceflow.pipeline.loader import PipelineFile
     from onceflow.protocol.compare import Remedy
     from onceflow.run import Surroundings
     from onceflow.runtime.progress import Report
-
-
-CONNECTOR = "kafka"
-"""The only kind of source and sink so far."""
+    from onceflow.settings import Settings
 
 
 class Until(StrEnum):
@@ -94,22 +99,19 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     )
     clock = SystemClock()
     with open_report(clock) as report:
-        application = open_application(file, bootstrap_servers, config, options, report)
+        settings = settings_of(bootstrap_servers, config)
+        application = open_application(load_allowed(file, settings), settings, options, report)
         with drain_on_signals(application.request_drain):
             application.run()
 
 
 def open_application(
-    file: Path,
-    bootstrap_servers: str | None,
-    config: Path | None,
-    options: RunOptions,
-    report: Report,
+    file: PipelineFile, settings: Settings, options: RunOptions, report: Report
 ) -> Application:
-    """Load the file and the settings.
+    """Wire a run of a pipeline.
 
     Raises:
-        ConfigError: lists every fault in them.
+        ConfigError: a secret cannot be read, or there is no Java.
     """
     from dataclasses import replace
 
@@ -117,31 +119,25 @@ def open_application(
     from onceflow.clock import SystemClock
     from onceflow.ops.exit_watch import end_within
 
-    pipeline = load_allowed(file, bootstrap_servers, config)
-    around = open_surroundings(bootstrap_servers, config, SystemClock())
-    timeout_s = settings_of(bootstrap_servers, config).transaction_timeout_s
-    options = replace(options, transaction_timeout_s=timeout_s)
-    return with_bulletins(pipeline, options, replace(around, report=report), end_within)
+    around = replace(open_surroundings(settings, SystemClock()), report=report)
+    options = replace(options, transaction_timeout_s=settings.transaction_timeout_s)
+    return with_bulletins(file, options, around, end_within)
 
 
-def open_surroundings(
-    bootstrap_servers: str | None, config: Path | None, clock: Clock
-) -> Surroundings:
+def open_surroundings(settings: Settings, clock: Clock) -> Surroundings:
     """What a run gets from this process and its settings. Reports go nowhere yet.
 
     Raises:
-        ConfigError: the settings are wrong, or there is no Java.
+        ConfigError: a secret cannot be read, or there is no Java.
     """
-    from onceflow.contracts.connector import find_connector
     from onceflow.java.choice import find_java
     from onceflow.run import Surroundings
     from onceflow.runtime.session import SessionSettings
 
-    settings = settings_of(bootstrap_servers, config)
     find_java()
     return Surroundings(
         connector_name=CONNECTOR,
-        connector=find_connector(CONNECTOR),
+        connector=kafka(),
         connection=settings.connection(),
         session=SessionSettings(**settings.spark.model_dump()),
         clock=clock,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, effective_of, settings_of
+from onceflow.cli.options import BootstrapServers, ConfigFile
 
 
 def register(app: typer.Typer) -> None:
@@ -38,21 +38,23 @@ def serve(
     (`control`). The process ends by itself only when every pipeline has failed for good, with the
     code of the first one's error.
     """
+    import os
     from contextlib import ExitStack
 
     from onceflow.app import RunOptions
     from onceflow.cli.report import open_fleet_report
     from onceflow.cli.run import open_surroundings
     from onceflow.clock import SystemClock
+    from onceflow.config import read_settings
     from onceflow.control.server import controlled
     from onceflow.ops.drain import drain_on_signals
     from onceflow.serving import Service, find_entries
 
     entries = find_entries(paths)
-    settings = settings_of(bootstrap_servers, config)
-    effective = effective_of(bootstrap_servers, config)
+    overrides = {"bootstrap_servers": bootstrap_servers}
+    settings, effective = read_settings(os.environ, overrides, config)
     clock = SystemClock()
-    around = open_surroundings(bootstrap_servers, config, clock)
+    around = open_surroundings(settings, clock)
     options = RunOptions(is_standby=standby, transaction_timeout_s=settings.transaction_timeout_s)
     with ExitStack() as stack:
         report_of = stack.enter_context(open_fleet_report(clock))

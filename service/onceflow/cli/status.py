@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile
+from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.cli.target import PipelineTarget, opened_survey, target_of
+from onceflow.cli.target import PipelineTarget, survey_of, target_of
 
 _FIGURES = ("position", "lag", "undecided")
 
@@ -33,7 +33,7 @@ def status(
     from onceflow.ops.summary import summary_of
     from onceflow.ops.texts import time_text
 
-    with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
+    with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
         facts = survey.facts()
     if output is OutputFormat.JSON:
         print_json(summary_of(facts))

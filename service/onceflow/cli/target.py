@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import settings_of
+from onceflow.cli.options import kafka
+from onceflow.clock import Deadline, SystemClock
+from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import Broker
     from onceflow.contracts.sink import Ledger
     from onceflow.ops.survey import Survey
     from onceflow.protocol.ledger import HeadEntry
+    from onceflow.settings import Settings
 
 READ_TIMEOUT_S = 60.0
 FILE_SUFFIXES = (".yaml", ".yml")
@@ -63,8 +65,6 @@ def file_of(text: str) -> Path:
     Raises:
         ConfigError: only the name was given.
     """
-    from onceflow.errors import ConfigError
-
     if not text.endswith(FILE_SUFFIXES):
         raise ConfigError(
             "this needs the pipeline file, not its name",
@@ -74,33 +74,23 @@ def file_of(text: str) -> Path:
     return Path(text)
 
 
-@contextmanager
-def opened(
-    name: str, bootstrap_servers: str | None, config: Path | None
-) -> Iterator[tuple[Ledger, Broker]]:
-    """A ledger and a broker to look things up with.
+def survey_of(target: Target, settings: Settings) -> AbstractContextManager[Survey]:
+    """What to look at the pipeline with.
 
     Raises:
-        ConfigError: no such pipeline, or the settings are wrong.
-        DeadlineError: nobody answers.
+        ConfigError: this is no name of a pipeline.
+        DeadlineError: no broker answers.
     """
-    from onceflow.cli.run import CONNECTOR
-    from onceflow.clock import Deadline, SystemClock
-    from onceflow.contracts.connector import find_connector
+    from onceflow.ops.survey import opened_survey
     from onceflow.protocol.identity import check_pipeline_name
 
-    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
-    connector = find_connector(CONNECTOR)
-    connection = settings_of(bootstrap_servers, config).connection()
-    ledger = connector.ledger(check_pipeline_name(name), connection)
-    broker = connector.broker(connection)
-    try:
-        # Whoever asks for a topic waits much longer for brokers that are not there.
-        broker.brokers(deadline)
-        yield ledger, broker
-    finally:
-        ledger.close()
-        broker.close()
+    return opened_survey(
+        check_pipeline_name(target.name),
+        kafka(),
+        settings.connection(),
+        SystemClock(),
+        target.event_time_sources,
+    )
 
 
 def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
@@ -109,8 +99,6 @@ def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
     Raises:
         ConfigError: the pipeline was never started at these brokers.
     """
-    from onceflow.clock import Deadline, SystemClock
-    from onceflow.errors import ConfigError
     from onceflow.protocol.identity import DRIVER_SLOT
 
     deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
@@ -122,28 +110,3 @@ def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
             then="check the name and the address",
         )
     return history
-
-
-@contextmanager
-def opened_survey(
-    target: Target, bootstrap_servers: str | None, config: Path | None
-) -> Iterator[Survey]:
-    """Everything to look at a pipeline with.
-
-    Raises:
-        ConfigError: as `opened`.
-    """
-    from onceflow.cli.run import CONNECTOR
-    from onceflow.clock import SystemClock
-    from onceflow.contracts.connector import find_connector
-    from onceflow.ops.survey import Survey
-
-    connection = settings_of(bootstrap_servers, config).connection()
-    with opened(target.name, bootstrap_servers, config) as (ledger, broker):
-        board = find_connector(CONNECTOR).bulletin_board(target.name, connection)
-        try:
-            yield Survey(
-                target.name, ledger, broker, board, SystemClock(), target.event_time_sources
-            )
-        finally:
-            board.close()

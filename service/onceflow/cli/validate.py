@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.analysis import analysis_session, has_spark
+from onceflow.cli.analysis import analysed, analysis_session, has_spark
 from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.output import fault_fields, print_json
 from onceflow.cli.sarif import Finding, Level, sarif_log
-from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.rules import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from onceflow.pipeline.analysis import Analysis
     from onceflow.pipeline.explain import ReaderGuarantee
     from onceflow.pipeline.loader import PipelineFile
-    from onceflow.pipeline.waivers import CheckpointWaiver
     from onceflow.protocol.guarantee import Guarantee
+    from onceflow.settings import Settings
 
 
 class VerdictFormat(StrEnum):
@@ -114,15 +112,17 @@ def validate(
 
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
+    settings = settings_of(config=config)
     with ExitStack() as stack:
-        spark = None
-        load = load_pipeline
-        if not file_only and has_spark():
-            load = partial(load_allowed, config=config)
-            # Started at the first file that deserves it, and kept.
-            spark = cache(lambda: stack.enter_context(analysis_session("validate", config)))
-        waiver = settings_of(config=config).ephemeral_checkpoints
-        verdicts = list(_verdicts(files, load, spark, waiver))
+        is_analysed = not file_only and has_spark()
+        load = partial(load_allowed, settings=settings) if is_analysed else load_pipeline
+
+        @cache  # started at the first file that deserves it, and kept
+        def spark() -> SparkSession | None:
+            session = analysis_session("validate", settings)
+            return stack.enter_context(session) if is_analysed else None
+
+        verdicts = list(_verdicts(files, load, settings, spark))
         _print(verdicts, output)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
@@ -131,8 +131,8 @@ def validate(
 def _verdicts(
     paths: Sequence[Path],
     load: Callable[[Path], PipelineFile],
-    spark: Callable[[], SparkSession] | None,
-    waiver: CheckpointWaiver | None,
+    settings: Settings,
+    spark: Callable[[], SparkSession | None],
 ) -> Iterator[Verdict]:
     """A verdict on each file, in the order given; without Spark, on what the file says alone."""
     loaded: dict[Path, PipelineFile] = {}
@@ -147,33 +147,23 @@ def _verdicts(
         if path in refused:
             yield refused[path]
         else:
-            yield _analysed(spark(), loaded[path], waiver) if spark else Verdict(path)
+            yield _judged(loaded[path], settings, spark())
 
 
-def _analysed(spark: SparkSession, file: PipelineFile, waiver: CheckpointWaiver | None) -> Verdict:
-    from onceflow.cli.run import CONNECTOR
-    from onceflow.contracts.connector import find_connector
-    from onceflow.pipeline.analysis import analyse
-    from onceflow.pipeline.explain import readers_of
-    from onceflow.pipeline.promises import require_sources
-    from onceflow.runtime.checkpoint_disk import ephemeral_fault, state_of
-
-    now_ms = SystemClock().unix_ms()
+def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) -> Verdict:
     try:
-        require_sources(file, find_connector(CONNECTOR))
-        analysis: Analysis = analyse(spark, file, now_ms)
+        found = analysed(file, settings, spark)
     except ConfigError as error:
         unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
         return Verdict(file.path, error.faults or (unplaced,), is_analysed=True)
-    state = state_of(file.pipeline.checkpoint_location, waiver, now_ms)
-    # A warning: the file may be meant for another machine than the one that checks it.
-    ephemeral = ephemeral_fault(file, state)
+    if found.analysis is None:
+        return Verdict(file.path)
     return Verdict(
         file.path,
-        warnings=(*analysis.warnings, *([ephemeral] if ephemeral else [])),
-        waived=tuple(map(str, analysis.waived)),
+        warnings=found.warnings(),
+        waived=found.waived(),
         is_analysed=True,
-        readers=readers_of(file.pipeline.mode, analysis.determinism, state),
+        readers=found.readers(),
     )
 
 

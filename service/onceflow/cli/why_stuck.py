@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile
+from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.cli.target import PipelineTarget, opened_survey, target_of
+from onceflow.cli.target import PipelineTarget, survey_of, target_of
 
 if TYPE_CHECKING:
     from onceflow.ops.diagnosis import Finding
@@ -39,7 +39,7 @@ def why_stuck(
     """
     from onceflow.ops.diagnosis import diagnose
 
-    with opened_survey(target_of(pipeline), bootstrap_servers, config) as survey:
+    with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
         facts = survey.watched(survey.facts(), WATCH_S)
     findings = diagnose(facts)
     if output is OutputFormat.JSON:

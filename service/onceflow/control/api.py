@@ -15,9 +15,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse
 
+from onceflow.clock import Deadline
 from onceflow.control.access import Gate, Guard, needs
 from onceflow.control.page import add_page
-from onceflow.control.replay import replay_letters
 from onceflow.control.tokens import Role
 from onceflow.control.views import Side, Views, status_fields
 from onceflow.errors import ConfigError, OnceflowError
@@ -25,6 +25,8 @@ from onceflow.ops.fleet import Member
 from onceflow.serving import Service
 
 MAX_ENTRIES = 1_000
+REPLAY_TIMEOUT_S = 300.0
+"""What was not sent by then is sent by the next replay."""
 
 Name = Annotated[str, Path(description="Name of the pipeline.", max_length=200)]
 Json = Mapping[str, Any]
@@ -194,7 +196,9 @@ def _writing(service: Service, views: Views) -> APIRouter:
 
         Answers when they are sent. After an error, call it again: it continues.
         """
-        return asdict(replay_letters(service, name))
+        deadline = Deadline.after(service.around.clock, REPLAY_TIMEOUT_S)
+        with views.letters(service.load(name).pipeline) as letters:
+            return asdict(letters.resend(deadline))
 
     @router.post("/drain", status_code=HTTPStatus.ACCEPTED)
     def drain() -> Json:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import islice
 from typing import Any
 
 from onceflow.clock import Deadline
-from onceflow.config import EffectiveValue, leaves_of
-from onceflow.contracts.connector import Broker
+from onceflow.config import leaves_of
 from onceflow.control.records import letter_fields, newest_records
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
-from onceflow.ops.dead_letters import read_letters
+from onceflow.ops.dead_letters import Resender, opened_letters, read_letters
 from onceflow.ops.diagnosis import diagnose
 from onceflow.ops.facts import Facts, watermark_holder
 from onceflow.ops.fleet import Status
 from onceflow.ops.summary import summary_of
-from onceflow.ops.survey import Survey
+from onceflow.ops.survey import Survey, opened_survey
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.model import Pipeline
 from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.serving import Service
 
@@ -135,13 +135,10 @@ class Views:
             OnceflowError: the ledger cannot be read.
         """
         around, pipeline = self._service.around, self.file(name).pipeline
-        ledger = around.connector.ledger(pipeline.name, around.connection)
-        try:
+        with closing(around.connector.ledger(pipeline.name, around.connection)) as ledger:
             deadline = self._deadline()
             entries = ledger.history(DRIVER_SLOT, deadline) if ledger.exists(deadline) else ()
             return [_entry_fields(entry.to_json()) for entry in [*entries][-last:]]
-        finally:
-            ledger.close()
 
     def dead_letters(self, name: str, reason: str, most: int) -> Sequence[Mapping[str, Any]]:
         """Rejected records, oldest first; values of columns that the settings name.
@@ -155,9 +152,11 @@ class Views:
             ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
-        with self._letters(name) as (broker, topic, shown):
-            letters = read_letters(broker, topic, {}, self._deadline())
-            wanted = (filed for filed in letters if reason in {"", filed[1].reason})
+        pipeline = self.file(name).pipeline
+        shown = self._shown_columns(pipeline.name)
+        with self.letters(pipeline) as letters:
+            found = read_letters(letters.broker, letters.topic, {}, self._deadline())
+            wanted = (filed for filed in found if reason in {"", filed[1].reason})
             return [letter_fields(filed, shown) for filed in islice(wanted, most)]
 
     def newest_dead_letters(self, name: str, most: int) -> Sequence[Mapping[str, Any]]:
@@ -167,11 +166,13 @@ class Views:
             ConfigError: the pipeline has no dead-letter topic.
             OnceflowError: the topic cannot be read.
         """
-        with self._letters(name) as (broker, topic, shown):
-            ends = {p: end for p, (_, end, _) in broker.offsets(topic, self._deadline()).items()}
-            starts = {partition: end - most for partition, end in ends.items()}
+        pipeline = self.file(name).pipeline
+        shown = self._shown_columns(pipeline.name)
+        with self.letters(pipeline) as letters:
+            offsets = letters.broker.offsets(letters.topic, self._deadline())
+            starts = {partition: end - most for partition, (_, end, _) in offsets.items()}
             found = sorted(
-                read_letters(broker, topic, starts, self._deadline()),
+                read_letters(letters.broker, letters.topic, starts, self._deadline()),
                 key=lambda filed: (filed[0].timestamp_ms, filed[0].partition, filed[0].offset),
             )
         return [letter_fields(filed, shown) for filed in found[: -most - 1 : -1]]
@@ -188,11 +189,8 @@ class Views:
             topics = {one.topic for one in facts.inputs}
         shown = self._shown_columns(facts.head.pipeline)
         around = self._service.around
-        broker = around.connector.broker(around.connection)
-        try:
+        with closing(around.connector.broker(around.connection)) as broker:
             return newest_records(broker, topics, shown, self._deadline())
-        finally:
-            broker.close()
 
     def validate(self, name: str) -> Mapping[str, Any]:
         """Whether the file as it is now could be started: everything that is known before a run."""
@@ -229,34 +227,21 @@ class Views:
         columns = (text.partition(".") for text in (control.shown_columns if control else ()))
         return frozenset(column for name, _, column in columns if name == pipeline)
 
-    @contextmanager
-    def _letters(self, name: str) -> Iterator[tuple[Broker, str, frozenset[str]]]:
-        """Who is asked, the topic, and the columns to show."""
-        pipeline = self.file(name).pipeline
-        if pipeline.dead_letter is None:
-            expected = "`dead_letter: {topic: ...}` in its file"
-            raise ConfigError("the pipeline has no dead-letter topic", expected=expected)
-        broker = self._service.around.connector.broker(self._service.around.connection)
-        try:
-            yield broker, pipeline.dead_letter.topic, self._shown_columns(pipeline.name)
-        finally:
-            broker.close()
+    def letters(self, pipeline: Pipeline) -> AbstractContextManager[Resender]:
+        """What to read its dead letters with, and to send them again.
 
-    @contextmanager
-    def _surveyed(self, name: str) -> Iterator[Survey]:
+        Raises:
+            ConfigError: the pipeline has no dead-letter topic.
+        """
+        around = self._service.around
+        return opened_letters(pipeline, around.connector, around.connection, self._deadline())
+
+    def _surveyed(self, name: str) -> AbstractContextManager[Survey]:
         around, pipeline = self._service.around, self.file(name).pipeline
-        ledger = around.connector.ledger(pipeline.name, around.connection)
-        broker = around.connector.broker(around.connection)
-        board = around.connector.bulletin_board(pipeline.name, around.connection)
         timed = frozenset(view for view, source in pipeline.sources.items() if source.event_time)
-        closers: Sequence[Callable[[], None]] = (board.close, broker.close, ledger.close)
-        try:
-            # Whoever asks for a topic waits much longer for brokers that are not there.
-            broker.brokers(self._deadline())
-            yield Survey(pipeline.name, ledger, broker, board, around.clock, timed)
-        finally:
-            for close in closers:
-                close()
+        return opened_survey(
+            pipeline.name, around.connector, around.connection, around.clock, timed
+        )
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._service.around.clock, READ_TIMEOUT_S)
@@ -274,8 +259,8 @@ def status_fields(status: Status) -> Mapping[str, Any]:
     }
 
 
-def _shown(setting: EffectiveValue) -> Mapping[str, Any]:
-    return asdict(setting if may_be_shown(setting.name) else replace(setting, value=MASK))
+def _shown(setting: Mapping[str, Any]) -> Mapping[str, Any]:
+    return setting if may_be_shown(setting["name"]) else {**setting, "value": MASK}
 
 
 def may_be_shown(name: str) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker, Connection, Connector, ReadRecord
 from onceflow.contracts.sink import Incarnation, OutputRecord
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.ops.texts import text_of
+from onceflow.pipeline.model import Pipeline
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.identity import is_internal_topic, resend_group, resend_transactional_id
 
@@ -59,6 +61,33 @@ def read_letters(
     }
     for record in broker.read(topic, ranges, deadline):
         yield record, DeadLetter.from_record(record.key, record.value, record.headers)
+
+
+@contextmanager
+def opened_letters(
+    pipeline: Pipeline, connector: Connector, connection: Connection, deadline: Deadline
+) -> Iterator[Resender]:
+    """What to read the dead letters of a pipeline with, and to send them again.
+
+    Raises:
+        ConfigError: the pipeline has no topic for them.
+        DeadlineError: no broker answers.
+    """
+    if pipeline.dead_letter is None:
+        raise ConfigError(
+            "the pipeline has no dead-letter topic",
+            subject=pipeline.name,
+            expected="`dead_letter: {topic: ...}` in its file",
+        )
+    with closing(connector.broker(connection)) as broker:
+        # A question about a topic waits much longer for brokers that are not there.
+        broker.brokers(deadline)
+        yield Resender(
+            pipeline.name,
+            pipeline.dead_letter.topic,
+            broker,
+            lambda transactional_id: connector.incarnation(transactional_id, connection),
+        )
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Broker, BulletinBoard, OpenTransaction
+from onceflow.contracts.connector import (
+    Broker,
+    BulletinBoard,
+    Connection,
+    Connector,
+    OpenTransaction,
+)
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.ops.facts import Facts, InputFacts, OutputFacts
@@ -21,7 +28,32 @@ TAIL_OFFSETS = 400
 LOOK_TIMEOUT_S = 10.0
 """For each kind of question. Those that nobody answers leave a blind spot."""
 
+REACH_TIMEOUT_S = 30.0
+
 _T = TypeVar("_T")
+
+
+@contextmanager
+def opened_survey(
+    pipeline: str,
+    connector: Connector,
+    connection: Connection,
+    clock: Clock,
+    event_time_sources: frozenset[str] | None = None,
+) -> Iterator[Survey]:
+    """What to look at a pipeline with; arguments as of `Survey`.
+
+    Raises:
+        DeadlineError: no broker answers.
+    """
+    with (
+        closing(connector.ledger(pipeline, connection)) as ledger,
+        closing(connector.broker(connection)) as broker,
+        closing(connector.bulletin_board(pipeline, connection)) as board,
+    ):
+        # A question about a topic waits much longer for brokers that are not there.
+        broker.brokers(Deadline.after(clock, REACH_TIMEOUT_S))
+        yield Survey(pipeline, ledger, broker, board, clock, event_time_sources)
 
 
 @dataclass

@@ -84,18 +84,16 @@ class Explanation:
 
 def explain(
     pipeline: Pipeline,
-    query_facts: Sequence[str],
-    determinism: Determinism = Determinism.HOLDS,
-    state: State = State.DURABLE,
+    readers: tuple[ReaderGuarantee, ...],
+    query_facts: Sequence[str] = (),
     order: str = "",
 ) -> Explanation:
     """Explain a pipeline that is valid.
 
     Args:
         pipeline: to explain.
+        readers: what they get.
         query_facts: what an analysis found out about its query; empty without one.
-        determinism: what it found out about replays.
-        state: whether its checkpoint outlives the process here.
         order: what it found out about the order of records.
     """
     name = pipeline.name
@@ -113,7 +111,7 @@ def explain(
         ),
         writing=_WRITING[pipeline.mode],
         sink=_sink(pipeline, order),
-        readers=readers_of(pipeline.mode, determinism, state),
+        readers=readers,
         names=Names(
             ledger_topic(name),
             consumer_group(name),
