@@ -17,6 +17,8 @@ This module imports no other, so that every layer may raise and catch these clas
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,6 +53,12 @@ class Fault:
         if self.expected:
             text += f"; expected {self.expected}"
         return f"{text}. {self.suggestion}" if self.suggestion else text
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A `suggestion` that names what is most like a wrong name; empty if nothing is like it."""
+    near = difflib.get_close_matches(name, [*known], n=1)
+    return f"Did you mean `{near[0]}`?" if near else ""
 
 
 NEW_GENERATION = (
@@ -222,3 +230,10 @@ def require(condition: bool, what: str, *, subject: str = "", found: str = "") -
             found=found,
             then="this is a bug in Onceflow; stopping",
         )
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """The exit code of a process that ends with this error; None is a good end."""
+    if error is None:
+        return 0
+    return error.exit_code if isinstance(error, OnceflowError) else InvariantError.exit_code

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
-from onceflow.contracts.observer import Observer
+from onceflow.contracts.observer import Observer, Report
 from onceflow.contracts.sink import Ledger
 from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis import Analysis, analyse
@@ -31,7 +31,6 @@ from onceflow.runtime.executed import Execution, ExecutionReader
 from onceflow.runtime.late import LateDesk
 from onceflow.runtime.output import to_record_columns
 from onceflow.runtime.parts import Parts
-from onceflow.runtime.progress import Report
 from onceflow.runtime.query import QueryHandle
 from onceflow.runtime.rejects import RejectDesk
 from onceflow.runtime.row_guard import guard_rows

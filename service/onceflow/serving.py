@@ -14,9 +14,10 @@ from typing import Any
 
 from onceflow.app import RunOptions, with_bulletins
 from onceflow.config import DEFAULT_FILE
+from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, Fault
 from onceflow.ops.exit_watch import end_within
-from onceflow.ops.fleet import Fleet, Member, Report, Run, Status
+from onceflow.ops.fleet import Fleet, Member, Run, Status
 from onceflow.ops.history import History
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.ops.metrics import Metrics

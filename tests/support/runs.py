@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from onceflow.ops.fleet import Member, Observed, Report, Run
+from onceflow.contracts.observer import Report
+from onceflow.ops.fleet import Member, Observed, Run
 from tests.support.eventually import eventually
 
 WAIT_S = 60.0

@@ -18,9 +18,9 @@ from onceflow.ops.retention import (
     Place,
     RetentionGuard,
     Spot,
-    duration_text,
     forecast,
 )
+from onceflow.ops.texts import span_text
 from tests.support.clock import ManualClock
 
 HOUR_MS = 3_600_000
@@ -119,7 +119,7 @@ def test_limits_are_those_that_delete(config: Mapping[str, str], limits: Limits)
     ],
 )
 def test_durations_for_people(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
+    assert span_text(seconds) == text
 
 
 class Watch:

@@ -20,10 +20,9 @@ from rich.text import Text
 from onceflow.cli.logs import JsonLines, log_libraries_as_json
 from onceflow.cli.terminal import Terminal
 from onceflow.clock import Clock
-from onceflow.ops.retention import duration_text
-from onceflow.ops.texts import time_text
+from onceflow.contracts.observer import Report
+from onceflow.ops.texts import span_text, time_text
 from onceflow.protocol.ledger import NOTHING_COMMITTED
-from onceflow.runtime.progress import Report
 
 REFRESH_PER_SECOND = 4
 MAX_MESSAGES = 5
@@ -77,7 +76,7 @@ class LivePanel:
         yield "event watermark", time_text(facts.get("event_watermark_ms", 0))
         yield "last commit", self._age(facts.get("last_commit_ms"))
         if (left_s := facts.get("retention_left_s")) is not None:
-            yield "retention", f"overtakes in {duration_text(left_s)}"
+            yield "retention", f"overtakes in {span_text(left_s)}"
         yield "state rows", _number(facts.get("state_rows"))
         yield "replays skipped", _number(facts.get("replays_skipped", 0))
 

@@ -21,10 +21,10 @@ from onceflow.cli.options import (
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
     from onceflow.clock import Clock
+    from onceflow.contracts.observer import Report
     from onceflow.pipeline.loader import PipelineFile
     from onceflow.protocol.compare import Remedy
     from onceflow.run import Surroundings
-    from onceflow.runtime.progress import Report
     from onceflow.settings import Settings
 
 

@@ -80,8 +80,7 @@ def _print_text(facts: dict[str, Any]) -> None:
 
 
 def _notes(facts: dict[str, Any]) -> Iterator[str]:
-    from onceflow.ops.retention import duration_text
-    from onceflow.ops.texts import time_text
+    from onceflow.ops.texts import span_text, time_text
 
     if (holder := facts["watermark_holder"]) and len(
         {row["source"] for row in facts["sources"]}
@@ -98,7 +97,7 @@ def _notes(facts: dict[str, Any]) -> Iterator[str]:
     for one in facts["retention"]:
         topic, partition = one["place"]
         mark = " (soon)" if one["is_soon"] else ""
-        left = duration_text(one["left_s"])
+        left = span_text(one["left_s"])
         yield f"standing still, {one['rule']} overtakes {topic}-{partition} in {left}{mark}"
     for what, why in facts["not_seen"].items():
         yield f"not seen: {what}: {why}"

@@ -1,10 +1,18 @@
-"""Figures that a run reports to programs, such as metrics."""
+"""What a run reports: events, and figures for programs such as metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from onceflow.protocol.ledger import HeadEntry
+
+
+class Report(Protocol):
+    """Told what happens in a run: a live panel, JSON lines, metrics."""
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """One thing that happened; `event` is its kind."""
 
 
 class Observer:

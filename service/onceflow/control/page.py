@@ -18,9 +18,8 @@ from onceflow.control.tokens import Role
 from onceflow.control.views import Views, status_fields
 from onceflow.errors import OnceflowError
 from onceflow.ops.diagnosis import diagnose
-from onceflow.ops.retention import duration_text
 from onceflow.ops.summary import summary_of
-from onceflow.ops.texts import iso_text, time_text, visible
+from onceflow.ops.texts import iso_text, span_text, time_text, visible
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.serving import Service
 
@@ -118,7 +117,7 @@ class _Pages:
         self._templates.filters |= {
             "count": _count,
             "moment": moment,
-            "duration": duration_text,
+            "duration": span_text,
             "path": lambda text: quote(text, safe=""),
         }
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from onceflow.contracts.observer import Report
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Tokens
-from onceflow.ops.fleet import Report
 from onceflow.ops.http_server import Endpoint, answering
 from onceflow.serving import Service
 from onceflow.settings import Control

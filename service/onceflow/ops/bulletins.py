@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import BulletinBoard
-from onceflow.errors import InvariantError, OnceflowError
+from onceflow.contracts.observer import Report
+from onceflow.errors import OnceflowError, exit_code_of
 from onceflow.protocol.bulletin import (
     END_KIND,
     MAX_TEXT,
@@ -32,13 +33,6 @@ BEATING_TIMEOUT_S = 150.0
 """For a start, and for a drain. An instance that stands by takes a longer one for hung."""
 
 
-class Listener(Protocol):
-    """Told what a run reports."""
-
-    def __call__(self, event: str, /, **facts: object) -> None:
-        """One thing that happened."""
-
-
 @dataclass
 class Bulletins:
     """A report that lets other processes see what it is told.
@@ -58,14 +52,14 @@ class Bulletins:
     host: str
     memory_budget_bytes: int
     clock: Clock
-    passed_on: Listener
+    passed_on: Report
     _facts: dict[str, Any] = field(default_factory=dict)
     _next_s: float = 0.0
     _batch_at_ms: int = 0
     _first_state_rows: int | None = None
 
     def __call__(self, event: str, /, **facts: object) -> None:
-        """See `Listener`."""
+        """See `Report`."""
         self.passed_on(event, **facts)
         if event == "owner":
             self._facts["run_id"] = facts["run_id"]
@@ -83,7 +77,7 @@ class Bulletins:
             run_id=self._facts.get("run_id", ""),
             host=self.host,
             at_ms=self.clock.unix_ms(),
-            exit_code=_exit_code(error),
+            exit_code=exit_code_of(error),
             error=type(error).__name__ if error is not None else "",
             what=error.what[:MAX_WHAT] if isinstance(error, OnceflowError) else "",
             message=str(error)[:MAX_TEXT] if error is not None else "",
@@ -156,9 +150,3 @@ def beating(beat: Callable[[], None], clock: Clock) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-
-
-def _exit_code(error: BaseException | None) -> int:
-    if error is None:
-        return 0
-    return error.exit_code if isinstance(error, OnceflowError) else InvariantError.exit_code

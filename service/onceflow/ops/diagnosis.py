@@ -9,7 +9,7 @@ from enum import StrEnum
 from onceflow.contracts.connector import OpenTransaction
 from onceflow.errors import NEW_GENERATION, FencedError
 from onceflow.ops.facts import Facts, InputFacts, watermark_holder
-from onceflow.ops.retention import duration_text
+from onceflow.ops.texts import span_text
 from onceflow.protocol.bulletin import Bulletin, Ending
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 
@@ -430,7 +430,7 @@ def _eta(lag: int, rate: float, arrivals: float) -> str:
         return "no batch has been committed lately"
     if rate <= arrivals:
         return "it never catches up at this rate"
-    return f"caught up in {duration_text(lag / (rate - arrivals))} at this rate"
+    return f"caught up in {span_text(lag / (rate - arrivals))} at this rate"
 
 
 def _newest_ms(one: InputFacts) -> int:
@@ -438,7 +438,7 @@ def _newest_ms(one: InputFacts) -> int:
 
 
 def _age(milliseconds: int) -> str:
-    return duration_text(max(0, milliseconds) / 1000)
+    return span_text(max(0, milliseconds) / 1000)
 
 
 def _ago(milliseconds: int) -> str:

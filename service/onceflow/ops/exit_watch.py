@@ -11,7 +11,7 @@ import os
 import sys
 from threading import Timer
 
-from onceflow.errors import InvariantError, OnceflowError
+from onceflow.errors import exit_code_of
 
 CLOSE_TIMEOUT_S = 90.0
 """Longer than a renewal of a lane that nobody answers; closing takes a second otherwise."""
@@ -35,10 +35,4 @@ def _end(error: BaseException | None, timeout_s: float) -> None:
     late = f"onceflow: closing took longer than {timeout_s:g} s; ended, no record is lost\n"
     sys.stderr.write(told + late)
     sys.stderr.flush()
-    os._exit(_exit_code(error))
-
-
-def _exit_code(error: BaseException | None) -> int:
-    if error is None:
-        return 0
-    return error.exit_code if isinstance(error, OnceflowError) else InvariantError.exit_code
+    os._exit(exit_code_of(error))

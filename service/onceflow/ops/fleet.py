@@ -14,7 +14,8 @@ from functools import partial
 from typing import Protocol
 
 from onceflow.clock import Clock, Deadline
-from onceflow.errors import OnceflowError
+from onceflow.contracts.observer import Report
+from onceflow.errors import OnceflowError, exit_code_of
 from onceflow.ops.restarts import Restarts
 
 WATCH_INTERVAL_S = 0.5
@@ -65,13 +66,6 @@ class Run(Protocol):
 
     def request_drain(self) -> None:
         """End after the running batch."""
-
-
-class Report(Protocol):
-    """Told what a run reports."""
-
-    def __call__(self, event: str, /, **facts: object) -> None:
-        """One thing that happened."""
 
 
 @dataclass(frozen=True)
@@ -209,9 +203,8 @@ class Member:
         pause_s = self._restarts.delay_after_s(error)
         is_over = pause_s is None
         self._note(Observed.FAILED if is_over else Observed.WAITING)
-        code = error.exit_code if isinstance(error, OnceflowError) else OnceflowError.exit_code
         text = str(error) or type(error).__name__
-        self._report("failed", error=type(error).__name__, text=text, exit_code=code)
+        self._report("failed", error=type(error).__name__, text=text, exit_code=exit_code_of(error))
         if not is_over:
             self._report("waiting", seconds=pause_s, failures_in_a_row=self._restarts.in_a_row)
         return pause_s

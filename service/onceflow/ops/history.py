@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onceflow.clock import Clock
-from onceflow.ops.fleet import Report
+from onceflow.contracts.observer import Report
 
 INTERVAL_S = 5
 SLOTS = 720

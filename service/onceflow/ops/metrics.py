@@ -18,8 +18,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from onceflow.clock import Clock
-from onceflow.contracts.observer import Observer
-from onceflow.ops.fleet import Desired, Observed, Report, Status
+from onceflow.contracts.observer import Observer, Report
+from onceflow.ops.fleet import Desired, Observed, Status
 from onceflow.protocol.ledger import HeadEntry
 
 PREFIX = "onceflow_"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.errors import Fault, OnceflowError
+from onceflow.ops.texts import span_text
 from onceflow.protocol.ledger import HeadEntry
 
 EARLY_S = 24 * 3600.0
@@ -93,12 +94,12 @@ class Forecast:
         name = f"{self.place[0]}-{self.place[1]}"
         if self.left_s <= 0:
             return f"retention has overtaken {name}"
-        return f"{self.rule} overtakes {name} in {duration_text(self.left_s)}"
+        return f"{self.rule} overtakes {name} in {span_text(self.left_s)}"
 
     def warning(self) -> Fault:
         """What is said to people."""
         return Fault(
-            f"retention will overtake the pipeline in {duration_text(self.left_s)}"
+            f"retention will overtake the pipeline in {span_text(self.left_s)}"
             if self.left_s > 0
             else "retention has overtaken the pipeline",
             where=f"{self.place[0]}-{self.place[1]}",
@@ -215,14 +216,6 @@ class RetentionGuard:
             if told_s is None or one.left_s < told_s * REPEAT_SHARE:
                 self._told_s[place] = one.left_s
                 self.warn(str(one.warning()))
-
-
-def duration_text(seconds: float) -> str:
-    """A length of time for people, in the largest unit of which there are two."""
-    for unit, size_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size_s:
-            return f"{seconds / size_s:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _by_time(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[Forecast]:

@@ -28,6 +28,14 @@ def iso_text(unix_ms: int) -> str:
     return moment.isoformat(timespec="seconds")
 
 
+def span_text(seconds: float) -> str:
+    """A length of time for people, in the largest unit of which there are two."""
+    for unit, size_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def text_of(data: bytes | None) -> str | None:
     """Bytes: UTF-8, with what is none as escapes."""
     return None if data is None else data.decode("utf-8", "backslashreplace")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import BaseModel
+
+from onceflow.errors import did_you_mean
 
 ANY_NAME = "*"
 """Stands in a path where the user chooses the name, e.g. of a source."""
@@ -67,10 +68,7 @@ class KeyIndex:
         homes = [known for known in self._keys if known[-1] == name and len(known) > 1]
         if len(homes) == 1:
             return f"It belongs to `{'.'.join(homes[0][:-1])}`."
-        near = difflib.get_close_matches(name.lower(), self.siblings(path), n=1)
-        if near:
-            return f"Did you mean `{near[0]}`?"
-        return ""
+        return did_you_mean(name.lower(), self.siblings(path))
 
     def _generic(self, path: Sequence[str | int]) -> Path:
         """The path with the user's own names replaced by ANY_NAME."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import ConfigError, Fault, did_you_mean
 from onceflow.pipeline.files import MAX_PIPELINE_BYTES, read_text, require_inside
 from onceflow.pipeline.formats import Avro
 from onceflow.pipeline.keys import KeyIndex
@@ -153,8 +152,7 @@ def _choice_fault(details: ErrorDetails, loc: tuple[str | int, ...], document: D
     choices = details["ctx"]["expected"].replace("'", "`")
     names = [part.strip() for part in choices.replace(" or ", ",").replace("`", "").split(",")]
     written = _text_at(document.data, loc)
-    near = difflib.get_close_matches(written, names, n=1)
-    suggestion = f"Did you mean `{near[0]}`?" if near else ""
+    suggestion = did_you_mean(written, names)
     line = document.place(loc).line
     return Fault("not one of the possible values", _dotted(loc), line, choices, suggestion)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
-from onceflow.errors import Fault
+from onceflow.errors import Fault, did_you_mean
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.sink import Sink
@@ -86,11 +85,11 @@ def _term_faults(result: StructType, path: str) -> Iterator[Fault]:
     found = type_at(result, path)
     if found is None:
         known = [*result.names, *(f"{c.name}.{f}" for c in result for f in _fields(c.dataType))]
-        near = difflib.get_close_matches(path, known, n=1)
+        suggestion = did_you_mean(path, known)
         yield Fault(
             f"the result has no column `{path}`",
-            expected="" if near else f"one of {', '.join(result.names)}",
-            suggestion=f"Did you mean `{near[0]}`?" if near else "",
+            expected="" if suggestion else f"one of {', '.join(result.names)}",
+            suggestion=suggestion,
         )
     elif isinstance(found, StructType):
         yield Fault(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterator
 
 from pyspark.sql.types import StructType
 
-from onceflow.errors import Fault
+from onceflow.errors import Fault, did_you_mean
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.rules import Rule
@@ -56,11 +55,11 @@ def _routing_faults(file: PipelineFile, output: StructType, option: str) -> Iter
     if name is None:
         return
     if name not in output.names:
-        near = difflib.get_close_matches(name, output.names, n=1)
+        suggestion = did_you_mean(name, output.names)
         yield Fault(
             f"the result has no column `{name}`",
-            expected="" if near else f"one of {', '.join(output.names)}",
-            suggestion=f"Did you mean `{near[0]}`?" if near else "",
+            expected="" if suggestion else f"one of {', '.join(output.names)}",
+            suggestion=suggestion,
         )
         return
     found = output[name].dataType

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -15,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructType, TimestampType
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
-from onceflow.errors import Fault
+from onceflow.errors import Fault, did_you_mean
 from onceflow.pipeline.allow_list.check import check_written
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.loader import PipelineFile
@@ -151,12 +150,9 @@ def unknown_field(name: str, fields: Mapping[str, object]) -> Fault:
 
 
 def _absent(what: str, name: str, known: Sequence[str]) -> Fault:
-    near = difflib.get_close_matches(name, known, n=1)
-    return Fault(
-        f"{what} `{name}`",
-        expected="" if near else f"one of {', '.join(known)}",
-        suggestion=f"Did you mean `{near[0]}`?" if near else "",
-    )
+    suggestion = did_you_mean(name, known)
+    expected = "" if suggestion else f"one of {', '.join(known)}"
+    return Fault(f"{what} `{name}`", expected=expected, suggestion=suggestion)
 
 
 def _event_time_faults(spark: SparkSession, source: Source, columns: StructType) -> Iterator[Fault]:

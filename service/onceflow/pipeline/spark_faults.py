@@ -6,12 +6,11 @@ an entry in a table; of any other, Spark's own first sentence is handed on.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onceflow.errors import Fault
+from onceflow.errors import Fault, did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -67,11 +66,9 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
             f"Spark cannot tell what `{name}` is computed from",
             suggestion="Compute functions of each source in a subquery of its own.",
         )
-    near = difflib.get_close_matches(name, known, n=1)
-    expected = f"one of {', '.join(known)}" if known else ""
-    if near:
-        return Fault(f"unknown {what} `{name}`", suggestion=f"Did you mean `{near[0]}`?")
-    return Fault(f"unknown {what} `{name}`", expected=expected)
+    suggestion = did_you_mean(name, known)
+    expected = f"one of {', '.join(known)}" if known and not suggestion else ""
+    return Fault(f"unknown {what} `{name}`", expected=expected, suggestion=suggestion)
 
 
 def _ambiguous(parameters: Mapping[str, str]) -> Fault:
@@ -89,8 +86,7 @@ def _unknown_function(parameters: Mapping[str, str]) -> Fault:
 def _unknown_type(parameters: Mapping[str, str]) -> Fault:
     name = parameters.get("typeName", "").strip('"')
     types = ("STRING", "BIGINT", "INT", "DOUBLE", "BOOLEAN", "TIMESTAMP", "DATE", "BINARY")
-    near = difflib.get_close_matches(name.upper(), types, n=1)
-    suggestion = f"Did you mean `{near[0]}`?" if near else ""
+    suggestion = did_you_mean(name.upper(), types)
     return Fault(f"unknown type `{name}`", expected="a type of Spark SQL", suggestion=suggestion)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
-from onceflow.contracts.observer import Observer
+from onceflow.contracts.observer import Observer, Report
 from onceflow.errors import OnceflowError
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.runtime.executed import records_of
@@ -19,13 +19,6 @@ LAG_INTERVAL_S = 2.0
 LAG_TIMEOUT_S = 1.0
 UPLOAD_METRIC = "rocksdbCommitFileSyncLatencyMs"
 """Spark's name for the part of a commit of state that writes files to the checkpoint."""
-
-
-class Report(Protocol):
-    """Where a run tells what happens: a live panel, or JSON lines."""
-
-    def __call__(self, event: str, /, **facts: object) -> None:
-        """One thing that happened; `event` is its kind."""
 
 
 @dataclass

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from onceflow.errors import Fault
+from onceflow.errors import Fault, did_you_mean
 from onceflow.pipeline.allow_list import classes, functions
 from onceflow.pipeline.allow_list.functions import ALLOWED, FUNCTIONS, OPTIONS, Category, judged
 from onceflow.pipeline.plan_parts import PlanPart
@@ -91,11 +90,10 @@ def _calls(parts: Sequence[PlanPart]) -> Iterator[Fault]:
             continue
         name = ".".join(part.strings).lower()
         if name not in FUNCTIONS:
-            near = difflib.get_close_matches(name, _USABLE, n=1)
             yield Fault(
                 f"unknown function `{name}`",
                 expected="one that docs/security.md lists",
-                suggestion=f"Did you mean `{near[0]}`?" if near else "",
+                suggestion=did_you_mean(name, _USABLE),
             )
         elif judged(name) is Category.NO_STREAM:
             yield classes.OVER
