@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING
 
 from onceflow.clock import Deadline
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
-from onceflow.ops.bulletins import Bulletins, beating
-from onceflow.ops.retention import RetentionGuard
-from onceflow.ops.standby import Standby
+from onceflow.observe.retention import RetentionGuard
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.ordering import next_order
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
@@ -54,6 +52,8 @@ from onceflow.runtime.spark_errors import SharedCheckpointError
 from onceflow.runtime.takeover import confirm_owner
 from onceflow.runtime.warm_up import warm_up, with_small_batches
 from onceflow.runtime.writer import Writer
+from onceflow.serve.bulletins import Bulletins, beating
+from onceflow.serve.standby import Standby
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

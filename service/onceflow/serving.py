@@ -16,20 +16,20 @@ from onceflow.app import RunOptions, with_bulletins
 from onceflow.config import DEFAULT_FILE
 from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, Fault
-from onceflow.ops.exit_watch import end_within
-from onceflow.ops.fleet import Fleet, Member, Run, Status
-from onceflow.ops.history import History
-from onceflow.ops.http_server import Endpoint, answering
-from onceflow.ops.metrics import Metrics
-from onceflow.ops.monitoring import Health, monitoring_app
-from onceflow.ops.renewal import Renewal
-from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.restart import Restart
 from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.session import SharedEngine
+from onceflow.serve.exit_watch import end_within
+from onceflow.serve.fleet import Fleet, Member, Run, Status
+from onceflow.serve.history import History
+from onceflow.serve.http_server import Endpoint, answering
+from onceflow.serve.metrics import Metrics
+from onceflow.serve.monitoring import Health, monitoring_app
+from onceflow.serve.renewal import Renewal
+from onceflow.serve.restarts import Restarts
 from onceflow.settings import Settings
 
 SUFFIXES = (".yaml", ".yml")

@@ -19,11 +19,11 @@ from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import AbortableError, FencedError
-from onceflow.ops.verification import verify
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.protocol.lane import LanePhase
 from onceflow.protocol.record import RecordHeader
+from onceflow.repair.verification import verify
 from onceflow.runtime import committer
 from onceflow_connectors.consumer import Consumer, Divergence, Gap, Hooks
 from tests.support import checkers

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError, OutcomeUnknownError
-from onceflow.ops import dead_letters
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter
+from onceflow.repair import dead_letters
 from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
 from tests.support.brokers import RunningBroker
 from tests.support.history import Written, read_topic

@@ -17,9 +17,9 @@ from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import CorruptionError, LineageError
-from onceflow.ops.verification import Verification, verify
 from onceflow.protocol.compare import Remedy
 from onceflow.protocol.identity import DRIVER_SLOT
+from onceflow.repair.verification import Verification, verify
 from onceflow_connectors.consumer import Hooks, LineageChange, OnFault, Rules
 from onceflow_connectors.consumer.admission import STRICT
 from tests.support import checkers

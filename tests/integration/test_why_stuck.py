@@ -19,13 +19,13 @@ from onceflow.cli.main import build_app
 from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError, RecordError
-from onceflow.ops import diagnosis
-from onceflow.ops.bulletins import Bulletins
-from onceflow.ops.diagnosis import SILENT_AFTER_MS, Cause, Finding, diagnose
-from onceflow.ops.facts import Facts
-from onceflow.ops.survey import Survey
+from onceflow.observe import diagnosis
+from onceflow.observe.diagnosis import SILENT_AFTER_MS, Cause, Finding, diagnose
+from onceflow.observe.facts import Facts
+from onceflow.observe.survey import Survey
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.protocol.ledger import SourceRanges
+from onceflow.serve.bulletins import Bulletins
 from tests.support.brokers import RunningBroker
 from tests.support.clock import ManualClock
 from tests.support.driver import PARTITIONS, Driver

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onceflow.clock import SystemClock
-from onceflow.ops.bulletins import Bulletins
-from onceflow.ops.diagnosis import Cause, diagnose
-from onceflow.ops.facts import Facts
+from onceflow.observe.diagnosis import Cause, diagnose
+from onceflow.observe.facts import Facts
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.runtime.progress import figures
+from onceflow.serve.bulletins import Bulletins
 from tests.support.eventually import eventually
 from tests.support.slow_files import use_slow_files
 from tests.unit.test_bulletins import Board

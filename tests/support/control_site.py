@@ -18,11 +18,11 @@ from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
-from onceflow.ops.fleet import Fleet, Member
-from onceflow.ops.http_server import Endpoint, answering
-from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
 from onceflow.run import Surroundings
+from onceflow.serve.fleet import Fleet, Member
+from onceflow.serve.http_server import Endpoint, answering
+from onceflow.serve.restarts import Restarts
 from onceflow.serving import Service, find_entries
 from onceflow.settings import Settings
 from tests.support.clock import ManualClock

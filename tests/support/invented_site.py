@@ -23,16 +23,16 @@ from onceflow.control.api import control_app
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import Views
 from onceflow.errors import ConfigError, Fault
-from onceflow.ops.facts import Facts, InputFacts
-from onceflow.ops.fleet import Fleet, Member
-from onceflow.ops.history import INTERVAL_S, SLOTS, History
-from onceflow.ops.http_server import Endpoint, answering
-from onceflow.ops.restarts import Restarts
+from onceflow.observe.facts import Facts, InputFacts
 from onceflow.pipeline.restart import Restart
 from onceflow.protocol.bulletin import Bulletin, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState
 from onceflow.run import Surroundings
+from onceflow.serve.fleet import Fleet, Member
+from onceflow.serve.history import INTERVAL_S, SLOTS, History
+from onceflow.serve.http_server import Endpoint, answering
+from onceflow.serve.restarts import Restarts
 from onceflow.serving import Entry, Service
 from onceflow.settings import Settings
 from tests.support.clock import ManualClock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onceflow.contracts.observer import Report
-from onceflow.ops.fleet import Member, Observed, Run
+from onceflow.serve.fleet import Member, Observed, Run
 from tests.support.eventually import eventually
 
 WAIT_S = 60.0

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from deploy.dashboard import text as dashboard_text
-from onceflow.ops.metrics import Metrics
+from onceflow.serve.metrics import Metrics
 from tests.deploy.chart import ROOT
 from tests.support.clock import ManualClock
 

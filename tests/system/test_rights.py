@@ -23,10 +23,10 @@ from onceflow.cli.main import build_app
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, PipelineTopics, Right, Task, find_connector
 from onceflow.errors import CorruptionError, FencedError, OnceflowError
-from onceflow.ops.dead_letters import Resender
-from onceflow.ops.facts import Facts
-from onceflow.ops.survey import Survey
+from onceflow.observe.facts import Facts
+from onceflow.observe.survey import Survey
 from onceflow.pipeline.loader import load_pipeline
+from onceflow.repair.dead_letters import Resender
 from onceflow.settings import Sasl, Settings, Tls
 from onceflow_connectors.consumer import Consumer as ConfluentConsumer
 from onceflow_connectors.consumer import FilteringConsumer, Record

@@ -13,7 +13,6 @@ from pyspark.sql import Row
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES
 from onceflow.errors import CorruptionError, DeadlineError, FencedError, RecordError
-from onceflow.ops.bulletins import END_TIMEOUT_S, POST_INTERVAL_S, Bulletins
 from onceflow.protocol.bulletin import (
     END_KIND,
     RUNNING_KIND,
@@ -23,6 +22,7 @@ from onceflow.protocol.bulletin import (
 )
 from onceflow.runtime.progress import figures
 from onceflow.runtime.session import SessionSettings
+from onceflow.serve.bulletins import END_TIMEOUT_S, POST_INTERVAL_S, Bulletins
 from tests.support.clock import ManualClock
 
 FIGURES: dict[str, Any] = {

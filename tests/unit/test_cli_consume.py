@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from onceflow.cli.ledger import _summary
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError
-from onceflow.ops.verification import Disagreement, Verification
+from onceflow.repair.verification import Disagreement, Verification
 
 
 def told(found: Verification, printed: str = "") -> list[str]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from onceflow.cli.ledger import _print_table
-from onceflow.ops.texts import time_text
 from onceflow.protocol.delivery import Delivery
+from onceflow.texts import time_text
 from tests.support.entries import head
 
 

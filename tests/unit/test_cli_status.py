@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceflow.cli.status import _print_text
-from onceflow.ops.texts import iso_text, time_text
+from onceflow.texts import iso_text, time_text
 
 NEWEST_MS = 1_793_534_580_000
 FACTS: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 
 import onceflow
 from onceflow.contracts.connector import OpenTransaction
-from onceflow.ops.diagnosis import (
+from onceflow.observe.diagnosis import (
     FENCED_NEWS_MS,
     HUNG_AFTER_MS,
     QUIET_AFTER_MS,
@@ -22,8 +22,8 @@ from onceflow.ops.diagnosis import (
     Finding,
     diagnose,
 )
-from onceflow.ops.facts import Facts, InputFacts, OutputFacts, watermark_holder
-from onceflow.ops.retention import Forecast
+from onceflow.observe.facts import Facts, InputFacts, OutputFacts, watermark_holder
+from onceflow.observe.retention import Forecast
 from onceflow.protocol.bulletin import Bulletin, Ending, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import (

@@ -13,10 +13,10 @@ import pytest
 
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RetriableError
-from onceflow.ops import fleet as fleet_module
-from onceflow.ops.fleet import Desired, Fleet, Member, Observed
-from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
+from onceflow.serve import fleet as fleet_module
+from onceflow.serve.fleet import Desired, Fleet, Member, Observed
+from onceflow.serve.restarts import Restarts
 from tests.support.eventually import eventually
 from tests.support.runs import Maker, wait_until
 

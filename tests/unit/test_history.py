@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.ops.history import (
+from onceflow.serve.history import (
     INTERVAL_S,
     MAX_MARKS,
     MAX_TEXT,

@@ -23,10 +23,10 @@ from prometheus_client import CollectorRegistry
 
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
-from onceflow.ops import http_server
-from onceflow.ops.http_server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Endpoint
-from onceflow.ops.http_server import answering as answering_at
-from onceflow.ops.monitoring import Health, monitoring_app
+from onceflow.serve import http_server
+from onceflow.serve.http_server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Endpoint
+from onceflow.serve.http_server import answering as answering_at
+from onceflow.serve.monitoring import Health, monitoring_app
 from tests.support.eventually import eventually
 
 HERE, ELSEWHERE, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"

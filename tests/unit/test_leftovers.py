@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from onceflow.ops.leftovers import delete_leftovers
+from onceflow.serve.leftovers import delete_leftovers
 from tests.support.certificates import Authority
 from tests.support.tls_server import serving
 

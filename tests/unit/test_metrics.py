@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from onceflow.ops.fleet import Desired, Observed, Status
-from onceflow.ops.metrics import Metrics
 from onceflow.protocol.ledger import RecordCounts
+from onceflow.serve.fleet import Desired, Observed, Status
+from onceflow.serve.metrics import Metrics
 from tests.support.clock import ManualClock
 from tests.support.entries import head
 

@@ -12,9 +12,9 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
 from onceflow.errors import ConfigError
-from onceflow.ops.fleet import Desired, Observed, Status
-from onceflow.ops.http_server import Endpoint, answering
-from onceflow.ops.monitoring import FRESH_S, STALLED_AFTER_S, Health, monitoring_app
+from onceflow.serve.fleet import Desired, Observed, Status
+from onceflow.serve.http_server import Endpoint, answering
+from onceflow.serve.monitoring import FRESH_S, STALLED_AFTER_S, Health, monitoring_app
 from tests.support.clock import ManualClock
 
 HERE = "127.0.0.1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceflow.ops.renewal import LOOK_INTERVAL_S, Renewal
+from onceflow.serve.renewal import LOOK_INTERVAL_S, Renewal
 from tests.support.clock import ManualClock
 
 

@@ -19,8 +19,8 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow.ops.restarts import Restarts
 from onceflow.pipeline.restart import Restart
+from onceflow.serve.restarts import Restarts
 from tests.support.clock import ManualClock
 
 PASSING = (AbortableError, DeadlineError, OutcomeUnknownError, RetriableError, InvariantError)

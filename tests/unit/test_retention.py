@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.errors import DeadlineError
-from onceflow.ops import retention
-from onceflow.ops.retention import (
+from onceflow.observe import retention
+from onceflow.observe.retention import (
     LOOK_INTERVAL_S,
     Forecast,
     Limits,
@@ -20,7 +20,7 @@ from onceflow.ops.retention import (
     Spot,
     forecast,
 )
-from onceflow.ops.texts import span_text
+from onceflow.texts import span_text
 from tests.support.clock import ManualClock
 
 HOUR_MS = 3_600_000

@@ -9,8 +9,8 @@ import pytest
 
 from onceflow.clock import Deadline
 from onceflow.errors import DeadlineError
-from onceflow.ops.standby import LOOK_INTERVAL_S, PATIENCE_S, Standby
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
+from onceflow.serve.standby import LOOK_INTERVAL_S, PATIENCE_S, Standby
 from tests.support.clock import ManualClock
 
 

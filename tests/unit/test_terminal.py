@@ -16,7 +16,7 @@ from rich.text import Text
 
 from onceflow.cli.report import open_fleet_report, open_report
 from onceflow.cli.terminal import Terminal, guard_streams
-from onceflow.ops.texts import on_one_line, visible
+from onceflow.texts import on_one_line, visible
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text
 

@@ -8,11 +8,11 @@ from typing import cast
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
-from onceflow.ops.verification import Verification, verify
 from onceflow.protocol.digest import RunningDigest
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry, RecordCounts
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
+from onceflow.repair.verification import Verification, verify
 from tests.support.clock import ManualClock
 from tests.support.entries import head
 

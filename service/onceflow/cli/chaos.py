@@ -31,7 +31,7 @@ def chaos(
     """
     from onceflow.devkit.chaos import ChaosProxy
     from onceflow.devkit.chaos.rules import load_rules
-    from onceflow.ops.drain import drain_on_signals
+    from onceflow.serve.drain import drain_on_signals
 
     armed = load_rules(rules)
     settings = settings_of(bootstrap_servers, config)

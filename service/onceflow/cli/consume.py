@@ -15,7 +15,7 @@ from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_o
 from onceflow.cli.output import OutputFormat, OutputOption
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.errors import ConfigError
-from onceflow.ops.texts import on_one_line, text_of
+from onceflow.texts import on_one_line, text_of
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import Broker, ReadRecord

@@ -15,7 +15,7 @@ from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.clock import Deadline, SystemClock
 
 if TYPE_CHECKING:
-    from onceflow.ops.dead_letters import Filed, Resender
+    from onceflow.repair.dead_letters import Filed, Resender
 
 TIMEOUT_S = 600.0
 """For reading a whole topic of dead letters, or sending it again."""
@@ -47,7 +47,7 @@ def list_letters(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """List rejected records, the oldest of each partition first."""
-    from onceflow.ops.dead_letters import fields_of, read_letters
+    from onceflow.repair.dead_letters import fields_of, read_letters
 
     with _opened(file, bootstrap_servers, config) as resender:
         letters = read_letters(resender.broker, resender.topic, {}, _deadline())
@@ -70,9 +70,9 @@ def show(
 ) -> None:
     """Show one rejected record and why it was rejected."""
     from onceflow.errors import ConfigError
-    from onceflow.ops.dead_letters import fields_of
-    from onceflow.ops.texts import on_one_line
     from onceflow.protocol.dead_letter import DeadLetter
+    from onceflow.repair.dead_letters import fields_of
+    from onceflow.texts import on_one_line
 
     with _opened(file, bootstrap_servers, config) as resender:
         first, stable_end, _ = resender.broker.offsets(resender.topic, _deadline()).get(
@@ -120,8 +120,8 @@ def replay(
 def _opened(
     file: Path, bootstrap_servers: str | None, config: Path | None
 ) -> AbstractContextManager[Resender]:
-    from onceflow.ops.dead_letters import opened_letters
     from onceflow.pipeline.loader import load_pipeline
+    from onceflow.repair.dead_letters import opened_letters
 
     connection = settings_of(bootstrap_servers, config).connection()
     return opened_letters(load_pipeline(file).pipeline, kafka(), connection, _deadline())

@@ -24,8 +24,8 @@ from onceflow.cli.target import (
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
-    from onceflow.ops.verification import Verification
     from onceflow.protocol.ledger import HeadEntry
+    from onceflow.repair.verification import Verification
     from onceflow.settings import Settings
 
 VERIFY_TIMEOUT_S = 3_600.0
@@ -105,8 +105,8 @@ def compare(
     """
     from onceflow.clock import Deadline, SystemClock
     from onceflow.errors import ConfigError
-    from onceflow.ops.verification import verify
     from onceflow.protocol.identity import DRIVER_SLOT
+    from onceflow.repair.verification import verify
 
     with survey_of(target, settings) as survey:
         deadline = Deadline.after(SystemClock(), VERIFY_TIMEOUT_S)
@@ -202,9 +202,9 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
     from rich.table import Column, Table
 
     from onceflow.cli.terminal import Terminal
-    from onceflow.ops.texts import time_text
     from onceflow.protocol.delivery import Delivery
     from onceflow.protocol.ledger import NOTHING_COMMITTED
+    from onceflow.texts import time_text
 
     headings = ["batch", "gen", "token", "batch clock", "read", "late", "written", "digest"]
     # Of interest to whoever chose another mode than the usual one.

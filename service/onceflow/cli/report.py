@@ -21,8 +21,8 @@ from onceflow.cli.logs import JsonLines, log_libraries_as_json
 from onceflow.cli.terminal import Terminal
 from onceflow.clock import Clock
 from onceflow.contracts.observer import Report
-from onceflow.ops.texts import span_text, time_text
 from onceflow.protocol.ledger import NOTHING_COMMITTED
+from onceflow.texts import span_text, time_text
 
 REFRESH_PER_SECOND = 4
 MAX_MESSAGES = 5

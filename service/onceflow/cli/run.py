@@ -84,7 +84,7 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     from onceflow.app import RunOptions
     from onceflow.cli.report import open_report
     from onceflow.clock import SystemClock
-    from onceflow.ops.drain import drain_on_signals
+    from onceflow.serve.drain import drain_on_signals
 
     remedies = [new_generation, adopt, accept_change]
     _check_remedies(remedies, reason)
@@ -117,7 +117,7 @@ def open_application(
 
     from onceflow.app import with_bulletins
     from onceflow.clock import SystemClock
-    from onceflow.ops.exit_watch import end_within
+    from onceflow.serve.exit_watch import end_within
 
     around = replace(open_surroundings(settings, SystemClock()), report=report)
     options = replace(options, transaction_timeout_s=settings.transaction_timeout_s)

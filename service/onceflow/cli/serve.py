@@ -47,7 +47,7 @@ def serve(
     from onceflow.clock import SystemClock
     from onceflow.config import read_settings
     from onceflow.control.server import controlled
-    from onceflow.ops.drain import drain_on_signals
+    from onceflow.serve.drain import drain_on_signals
     from onceflow.serving import Service, find_entries
 
     entries = find_entries(paths)

@@ -30,8 +30,8 @@ def status(
     Also which source holds the event watermark, open transactions in its input, and when retention
     would overtake it.
     """
-    from onceflow.ops.summary import summary_of
-    from onceflow.ops.texts import time_text
+    from onceflow.observe.summary import summary_of
+    from onceflow.texts import time_text
 
     with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
         facts = survey.facts()
@@ -80,7 +80,7 @@ def _print_text(facts: dict[str, Any]) -> None:
 
 
 def _notes(facts: dict[str, Any]) -> Iterator[str]:
-    from onceflow.ops.texts import span_text, time_text
+    from onceflow.texts import span_text, time_text
 
     if (holder := facts["watermark_holder"]) and len(
         {row["source"] for row in facts["sources"]}

@@ -16,7 +16,7 @@ from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.contracts.sink import Ledger
-    from onceflow.ops.survey import Survey
+    from onceflow.observe.survey import Survey
     from onceflow.protocol.ledger import HeadEntry
     from onceflow.settings import Settings
 
@@ -81,7 +81,7 @@ def survey_of(target: Target, settings: Settings) -> AbstractContextManager[Surv
         ConfigError: this is no name of a pipeline.
         DeadlineError: no broker answers.
     """
-    from onceflow.ops.survey import opened_survey
+    from onceflow.observe.survey import opened_survey
     from onceflow.protocol.identity import check_pipeline_name
 
     return opened_survey(

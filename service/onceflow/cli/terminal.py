@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from onceflow.ops.texts import visible
+from onceflow.texts import visible
 
 LONGEST_LINE = 400
 """Names of topics have up to 249 characters."""

@@ -13,8 +13,8 @@ from onceflow.cli.output import OutputFormat, OutputOption, print_json
 from onceflow.cli.target import PipelineTarget, survey_of, target_of
 
 if TYPE_CHECKING:
-    from onceflow.ops.diagnosis import Finding
-    from onceflow.ops.facts import Facts
+    from onceflow.observe.diagnosis import Finding
+    from onceflow.observe.facts import Facts
 
 WATCH_S = 2.0
 """For which input is watched, to tell how much comes in."""
@@ -37,7 +37,7 @@ def why_stuck(
 
     The most serious cause comes first. Only its file tells which sources have an event time.
     """
-    from onceflow.ops.diagnosis import diagnose
+    from onceflow.observe.diagnosis import diagnose
 
     with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
         facts = survey.watched(survey.facts(), WATCH_S)

@@ -20,7 +20,7 @@ from onceflow.clock import Clock
 from onceflow.control.limits import RateLimit
 from onceflow.control.tokens import Caller, Role, Tokens, digest_of
 from onceflow.errors import ConfigError
-from onceflow.ops.http_server import network_of
+from onceflow.serve.http_server import network_of
 
 MAX_BODY_BYTES = 4_096
 """Only signing in has a body."""

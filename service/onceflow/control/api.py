@@ -21,7 +21,7 @@ from onceflow.control.page import add_page
 from onceflow.control.tokens import Role
 from onceflow.control.views import Side, Views, status_fields
 from onceflow.errors import ConfigError, OnceflowError
-from onceflow.ops.fleet import Member
+from onceflow.serve.fleet import Member
 from onceflow.serving import Service
 
 MAX_ENTRIES = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from html import escape as escape_markup
 
-from onceflow.ops.texts import visible
 from onceflow.protocol.ledger import HeadEntry
+from onceflow.texts import visible
 
 BARS = 60
 BAR, HEIGHT = 10, 80

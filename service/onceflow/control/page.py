@@ -17,11 +17,11 @@ from onceflow.control.drawing import timeline_of, trend_of
 from onceflow.control.tokens import Role
 from onceflow.control.views import Views, status_fields
 from onceflow.errors import OnceflowError
-from onceflow.ops.diagnosis import diagnose
-from onceflow.ops.summary import summary_of
-from onceflow.ops.texts import iso_text, span_text, time_text, visible
+from onceflow.observe.diagnosis import diagnose
+from onceflow.observe.summary import summary_of
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.serving import Service
+from onceflow.texts import iso_text, span_text, time_text, visible
 
 HERE = Path(__file__).parent
 STATIC = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
-from onceflow.ops.dead_letters import Filed, fields_of
-from onceflow.ops.texts import on_one_line, text_of
+from onceflow.repair.dead_letters import Filed, fields_of
+from onceflow.texts import on_one_line, text_of
 
 MAX_RECORDS = 20
 MAX_PARTITIONS = 20

@@ -10,7 +10,7 @@ from onceflow.contracts.observer import Report
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Tokens
-from onceflow.ops.http_server import Endpoint, answering
+from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serving import Service
 from onceflow.settings import Control
 

@@ -16,15 +16,15 @@ from onceflow.config import leaves_of
 from onceflow.control.records import letter_fields, newest_records
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
-from onceflow.ops.dead_letters import Resender, opened_letters, read_letters
-from onceflow.ops.diagnosis import diagnose
-from onceflow.ops.facts import Facts, watermark_holder
-from onceflow.ops.fleet import Status
-from onceflow.ops.summary import summary_of
-from onceflow.ops.survey import Survey, opened_survey
+from onceflow.observe.diagnosis import diagnose
+from onceflow.observe.facts import Facts, watermark_holder
+from onceflow.observe.summary import summary_of
+from onceflow.observe.survey import Survey, opened_survey
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.model import Pipeline
 from onceflow.protocol.identity import DRIVER_SLOT
+from onceflow.repair.dead_letters import Resender, opened_letters, read_letters
+from onceflow.serve.fleet import Status
 from onceflow.serving import Service
 
 FRESH_S = 2.0

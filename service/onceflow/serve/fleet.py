@@ -16,7 +16,7 @@ from typing import Protocol
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.observer import Report
 from onceflow.errors import OnceflowError, exit_code_of
-from onceflow.ops.restarts import Restarts
+from onceflow.serve.restarts import Restarts
 
 WATCH_INTERVAL_S = 0.5
 """Between two looks at all pipelines: whether any is left."""

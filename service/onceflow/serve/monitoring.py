@@ -11,7 +11,7 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from onceflow.clock import Clock
-from onceflow.ops.fleet import Desired, Observed, Status
+from onceflow.serve.fleet import Desired, Observed, Status
 
 STALLED_AFTER_S = 30.0
 """The loop over all pipelines turns twice a second; one that has not for so long hangs."""

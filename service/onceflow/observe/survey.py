@@ -17,8 +17,8 @@ from onceflow.contracts.connector import (
 )
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import ConfigError, OnceflowError
-from onceflow.ops.facts import Facts, InputFacts, OutputFacts
-from onceflow.ops.retention import Forecast, forecast, look
+from onceflow.observe.facts import Facts, InputFacts, OutputFacts
+from onceflow.observe.retention import Forecast, forecast, look
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
 from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
 from onceflow.protocol.ledger import HEAD_KEY, HeadEntry, SinkState

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from onceflow.ops.facts import Facts, watermark_holder
-from onceflow.ops.texts import iso_text
+from onceflow.observe.facts import Facts, watermark_holder
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
+from onceflow.texts import iso_text
 
 
 def summary_of(seen: Facts, time_text: Callable[[int], str] = iso_text) -> dict[str, Any]:

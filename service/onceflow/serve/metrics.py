@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 
 from onceflow.clock import Clock
 from onceflow.contracts.observer import Observer, Report
-from onceflow.ops.fleet import Desired, Observed, Status
 from onceflow.protocol.ledger import HeadEntry
+from onceflow.serve.fleet import Desired, Observed, Status
 
 PREFIX = "onceflow_"
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onceflow.contracts.connector import OpenTransaction
-from onceflow.ops.retention import Forecast
+from onceflow.observe.retention import Forecast
 from onceflow.protocol.bulletin import Bulletin, Ending
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 

@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from onceflow.contracts.connector import OpenTransaction
 from onceflow.errors import NEW_GENERATION, FencedError
-from onceflow.ops.facts import Facts, InputFacts, watermark_holder
-from onceflow.ops.texts import span_text
+from onceflow.observe.facts import Facts, InputFacts, watermark_holder
 from onceflow.protocol.bulletin import Bulletin, Ending
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
+from onceflow.texts import span_text
 
 SILENT_AFTER_MS = 60_000
 """Without a bulletin for so long, sixty in a row, nobody runs the pipeline."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.errors import Fault, OnceflowError
-from onceflow.ops.texts import span_text
 from onceflow.protocol.ledger import HeadEntry
+from onceflow.texts import span_text
 
 EARLY_S = 24 * 3600.0
 """Nobody is warned of what is further away than this,"""

@@ -1,0 +1,1 @@
+"""Looks at a pipeline from outside: ledger, brokers and bulletins."""

@@ -1,1 +1,0 @@
-"""What operators need: logs and drain on signals."""

@@ -1,0 +1,1 @@
+"""Compares output and ledger, and sends dead letters again."""
