@@ -102,7 +102,7 @@ def _package(name: str) -> Path:
 
 def _delete_leftovers(selector: str) -> None:
     # Only where they are needed: executors start sooner without.
-    from onceflow.cli.logs import JsonLines  # noqa: PLC0415
+    from onceflow.cli.shared.logs import JsonLines  # noqa: PLC0415
     from onceflow.clock import SystemClock  # noqa: PLC0415
     from onceflow.serve.leftovers import delete_leftovers  # noqa: PLC0415
 

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from onceflow.cli import why_stuck
 from onceflow.cli.main import build_app
+from onceflow.cli.operate import why_stuck
 from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError, RecordError

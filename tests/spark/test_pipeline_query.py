@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.cli.init import init
+from onceflow.cli.pipeline.init import init
 from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline

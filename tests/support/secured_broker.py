@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from onceflow.cli.acls import topics_of
+from onceflow.cli.operate.acls import topics_of
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, Task, find_connector
 from onceflow.devkit.broker import EmbeddedCluster

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onceflow.cli.acls import topics_of
 from onceflow.cli.main import build_app
+from onceflow.cli.operate.acls import topics_of
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, PipelineTopics, Right, Task, find_connector
 from onceflow.errors import CorruptionError, FencedError, OnceflowError

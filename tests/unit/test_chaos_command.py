@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.cli import chaos as command
-from onceflow.cli.output import OutputFormat
+from onceflow.cli.shared.output import OutputFormat
 from onceflow.devkit.chaos import ChaosProxy, Rule
 from tests.support.chaos_messages import encoded
 from tests.support.raw_kafka import ListeningBroker, RawClient

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from onceflow.cli.ledger import _summary
 from onceflow.cli.main import build_app
+from onceflow.cli.operate.ledger import _summary
 from onceflow.errors import ConfigError
 from onceflow.repair.verification import Disagreement, Verification
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli.doctor import Check, Level, archive_check, jars_check, java_check
+from onceflow.cli.machine.doctor import Check, Level, archive_check, jars_check, java_check
 from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet
 from onceflow.java.choice import Java, Origin
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli.init import init
+from onceflow.cli.pipeline.init import init
 from onceflow.errors import ConfigError
 from onceflow.pipeline.loader import load_pipeline
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from onceflow.cli.ledger import _print_table
+from onceflow.cli.operate.ledger import _print_table
 from onceflow.protocol.delivery import Delivery
 from onceflow.texts import time_text
 from tests.support.entries import head

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli import produce
-from onceflow.cli.produce import chunks, keyed, numbered
+from onceflow.cli.operate import produce
+from onceflow.cli.operate.produce import chunks, keyed, numbered
 from onceflow.clock import SystemClock
 from onceflow.errors import RecordError
 from tests.support.clock import ManualClock

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from onceflow.cli.sarif import Finding, Level, sarif_log
+from onceflow.cli.pipeline.sarif import Finding, Level, sarif_log
 from onceflow.errors import Fault
 from onceflow.pipeline.rules import SUMMARIES, Rule
 from tests.support.documents import ROOT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.cli.status import _print_text
+from onceflow.cli.operate.status import _print_text
 from onceflow.texts import iso_text, time_text
 
 NEWEST_MS = 1_793_534_580_000

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from onceflow.cli.validate import Verdict, _show
+from onceflow.cli.pipeline.validate import Verdict, _show
 from onceflow.pipeline.explain import readers_of
 from onceflow.pipeline.schema import json_schema
 from onceflow.protocol.delivery import Delivery

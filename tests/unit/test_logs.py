@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.cli.logs import JsonLines, log_libraries_as_json
+from onceflow.cli.shared.logs import JsonLines, log_libraries_as_json
 from tests.support.clock import ManualClock
 
 

@@ -14,8 +14,8 @@ import pytest
 from rich.table import Column, Table
 from rich.text import Text
 
-from onceflow.cli.report import open_fleet_report, open_report
-from onceflow.cli.terminal import Terminal, guard_streams
+from onceflow.cli.shared.report import open_fleet_report, open_report
+from onceflow.cli.shared.terminal import Terminal, guard_streams
 from onceflow.texts import on_one_line, visible
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.devkit.chaos import ChaosProxy
@@ -70,7 +70,7 @@ def _print(proxy: ChaosProxy, output: OutputFormat) -> None:
         return
     from rich.table import Table
 
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.shared.terminal import Terminal
 
     table = Table(*rows[0])
     for row in rows:

@@ -15,29 +15,29 @@ from pathlib import Path
 
 import typer
 
-from onceflow.cli.terminal import guard_streams
+from onceflow.cli.shared.terminal import guard_streams
 from onceflow.errors import InvariantError, OnceflowError
 
 COMMANDS = (
-    "init",
-    "validate",
-    "explain",
-    "run",
-    "serve",
-    "control",
-    "produce",
-    "consume",
-    "status",
-    "why_stuck",
-    "ledger",
-    "dead_letter",
-    "dev",
-    "demo",
-    "doctor",
-    "fetch",
-    "acls",
+    "pipeline.init",
+    "pipeline.validate",
+    "pipeline.explain",
+    "pipeline.run",
+    "pipeline.serve",
+    "operate.control",
+    "operate.produce",
+    "operate.consume",
+    "operate.status",
+    "operate.why_stuck",
+    "operate.ledger",
+    "operate.dead_letter",
+    "machine.dev",
+    "machine.demo",
+    "machine.doctor",
+    "machine.fetch",
+    "operate.acls",
 )
-"""Modules of this package, in the order of the help. Each has `register(app)`."""
+"""Modules below this package, in the order of the help. Each has `register(app)`."""
 
 TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 from onceflow.clock import Deadline, SystemClock
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _deadline() -> Deadline:
 def _print_table(found: list[Filed]) -> None:
     from rich.table import Table
 
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.shared.terminal import Terminal
 
     table = Table("partition", "offset", "reason", "from", "batch", "what")
     for record, letter in found:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onceflow.cli.chaos import chaos
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 
 def register(app: typer.Typer) -> None:

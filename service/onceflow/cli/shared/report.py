@@ -17,8 +17,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onceflow.cli.logs import JsonLines, log_libraries_as_json
-from onceflow.cli.terminal import Terminal
+from onceflow.cli.shared.logs import JsonLines, log_libraries_as_json
+from onceflow.cli.shared.terminal import Terminal
 from onceflow.clock import Clock
 from onceflow.contracts.observer import Report
 from onceflow.protocol.ledger import NOTHING_COMMITTED

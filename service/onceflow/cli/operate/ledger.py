@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, load_allowed, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.cli.target import (
+from onceflow.cli.operate.target import (
     PipelineTarget,
     Target,
     file_of,
@@ -21,6 +19,8 @@ from onceflow.cli.target import (
     survey_of,
     target_of,
 )
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, load_allowed, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
@@ -165,7 +165,7 @@ def _summary(found: Verification, printed: str) -> Iterator[str]:
 
 
 def _recompute(path: Path, batch_id: int, settings: Settings, output: OutputFormat) -> None:
-    from onceflow.cli.run import open_surroundings
+    from onceflow.cli.pipeline.run import open_surroundings
     from onceflow.clock import SystemClock
     from onceflow.recompute import Recomputation
 
@@ -185,8 +185,8 @@ def rebuild(
 ) -> None:
     """Reconstruct a lost `head` from the output and the checkpoint. Does not run the pipeline."""
     from onceflow.app import RunOptions
-    from onceflow.cli.report import open_report
-    from onceflow.cli.run import open_application
+    from onceflow.cli.pipeline.run import open_application
+    from onceflow.cli.shared.report import open_report
     from onceflow.clock import SystemClock
     from onceflow.protocol.compare import Remedy
 
@@ -201,7 +201,7 @@ def rebuild(
 def _print_table(history: Sequence[HeadEntry]) -> None:
     from rich.table import Column, Table
 
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.shared.terminal import Terminal
     from onceflow.protocol.delivery import Delivery
     from onceflow.protocol.ledger import NOTHING_COMMITTED
     from onceflow.texts import time_text

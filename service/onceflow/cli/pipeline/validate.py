@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.analysis import analysed, analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
-from onceflow.cli.output import fault_fields, print_json
-from onceflow.cli.sarif import Finding, Level, sarif_log
+from onceflow.cli.pipeline.analysis import analysed, analysis_session, has_spark
+from onceflow.cli.pipeline.sarif import Finding, Level, sarif_log
+from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
+from onceflow.cli.shared.output import fault_fields, print_json
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.rules import Rule
 
@@ -178,7 +178,7 @@ def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
 
 
 def _show(verdict: Verdict) -> None:
-    from onceflow.cli.terminal import say
+    from onceflow.cli.shared.terminal import say
 
     if verdict.faults:
         count = len(verdict.faults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 from rich.console import Console
 
-from onceflow.cli.terminal import unguarded_output
+from onceflow.cli.shared.terminal import unguarded_output
 from onceflow.clock import SystemClock
 
 EXIT_WRONG = 7

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.cli.target import PipelineTarget, survey_of, target_of
+from onceflow.cli.operate.target import PipelineTarget, survey_of, target_of
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.observe.diagnosis import Finding
@@ -61,7 +61,7 @@ def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.shared.terminal import Terminal
 
     console = Terminal()
     name = facts.head.pipeline

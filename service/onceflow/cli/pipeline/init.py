@@ -37,7 +37,7 @@ def init(
             found=error.strerror or type(error).__name__,
             then="nothing was written",
         ) from error
-    for file in sorted(files("onceflow.cli").joinpath(TEMPLATE).iterdir(), key=lambda f: f.name):
+    for file in sorted(files(__package__).joinpath(TEMPLATE).iterdir(), key=lambda f: f.name):
         text = file.read_text(encoding="utf-8").replace(NAME_MARK, name)
         target = folder / file.name.removesuffix(".txt")
         target.write_text(text, encoding="utf-8")

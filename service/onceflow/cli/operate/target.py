@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import kafka
+from onceflow.cli.shared.options import kafka
 from onceflow.clock import Deadline, SystemClock
 from onceflow.errors import ConfigError
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from onceflow.clock import Deadline
@@ -66,7 +66,7 @@ def doctor(
 
     Names the fix of each fault, and says which Java is used and why.
     """
-    from onceflow.cli.terminal import say
+    from onceflow.cli.shared.terminal import say
 
     checks = [*_machine(), *_brokers(bootstrap_servers, config)]
     if output is OutputFormat.JSON:
@@ -118,7 +118,7 @@ def _machine() -> Iterator[Check]:
 
 
 def _java() -> Iterator[Check]:
-    from onceflow.cli.analysis import has_spark
+    from onceflow.cli.pipeline.analysis import has_spark
     from onceflow.java.choice import find_java
     from onceflow.runtime.spark_home import class_archive
 

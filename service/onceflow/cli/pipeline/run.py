@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from onceflow.cli.options import (
+from onceflow.cli.shared.options import (
     CONNECTOR,
     BootstrapServers,
     ConfigFile,
@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     A start that is refused names its remedy: --adopt, --new-generation or --accept-change.
     """
     from onceflow.app import RunOptions
-    from onceflow.cli.report import open_report
+    from onceflow.cli.shared.report import open_report
     from onceflow.clock import SystemClock
     from onceflow.serve.drain import drain_on_signals
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from onceflow.cli.options import kafka
+from onceflow.cli.shared.options import kafka
 from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:

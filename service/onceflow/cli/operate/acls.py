@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 from onceflow.contracts.connector import Right, Task
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
 def _print(rights: list[Right]) -> None:
     from rich.table import Table
 
-    from onceflow.cli.terminal import LONGEST_LINE, Terminal
+    from onceflow.cli.shared.terminal import LONGEST_LINE, Terminal
 
     table = Table(box=None, padding=(0, 1, 0, 0))
     for header in ("for", "resource", "name", "operation", "why"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.errors import ConfigError
 from onceflow.texts import on_one_line, text_of
@@ -68,8 +68,8 @@ def consume(  # noqa: PLR0913  options of a command line
     config: ConfigFile = None,
 ) -> None:
     """Print the committed records of a topic. With --verify, exits with 7 if one is missing."""
-    from onceflow.cli.ledger import compare, report
-    from onceflow.cli.target import Target
+    from onceflow.cli.operate.ledger import compare, report
+    from onceflow.cli.operate.target import Target
 
     settings = settings_of(bootstrap_servers, config)
 

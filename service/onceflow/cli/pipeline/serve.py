@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +42,8 @@ def serve(
     from contextlib import ExitStack
 
     from onceflow.app import RunOptions
-    from onceflow.cli.report import open_fleet_report
-    from onceflow.cli.run import open_surroundings
+    from onceflow.cli.pipeline.run import open_surroundings
+    from onceflow.cli.shared.report import open_fleet_report
     from onceflow.clock import SystemClock
     from onceflow.config import read_settings
     from onceflow.control.server import controlled

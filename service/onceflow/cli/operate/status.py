@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from onceflow.cli.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
-from onceflow.cli.target import PipelineTarget, survey_of, target_of
+from onceflow.cli.operate.target import PipelineTarget, survey_of, target_of
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 _FIGURES = ("position", "lag", "undecided")
 
@@ -51,7 +51,7 @@ def _print_text(facts: dict[str, Any]) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.shared.terminal import Terminal
 
     console = Terminal()
     owner = facts["owner"] or {"host": "-", "token": "-", "started_at": "-"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.analysis import Analysed, analysed, analysis_session, has_spark
-from onceflow.cli.options import ConfigFile, FileOnly, load_allowed, settings_of
-from onceflow.cli.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.pipeline.analysis import Analysed, analysed, analysis_session, has_spark
+from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
+from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def show(
     if output is OutputFormat.JSON:
         print_json({**asdict(explanation), "analysed": found.analysis is not None})
         return
-    from onceflow.cli.terminal import Terminal
+    from onceflow.cli.shared.terminal import Terminal
 
     console = Terminal(width=WIDTH, highlight=False)
     for part in _picture(explanation):

@@ -1,0 +1,1 @@
+"""Commands about this machine: a broker, a demonstration, what is missing."""

@@ -1,0 +1,1 @@
+"""Commands about pipelines that run or ran, and their topics."""

@@ -1,0 +1,1 @@
+"""Commands about a pipeline file: write, check, explain and run it."""

@@ -1,0 +1,1 @@
+"""What commands share: options, settings, and how they print."""
