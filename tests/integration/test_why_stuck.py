@@ -20,7 +20,7 @@ from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError, RecordError
 from onceflow.observe import diagnosis
-from onceflow.observe.diagnosis import SILENT_AFTER_MS, Cause, Finding, diagnose
+from onceflow.observe.diagnosis import SILENT_AFTER_MS, Cause, Diagnosis, diagnose
 from onceflow.observe.facts import Facts
 from onceflow.observe.survey import Survey
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
@@ -111,7 +111,7 @@ class Stage:
             survey = Survey(self.name, ledger, broker, self.board, clock or SystemClock(), timed)
             return survey.watched(survey.facts(), 0.1)
 
-    def causes(self, later_s: float = 0.0, timed: frozenset[str] | None = None) -> list[Finding]:
+    def causes(self, later_s: float = 0.0, timed: frozenset[str] | None = None) -> list[Diagnosis]:
         """What is found some time from now."""
         facts = self.facts(ManualClock(SystemClock().unix_ms() + round(later_s * 1000)), timed)
         assert facts.blind == {}
@@ -125,7 +125,7 @@ def stage(broker: RunningBroker, topic: Topic) -> Iterator[Stage]:
     made.close()
 
 
-def only(findings: list[Finding], cause: Cause) -> Finding:
+def only(findings: list[Diagnosis], cause: Cause) -> Diagnosis:
     assert [finding.cause for finding in findings] == [cause], findings
     return findings[0]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.cli import chaos as command
-from onceflow.cli.shared.output import OutputFormat
+from onceflow.cli.shared.output import ResultFormat
 from onceflow.devkit.chaos import ChaosProxy, Rule
 from tests.support.chaos_messages import encoded
 from tests.support.raw_kafka import ListeningBroker, RawClient
@@ -70,7 +70,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         with ChaosProxy(broker.address, [rule]) as proxy:
             pass
 
-    command._print(proxy, OutputFormat.TEXT)
+    command._print(proxy, ResultFormat.TEXT)
 
     shown = capsys.readouterr().out
     assert "lost commits" in shown

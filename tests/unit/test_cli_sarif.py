@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from onceflow.cli.pipeline.sarif import Finding, Level, sarif_log
+from onceflow.cli.pipeline.sarif import SarifLevel, SarifResult, sarif_log
 from onceflow.errors import Fault
 from onceflow.pipeline.rules import SUMMARIES, Rule
 from tests.support.documents import ROOT
@@ -26,7 +26,7 @@ UNREADABLE = Fault("cannot read the pipeline file", rule=Rule.UNREADABLE_FILE)
 ORDER = Fault("sum(price) depends on the order", line=3, rule=Rule.ND_AGG)
 
 
-def run_of(*findings: Finding) -> dict[str, Any]:
+def run_of(*findings: SarifResult) -> dict[str, Any]:
     """The only run of the log, as a reader sees it."""
     log = json.loads(json.dumps(sarif_log(findings)))
     (run,) = log["runs"]
@@ -34,8 +34,8 @@ def run_of(*findings: Finding) -> dict[str, Any]:
     return run
 
 
-def result_of(path: str, fault: Fault, level: Level = Level.ERROR) -> dict[str, Any]:
-    (result,) = run_of(Finding(Path(path), level, fault))["results"]
+def result_of(path: str, fault: Fault, level: SarifLevel = SarifLevel.ERROR) -> dict[str, Any]:
+    (result,) = run_of(SarifResult(Path(path), level, fault))["results"]
     assert isinstance(result, dict)
     return result
 
@@ -67,7 +67,7 @@ def test_a_result_has_rule_level_message_and_place() -> None:
 
 
 def test_a_warning_is_a_warning() -> None:
-    assert result_of("views.yaml", ORDER, Level.WARNING)["level"] == "warning"
+    assert result_of("views.yaml", ORDER, SarifLevel.WARNING)["level"] == "warning"
 
 
 def test_a_fault_without_a_line_is_about_the_whole_file() -> None:
@@ -94,7 +94,7 @@ def test_a_path_becomes_a_uri_reference(path: str, uri: str) -> None:
 
 @pytest.mark.parametrize("rule", Rule)
 def test_every_rule_is_described_where_its_results_point(rule: Rule) -> None:
-    run = run_of(Finding(Path("a.yaml"), Level.ERROR, Fault("wrong", rule=rule)))
+    run = run_of(SarifResult(Path("a.yaml"), SarifLevel.ERROR, Fault("wrong", rule=rule)))
     described = run["tool"]["driver"]["rules"][run["results"][0]["ruleIndex"]]
 
     assert described["id"] == run["results"][0]["ruleId"] == rule.value

@@ -19,7 +19,7 @@ from onceflow.observe.diagnosis import (
     SINK_FAILURES,
     SLOW_MS,
     Cause,
-    Finding,
+    Diagnosis,
     diagnose,
 )
 from onceflow.observe.facts import Facts, InputFacts, OutputFacts, watermark_holder
@@ -84,7 +84,7 @@ def causes(seen: Facts) -> list[Cause]:
     return [finding.cause for finding in diagnose(seen)]
 
 
-def found(seen: Facts, cause: Cause) -> Finding:
+def found(seen: Facts, cause: Cause) -> Diagnosis:
     (finding,) = [one for one in diagnose(seen) if one.cause is cause]
     return finding
 

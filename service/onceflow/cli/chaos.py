@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
     from onceflow.devkit.chaos import ChaosProxy
@@ -22,7 +22,7 @@ def chaos(
     rules: RulesPath,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Run a proxy that injects the faults in RULES.yaml.
 
@@ -54,7 +54,7 @@ def _check_plaintext(settings: Settings) -> None:
         )
 
 
-def _print(proxy: ChaosProxy, output: OutputFormat) -> None:
+def _print(proxy: ChaosProxy, output: ResultFormat) -> None:
     rows: list[dict[str, Any]] = [
         {
             "name": running.rule.name,
@@ -65,7 +65,7 @@ def _print(proxy: ChaosProxy, output: OutputFormat) -> None:
         }
         for running in proxy.rules
     ]
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json({"rules": rows, **vars(proxy.counts)})
         return
     from rich.table import Table

@@ -58,7 +58,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One cause that applies.
 
     Args:
@@ -74,13 +74,13 @@ class Finding:
     cure: str
 
 
-def diagnose(facts: Facts) -> list[Finding]:
+def diagnose(facts: Facts) -> list[Diagnosis]:
     """Every cause that applies, gravest first. Empty: nothing holds the pipeline up."""
     found = [finding for rule in _RULES for finding in rule(facts)]
     return sorted(found, key=lambda finding: [*Cause].index(finding.cause))
 
 
-def _fenced(facts: Facts) -> Iterator[Finding]:
+def _fenced(facts: Facts) -> Iterator[Diagnosis]:
     owner, bulletin, ending = facts.owner, facts.bulletin, facts.ending
     if owner is None:
         return
@@ -88,7 +88,7 @@ def _fenced(facts: Facts) -> Iterator[Finding]:
     cure = "let one deployment run it: the one that the ledger names goes on, stop the other"
     if bulletin and _is_fresh(facts) and bulletin.run_id not in {"", owner.run_id}:
         seen = f"a run on {bulletin.host} with run_id {bulletin.run_id} still tells its figures"
-        yield Finding(
+        yield Diagnosis(
             Cause.FENCED, "a run works on that no longer owns the pipeline", (claim, seen), cure
         )
     if ending is None or ending.exit_code != FencedError.exit_code:
@@ -96,16 +96,16 @@ def _fenced(facts: Facts) -> Iterator[Finding]:
     age_ms = facts.at_ms - ending.at_ms
     if ending.run_id != owner.run_id and (age_ms <= FENCED_NEWS_MS or not _is_fresh(facts)):
         seen = f"the run on {ending.host} ended {_ago(age_ms)}: {ending.message}"
-        yield Finding(
+        yield Diagnosis(
             Cause.FENCED, "a run ended because a newer one owns the pipeline", (claim, seen), cure
         )
 
 
-def _sink_refuses(facts: Facts) -> Iterator[Finding]:
+def _sink_refuses(facts: Facts) -> Iterator[Diagnosis]:
     sink, output, ending = facts.head.sink, facts.output, _last_end(facts)
     what = f"the output topic {sink.topic} takes no records"
     if ending and ending.what.startswith(SINK_FAILURES):
-        yield Finding(
+        yield Diagnosis(
             Cause.SINK_REFUSES,
             what,
             (f"{ending.error} {_ago(facts.at_ms - ending.at_ms)}: {ending.message}",),
@@ -115,13 +115,13 @@ def _sink_refuses(facts: Facts) -> Iterator[Finding]:
         return
     if output.topic_id is None:
         evidence = f"there is no topic {sink.topic}, which the ledger knows as {sink.topic_id}"
-        yield Finding(Cause.SINK_REFUSES, what, (evidence,), _LOST_OUTPUT)
+        yield Diagnosis(Cause.SINK_REFUSES, what, (evidence,), _LOST_OUTPUT)
     elif sink.topic_id and output.topic_id != sink.topic_id:
         evidence = f"topic id {output.topic_id}; the ledger has {sink.topic_id}"
-        yield Finding(Cause.SINK_REFUSES, what, (evidence,), _LOST_OUTPUT)
+        yield Diagnosis(Cause.SINK_REFUSES, what, (evidence,), _LOST_OUTPUT)
     elif output.in_sync < output.min_in_sync:
         evidence = f"{output.in_sync} replicas in sync; min.insync.replicas is {output.min_in_sync}"
-        yield Finding(
+        yield Diagnosis(
             Cause.SINK_REFUSES, what, (evidence,), "bring the missing brokers back, or lower it"
         )
 
@@ -129,7 +129,7 @@ def _sink_refuses(facts: Facts) -> Iterator[Finding]:
 _LOST_OUTPUT = f"restore the topic, or, to write the output again, {NEW_GENERATION}"
 
 
-def _stopped(facts: Facts) -> Iterator[Finding]:
+def _stopped(facts: Facts) -> Iterator[Diagnosis]:
     ending, bulletin = _last_end(facts), facts.bulletin
     if ending and ending.exit_code == FencedError.exit_code:
         return
@@ -137,25 +137,25 @@ def _stopped(facts: Facts) -> Iterator[Finding]:
         how = f"with exit code {ending.exit_code}: {ending.message}" if ending.error else "well"
         told = f"the run on {ending.host} ended {_ago(facts.at_ms - ending.at_ms)} {how}"
         cure = f"do what the message says, then {_START}" if ending.error else _START
-        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), cure)
+        yield Diagnosis(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), cure)
     elif bulletin and not _is_fresh(facts):
         told = (
             f"the last word of the run on {bulletin.host} came {_ago(facts.at_ms - bulletin.at_ms)}"
         )
-        yield Finding(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), _START)
+        yield Diagnosis(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), _START)
 
 
 _START = "start it again: it goes on where it stopped, or says why it cannot"
 
 
-def _retention(facts: Facts) -> Iterator[Finding]:
+def _retention(facts: Facts) -> Iterator[Diagnosis]:
     soon = [one for one in facts.forecasts if one.is_soon]
     bulletin = facts.bulletin
     if bulletin and _is_fresh(facts) and bulletin.retention_left_s is None:
         # It does not stand still, and is not overtaken as it moves.
         soon = [one for one in soon if one.left_s <= 0]
     if soon:
-        yield Finding(
+        yield Diagnosis(
             Cause.RETENTION,
             "the topic's retention overtakes the pipeline"
             if min(one.left_s for one in soon) > 0
@@ -166,7 +166,7 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _hung_transaction(facts: Facts) -> Iterator[Finding]:
+def _hung_transaction(facts: Facts) -> Iterator[Diagnosis]:
     for one in facts.inputs:
         if one.undecided == 0 or one.lag > 0:
             continue
@@ -187,7 +187,7 @@ def _hung_transaction(facts: Facts) -> Iterator[Finding]:
             if holder
             else f"open for {_age(facts.at_ms - since_ms)}; its producer is not known: {unknown}"
         )
-        yield Finding(
+        yield Diagnosis(
             Cause.HUNG_TRANSACTION,
             f"a producer's open transaction holds back {one.name}",
             (held, who),
@@ -222,7 +222,7 @@ def _transaction_cure(holder: OpenTransaction | None, one: InputFacts, at_ms: in
     )
 
 
-def _checkpoint_slow(facts: Facts) -> Iterator[Finding]:
+def _checkpoint_slow(facts: Facts) -> Iterator[Diagnosis]:
     bulletin = facts.bulletin
     if bulletin is None:
         return
@@ -233,7 +233,7 @@ def _checkpoint_slow(facts: Facts) -> Iterator[Finding]:
     }
     if _dominates(sum(spent.values()), bulletin):
         parts = ", ".join(f"{name} {ms:,} ms" for name, ms in spent.items())
-        yield Finding(
+        yield Diagnosis(
             Cause.CHECKPOINT_SLOW,
             "writing the checkpoint takes most of a batch",
             (f"batch {bulletin.batch_id}: {_batch_ms(bulletin):,} ms, of which {parts}",),
@@ -241,7 +241,7 @@ def _checkpoint_slow(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _state_too_large(facts: Facts) -> Iterator[Finding]:
+def _state_too_large(facts: Facts) -> Iterator[Diagnosis]:
     bulletin = facts.bulletin
     if bulletin is None:
         return
@@ -262,7 +262,7 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
         evidence.append(f"spark.driver_memory is {budget >> 20:,} MiB")
     elif not is_slow:
         return
-    yield Finding(
+    yield Diagnosis(
         Cause.STATE_TOO_LARGE,
         "the query keeps more state than a batch can work through",
         tuple(evidence),
@@ -272,7 +272,7 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _idle_input(facts: Facts) -> Iterator[Finding]:
+def _idle_input(facts: Facts) -> Iterator[Diagnosis]:
     holder = watermark_holder(facts)
     sources = {one.source for one in facts.inputs}
     if facts.event_time_sources is not None:
@@ -290,7 +290,7 @@ def _idle_input(facts: Facts) -> Iterator[Finding]:
         if holder.place
         else f"source {holder.source} has no record at all"
     )
-    yield Finding(
+    yield Diagnosis(
         Cause.IDLE_INPUT,
         f"source {holder.source} is idle and holds the watermark: windows stay open",
         (last, f"event watermark: {facts.head.plan.event_watermark_ms} ms, standing still"),
@@ -298,7 +298,7 @@ def _idle_input(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _lag(facts: Facts) -> Iterator[Finding]:
+def _lag(facts: Facts) -> Iterator[Diagnosis]:
     lag = facts.lag
     if not lag or _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
         return
@@ -316,7 +316,7 @@ def _lag(facts: Facts) -> Iterator[Finding]:
         evidence.append(f"reads {rate:,.0f} records/s")
     if arrivals is not None:
         evidence.append(f"{arrivals:,.0f} records/s come in")
-    yield Finding(
+    yield Diagnosis(
         Cause.LAG,
         f"the pipeline is behind by {lag:,} records: {_eta(lag, rate, arrivals or 0)}",
         tuple(evidence),
@@ -332,14 +332,14 @@ def _is_much(facts: Facts, lag: int, batches: Sequence[HeadEntry]) -> bool:
     return lag > FEW_BATCHES * max((entry.records.read for entry in batches), default=0)
 
 
-def _no_input(facts: Facts) -> Iterator[Finding]:
+def _no_input(facts: Facts) -> Iterator[Diagnosis]:
     if _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
         return
     if any(one.lag or one.undecided for one in facts.inputs) or facts.arrivals_per_s:
         return
     if not facts.inputs:
         if "input" not in facts.blind:
-            yield Finding(
+            yield Diagnosis(
                 Cause.NO_INPUT,
                 "nothing has been read yet",
                 ("no batch was committed, so no position is known",),
@@ -357,7 +357,7 @@ def _no_input(facts: Facts) -> Iterator[Finding]:
         if newest
         else "the input has no record"
     )
-    yield Finding(
+    yield Diagnosis(
         Cause.NO_INPUT,
         "there is nothing to read",
         ("every partition is read to its end", last),
@@ -366,7 +366,7 @@ def _no_input(facts: Facts) -> Iterator[Finding]:
     )
 
 
-_RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
+_RULES: Sequence[Callable[[Facts], Iterator[Diagnosis]]] = (
     _fenced,
     _sink_refuses,
     _stopped,

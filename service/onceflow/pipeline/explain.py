@@ -29,7 +29,7 @@ from onceflow.protocol.identity import (
 
 
 @dataclass(frozen=True)
-class Node:
+class Station:
     """One station of the way.
 
     Args:
@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Edge:
+class Passage:
     """The way from one station to the next, and what is promised there."""
 
     promise: str
@@ -72,11 +72,11 @@ class Explanation:
 
     pipeline: str
     delivery: str
-    sources: tuple[Node, ...]
-    reading: Edge
-    query: Node
-    writing: Edge
-    sink: Node
+    sources: tuple[Station, ...]
+    reading: Passage
+    query: Station
+    writing: Passage
+    sink: Station
     readers: tuple[ReaderGuarantee, ...]
     names: Names
     checkpoint: str
@@ -101,11 +101,11 @@ def explain(
         pipeline=name,
         delivery=pipeline.delivery,
         sources=tuple(_source(view, source) for view, source in pipeline.sources.items()),
-        reading=Edge(
+        reading=Passage(
             "every committed record once",
             "ranges are logged before they are read: a replay reads the same",
         ),
-        query=Node(
+        query=Station(
             "transform" if pipeline.transform else "query",
             (pipeline.transform or "Spark SQL", *query_facts),
         ),
@@ -124,7 +124,7 @@ def explain(
     )
 
 
-def _source(view: str, source: Source) -> Node:
+def _source(view: str, source: Source) -> Station:
     kafka = source.kafka
     what = f"topics {', '.join(kafka.topics)}" if kafka.topics else f"topics like {kafka.pattern}"
     facts = [what, f"{source.format}, from {kafka.starting} at the first start"]
@@ -133,10 +133,10 @@ def _source(view: str, source: Source) -> Node:
         facts.append(f"event time {source.event_time}, {lateness} lateness")
     if source.idle_after_ms is not None:
         facts.append(f"event time goes on after {duration_text(source.idle_after_ms)} of silence")
-    return Node(view, tuple(facts))
+    return Station(view, tuple(facts))
 
 
-def _sink(pipeline: Pipeline, order: str) -> Node:
+def _sink(pipeline: Pipeline, order: str) -> Station:
     kafka = pipeline.sink.kafka
     if kafka.partition is not None:
         partition = f"partition from column {kafka.partition}"
@@ -146,7 +146,7 @@ def _sink(pipeline: Pipeline, order: str) -> Node:
         partition = "by the value, for want of a key"
     count = f"{kafka.partitions} partitions" if kafka.partitions else "partitions as they are"
     emit = "each result once" if pipeline.sink.emit == "final" else "a result at every change"
-    return Node(
+    return Station(
         f"topic {kafka.topic}",
         (f"{pipeline.sink.format}, {emit}", f"{count}, {partition}", *([order] if order else [])),
     )
@@ -160,16 +160,16 @@ def readers_of(
     return tuple(ReaderGuarantee(p.reading.value, effective_guarantee(p)) for p in parts)
 
 
-_WRITING: Mapping[Delivery, Edge] = {
-    Delivery.EXACTLY_ONCE: Edge(
+_WRITING: Mapping[Delivery, Passage] = {
+    Delivery.EXACTLY_ONCE: Passage(
         "every batch once, all partitions together",
         "one transaction for records, ledger and positions; replays are skipped",
     ),
-    Delivery.AT_LEAST_ONCE: Edge(
+    Delivery.AT_LEAST_ONCE: Passage(
         "every batch, and perhaps again with the same sequences",
         "records first, then ledger and positions; a replay writes again",
     ),
-    Delivery.AT_MOST_ONCE: Edge(
+    Delivery.AT_MOST_ONCE: Passage(
         "every batch once at most; the ledger names what may be missing",
         "ledger and positions first, then records; replays are skipped",
     ),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onceflow.cli.chaos import chaos
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -51,12 +51,12 @@ def down(
     typer.echo(f"stopped {stopped.bootstrap_servers}" if stopped else "nothing was running")
 
 
-def status(output: OutputOption = OutputFormat.TEXT) -> None:
+def status(output: OutputOption = ResultFormat.TEXT) -> None:
     """Show whether the Kafka of `dev up` runs, and its address."""
     from onceflow.devkit.dev_broker import running
 
     found = running()
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json({"running": found is not None, **(vars(found) if found else {})})
     elif found is None:
         typer.echo("not running")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
     from onceflow.clock import Deadline
@@ -25,7 +25,7 @@ REFUSED = 2
 LOOK_UP_TIMEOUT_S = 15.0
 
 
-class Level(StrEnum):
+class Grade(StrEnum):
     """What a check means for a run."""
 
     OK = "ok"
@@ -34,7 +34,7 @@ class Level(StrEnum):
     FAULT = "fault"
 
 
-_COLOURS = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.FAULT: "red"}
+_COLOURS = {Grade.OK: "green", Grade.NOTE: "cyan", Grade.WARNING: "yellow", Grade.FAULT: "red"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Check:
     """
 
     name: str
-    level: Level
+    level: Grade
     found: str
 
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 def doctor(
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Check Python, Java, packages, jars and brokers. Exits with 2 if something must be fixed.
 
@@ -69,28 +69,28 @@ def doctor(
     from onceflow.cli.shared.terminal import say
 
     checks = [*_machine(), *_brokers(bootstrap_servers, config)]
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         for check in checks:
             print_json(asdict(check))
     else:
         for check in checks:
             say((f"{check.level:<7}", _COLOURS[check.level]), f" {check.name}: {check.found}")
-    if any(check.level is Level.FAULT for check in checks):
+    if any(check.level is Grade.FAULT for check in checks):
         raise typer.Exit(REFUSED)
 
 
 def java_check(java: Java) -> Check:
     """Which Java is used, and who named it."""
-    return Check("Java", Level.OK, f"{java.release} at {java.home}, {java.origin}")
+    return Check("Java", Grade.OK, f"{java.release} at {java.home}, {java.origin}")
 
 
 def archive_check(archive: Path) -> Check:
     """Whether Spark starts quickly on the Java in use."""
     name = "archive of Spark's classes"
     if archive.is_file():
-        return Check(name, Level.OK, "recorded for this Java")
+        return Check(name, Grade.OK, "recorded for this Java")
     cure = "`python -m onceflow.runtime.record_classes` records one, so that Spark starts faster"
-    return Check(name, Level.NOTE, f"none for this Java; {cure}")
+    return Check(name, Grade.NOTE, f"none for this Java; {cure}")
 
 
 def jars_check(cache: JarCache, jars: JarSet) -> Check:
@@ -98,19 +98,19 @@ def jars_check(cache: JarCache, jars: JarSet) -> Check:
     name = "jars of the embedded broker"
     faults = cache.faults(jars)
     if not faults:
-        return Check(name, Level.OK, f"{len(jars.sha256)}, verified")
+        return Check(name, Grade.OK, f"{len(jars.sha256)}, verified")
     corrupt = [fault for fault in faults if Path(fault.where).exists()]
     if corrupt:
         cure = "with a network, the next `onceflow dev up` fetches them again"
-        return Check(name, Level.FAULT, f"{'; '.join(map(str, corrupt))}; {cure}")
+        return Check(name, Grade.FAULT, f"{'; '.join(map(str, corrupt))}; {cure}")
     missing = f"{len(faults)} of {len(jars.sha256)} are missing"
-    return Check(name, Level.NOTE, f"{missing}; the first `onceflow dev up` fetches them")
+    return Check(name, Grade.NOTE, f"{missing}; the first `onceflow dev up` fetches them")
 
 
 def _machine() -> Iterator[Check]:
     from onceflow.devkit.jars import JarCache, jar_set
 
-    yield Check("Python", Level.OK, platform.python_version())
+    yield Check("Python", Grade.OK, platform.python_version())
     for package in ("pyspark", "confluent-kafka", "pyarrow"):
         yield _package(package)
     yield from _java()
@@ -124,15 +124,15 @@ def _java() -> Iterator[Check]:
 
     found = _tried("Java", lambda: java_check(find_java()))
     yield found
-    if found.level is Level.OK and has_spark():
+    if found.level is Grade.OK and has_spark():
         yield archive_check(class_archive(find_java()))
 
 
 def _package(name: str) -> Check:
     try:
-        return Check(name, Level.OK, version(name))
+        return Check(name, Grade.OK, version(name))
     except PackageNotFoundError:
-        return Check(name, Level.FAULT, "not installed; pip install 'onceflow[service]'")
+        return Check(name, Grade.FAULT, "not installed; pip install 'onceflow[service]'")
 
 
 def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Check]:
@@ -142,10 +142,10 @@ def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Che
         address = connection.bootstrap_servers
         reached = _tried(
             "brokers",
-            lambda: Check("brokers", Level.OK, f"{broker.brokers(_deadline())} alive at {address}"),
+            lambda: Check("brokers", Grade.OK, f"{broker.brokers(_deadline())} alive at {address}"),
         )
         yield reached
-        if reached.level is Level.OK:
+        if reached.level is Grade.OK:
             yield from _broker_settings(broker)
     finally:
         broker.close()
@@ -159,14 +159,14 @@ def _broker_settings(broker: Broker) -> Iterator[Check]:
     faults = transaction_faults(settings, alive)
     yield Check(
         "transactions",
-        Level.FAULT if faults else Level.OK,
+        Grade.FAULT if faults else Grade.OK,
         "; ".join(map(str, faults)) or "the brokers can store their log",
     )
     unclean = settings.get("unclean.leader.election.enable", "false")
     is_safe = unclean == "false"
     yield Check(
         "unclean leader election",
-        Level.OK if is_safe else Level.FAULT,
+        Grade.OK if is_safe else Grade.FAULT,
         "off"
         if is_safe
         else f"{unclean}; set unclean.leader.election.enable=false: it can lose"
@@ -180,7 +180,7 @@ def _tried(name: str, look: Callable[[], Check]) -> Check:
     try:
         return look()
     except OnceflowError as error:
-        return Check(name, Level.FAULT, str(error))
+        return Check(name, Grade.FAULT, str(error))
 
 
 def _deadline() -> Deadline:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 from onceflow.contracts.connector import Right, Task
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def acls(
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """List the broker rights that a pipeline needs, or grant them.
 
@@ -65,7 +65,7 @@ def acls(
         connection = settings_of(bootstrap_servers, config).connection()
         deadline = Deadline.after(SystemClock(), GRANT_TIMEOUT_S)
         connector.grant(grant, rights, connection, deadline)
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         for right in rights:
             print_json({**asdict(right), "granted": grant})
         return

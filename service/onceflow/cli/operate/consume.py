@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption
+from onceflow.cli.shared.output import OutputOption, ResultFormat
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.errors import ConfigError
 from onceflow.texts import on_one_line, text_of
@@ -63,7 +63,7 @@ def consume(  # noqa: PLR0913  options of a command line
             metavar="NAME", help="Pipeline whose ledger --verify reads. Default: the topic's name."
         ),
     ] = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
 ) -> None:
@@ -142,9 +142,9 @@ class TopicTail:
         return {p: (start, stable_end) for p, (start, stable_end, _) in offsets.items()}
 
 
-def shown(record: ReadRecord, output: OutputFormat) -> str:
+def shown(record: ReadRecord, output: ResultFormat) -> str:
     """A record as one line."""
-    if output is OutputFormat.TEXT:
+    if output is ResultFormat.TEXT:
         key = "" if record.key is None else f"{on_one_line(str(text_of(record.key)))}  "
         value = on_one_line(str(text_of(record.value)))
         return f"{record.partition}@{record.offset}  {key}{value}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 from onceflow.clock import Deadline, SystemClock
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def list_letters(
     ] = 100,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """List rejected records, the oldest of each partition first."""
     from onceflow.repair.dead_letters import fields_of, read_letters
@@ -53,7 +53,7 @@ def list_letters(
         letters = read_letters(resender.broker, resender.topic, {}, _deadline())
         wanted = (filed for filed in letters if reason in {None, filed[1].reason})
         found = [*islice(wanted, maximum)]
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         for filed in found:
             print_json(fields_of(filed))
         return
@@ -66,7 +66,7 @@ def show(
     offset: Annotated[int, typer.Argument(help="Offset in that partition.")],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Show one rejected record and why it was rejected."""
     from onceflow.errors import ConfigError
@@ -90,7 +90,7 @@ def show(
             )
     (record,) = records
     fields = fields_of((record, DeadLetter.from_record(record.key, record.value, record.headers)))
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json(fields)
         return
     for name, value in fields.items():
@@ -102,7 +102,7 @@ def replay(
     file: PipelineArgument,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Send rejected records to their topics again, each once.
 
@@ -111,7 +111,7 @@ def replay(
     """
     with _opened(file, bootstrap_servers, config) as resender:
         done = resender.resend(_deadline())
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json({"sent": done.sent, "kept": done.kept})
         return
     typer.echo(f"{done.sent:,} records sent again, {done.kept:,} letters kept")

@@ -20,7 +20,7 @@ from onceflow.cli.operate.target import (
     target_of,
 )
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, load_allowed, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
@@ -54,13 +54,13 @@ def show(
     last: Annotated[
         int, typer.Option(help="Show the newest batches, at most this many.", min=1)
     ] = 20,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Show the newest commits, oldest first."""
     target = target_of(pipeline)
     with survey_of(target, settings_of(bootstrap_servers, config)) as survey:
         history = read_history(target.name, survey.ledger)[-last:]
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         for entry in history:
             print_json(json.loads(entry.to_json()))
         return
@@ -77,7 +77,7 @@ def verify(
             help="Compute only this batch again and compare it. Needs the pipeline file.", min=0
         ),
     ] = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Compare the whole output topic with the ledger. Exits with 7 if they disagree."""
     if batch is not None:
@@ -123,7 +123,7 @@ def compare(
         return verify(survey.broker, history, deadline, newest, deliver)
 
 
-def report(found: Verification, output: OutputFormat, printed: str = "") -> None:
+def report(found: Verification, output: ResultFormat, printed: str = "") -> None:
     """Print what a comparison found, and exit with 7 if it is anything.
 
     Args:
@@ -131,7 +131,7 @@ def report(found: Verification, output: OutputFormat, printed: str = "") -> None
         output: format.
         printed: topic whose records stand on standard output; all else goes to standard error.
     """
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         told = {**asdict(found), "findings": [str(finding) for finding in found.findings]}
         typer.echo(json.dumps(told), err=bool(printed))
     else:
@@ -164,14 +164,14 @@ def _summary(found: Verification, printed: str) -> Iterator[str]:
             yield f"  {count} {what}"
 
 
-def _recompute(path: Path, batch_id: int, settings: Settings, output: OutputFormat) -> None:
+def _recompute(path: Path, batch_id: int, settings: Settings, output: ResultFormat) -> None:
     from onceflow.cli.pipeline.run import open_surroundings
     from onceflow.clock import SystemClock
     from onceflow.recompute import Recomputation
 
     around = open_surroundings(settings, SystemClock())
     entry = Recomputation(load_allowed(path, settings), around).run(batch_id)
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json({"batch_id": batch_id, "records": entry.records.written, "digest": entry.digest})
     else:
         typer.echo(f"batch {batch_id}: {entry.records.written} records computed again, all equal")

@@ -9,7 +9,7 @@ import typer
 
 from onceflow.cli.operate.target import PipelineTarget, survey_of, target_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 _FIGURES = ("position", "lag", "undecided")
 
@@ -23,7 +23,7 @@ def status(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Show a pipeline's owner, positions, lag, last commit and account of records.
 
@@ -35,7 +35,7 @@ def status(
 
     with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
         facts = survey.facts()
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json(summary_of(facts))
     else:
         _print_text(summary_of(facts, time_text))

@@ -10,10 +10,10 @@ import typer
 
 from onceflow.cli.operate.target import PipelineTarget, survey_of, target_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
-    from onceflow.observe.diagnosis import Finding
+    from onceflow.observe.diagnosis import Diagnosis
     from onceflow.observe.facts import Facts
 
 WATCH_S = 2.0
@@ -31,7 +31,7 @@ def why_stuck(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Name what holds a pipeline up, with evidence and fix. Exits with 1 if anything does.
 
@@ -42,7 +42,7 @@ def why_stuck(
     with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
         facts = survey.watched(survey.facts(), WATCH_S)
     findings = diagnose(facts)
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json(
             {
                 "pipeline": facts.head.pipeline,
@@ -57,7 +57,7 @@ def why_stuck(
         raise typer.Exit(FOUND)
 
 
-def _print_text(facts: Facts, findings: Sequence[Finding]) -> None:
+def _print_text(facts: Facts, findings: Sequence[Diagnosis]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 

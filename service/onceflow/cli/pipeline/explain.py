@@ -10,14 +10,14 @@ import typer
 
 from onceflow.cli.pipeline.analysis import Analysed, analysed, analysis_session, has_spark
 from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
-from onceflow.cli.shared.output import OutputFormat, OutputOption, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from onceflow.pipeline.explain import Edge, Explanation, Node
+    from onceflow.pipeline.explain import Explanation, Passage, Station
 
 WIDTH = 78
 """Columns of the picture: fits every terminal, and reads well on a wide one."""
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def show(
     file: Annotated[Path, typer.Argument(help="The pipeline file.")],
     *,
-    output: OutputOption = OutputFormat.TEXT,
+    output: OutputOption = ResultFormat.TEXT,
     file_only: FileOnly = False,
     config: ConfigFile = None,
 ) -> None:
@@ -47,7 +47,7 @@ def show(
     else:
         found = analysed(load_pipeline(file), settings, None)
         explanation = _explained(found)
-    if output is OutputFormat.JSON:
+    if output is ResultFormat.JSON:
         print_json({**asdict(explanation), "analysed": found.analysis is not None})
         return
     from onceflow.cli.shared.terminal import Terminal
@@ -101,7 +101,7 @@ def _picture(explanation: Explanation) -> Iterator[RenderableType]:
     yield f"checkpoint  {explanation.checkpoint}"
 
 
-def _box(node: Node) -> RenderableType:
+def _box(node: Station) -> RenderableType:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -109,7 +109,7 @@ def _box(node: Node) -> RenderableType:
     return Panel(facts, title=node.title, title_align="left", expand=False)
 
 
-def _arrow(edge: Edge) -> Iterator[RenderableType]:
+def _arrow(edge: Passage) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text("  │  ").append(edge.promise, style="bold green")

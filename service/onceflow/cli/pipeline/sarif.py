@@ -22,7 +22,7 @@ SCHEMA = (
 )
 
 
-class Level(StrEnum):
+class SarifLevel(StrEnum):
     """How bad a finding is, in SARIF's words."""
 
     ERROR = "error"
@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class SarifResult:
     """A fault in a file.
 
     Args:
@@ -40,11 +40,11 @@ class Finding:
     """
 
     path: Path
-    level: Level
+    level: SarifLevel
     fault: Fault
 
 
-def sarif_log(findings: Iterable[Finding]) -> Mapping[str, Any]:
+def sarif_log(findings: Iterable[SarifResult]) -> Mapping[str, Any]:
     """One run with a result for each finding, and the rules that there are."""
     driver = {
         "name": "onceflow",
@@ -59,7 +59,7 @@ def sarif_log(findings: Iterable[Finding]) -> Mapping[str, Any]:
     return {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
 
 
-def _result(finding: Finding) -> Mapping[str, Any]:
+def _result(finding: SarifResult) -> Mapping[str, Any]:
     fault = finding.fault
     return {
         "ruleId": fault.rule,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.pipeline.analysis import analysed, analysis_session, has_spark
-from onceflow.cli.pipeline.sarif import Finding, Level, sarif_log
+from onceflow.cli.pipeline.sarif import SarifLevel, SarifResult, sarif_log
 from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.shared.output import fault_fields, print_json
 from onceflow.errors import ConfigError, Fault
@@ -38,7 +38,7 @@ class VerdictFormat(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FileVerdict:
     """What was found out about one file.
 
     Args:
@@ -78,10 +78,12 @@ class Verdict:
             "waived": list(self.waived),
         }
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SarifResult]:
         """As SARIF shows it: nothing, if nothing is to be said."""
-        yield from (Finding(self.path, Level.ERROR, fault) for fault in self.faults)
-        yield from (Finding(self.path, Level.WARNING, warning) for warning in self.warnings)
+        yield from (SarifResult(self.path, SarifLevel.ERROR, fault) for fault in self.faults)
+        yield from (
+            SarifResult(self.path, SarifLevel.WARNING, warning) for warning in self.warnings
+        )
 
 
 def register(app: typer.Typer) -> None:
@@ -133,16 +135,16 @@ def _verdicts(
     load: Callable[[Path], PipelineFile],
     settings: Settings,
     spark: Callable[[], SparkSession | None],
-) -> Iterator[Verdict]:
+) -> Iterator[FileVerdict]:
     """A verdict on each file, in the order given; without Spark, on what the file says alone."""
     loaded: dict[Path, PipelineFile] = {}
-    refused: dict[Path, Verdict] = {}
+    refused: dict[Path, FileVerdict] = {}
     for path in paths:
         try:
             loaded[path] = load(path)
         except ConfigError as error:
             unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
-            refused[path] = Verdict(path, error.faults or (unreadable,))
+            refused[path] = FileVerdict(path, error.faults or (unreadable,))
     for path in paths:
         if path in refused:
             yield refused[path]
@@ -150,15 +152,15 @@ def _verdicts(
             yield _judged(loaded[path], settings, spark())
 
 
-def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) -> Verdict:
+def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) -> FileVerdict:
     try:
         found = analysed(file, settings, spark)
     except ConfigError as error:
         unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
-        return Verdict(file.path, error.faults or (unplaced,), is_analysed=True)
+        return FileVerdict(file.path, error.faults or (unplaced,), is_analysed=True)
     if found.analysis is None:
-        return Verdict(file.path)
-    return Verdict(
+        return FileVerdict(file.path)
+    return FileVerdict(
         file.path,
         warnings=found.warnings(),
         waived=found.waived(),
@@ -167,7 +169,7 @@ def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) 
     )
 
 
-def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
+def _print(verdicts: Sequence[FileVerdict], output: VerdictFormat) -> None:
     if output is VerdictFormat.JSON:
         print_json([verdict.to_json() for verdict in verdicts])
     elif output is VerdictFormat.SARIF:
@@ -177,7 +179,7 @@ def _print(verdicts: Sequence[Verdict], output: VerdictFormat) -> None:
             _show(verdict)
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: FileVerdict) -> None:
     from onceflow.cli.shared.terminal import say
 
     if verdict.faults:

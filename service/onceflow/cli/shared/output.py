@@ -13,7 +13,7 @@ import typer
 from onceflow.errors import Fault
 
 
-class OutputFormat(StrEnum):
+class ResultFormat(StrEnum):
     """What a command writes to its standard output."""
 
     TEXT = "text"
@@ -21,7 +21,7 @@ class OutputFormat(StrEnum):
 
 
 OutputOption = Annotated[
-    OutputFormat, typer.Option("--output", "-o", help="Format of the results.")
+    ResultFormat, typer.Option("--output", "-o", help="Format of the results.")
 ]
 
 
