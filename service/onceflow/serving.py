@@ -191,7 +191,7 @@ class Service:
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
-        """However it ends, the process does not outlive it for long."""
+        """End the process soon after the block, even if a client hangs."""
         error: BaseException | None = None
         try:
             yield
@@ -208,7 +208,7 @@ class Service:
         observer = self.metrics.observer_of(entry.name)
 
         def make(listener: Report) -> Run:
-            # Anew for each start: somebody may have mended the file, or renewed a secret.
+            # On every start: the file may have been fixed, or a secret renewed.
             file = self.load(entry.name)
             self.around = replace(self.around, connection=self.settings.connection())
             around = replace(self.around, observer=observer, report=listener)
@@ -239,7 +239,7 @@ class Service:
 def _files_of(path: Path) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
-    # The settings of the process often lie beside the pipelines.
+    # The settings of the process often lie in the same folder.
     found = (file for file in path.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
     return [file for file in found if file.name != DEFAULT_FILE.name]
 

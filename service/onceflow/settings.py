@@ -97,8 +97,8 @@ class Sasl(SettingsBlock):
     )
     allow_clear_text: bool = Field(
         default=False,
-        description="Sign in although `tls` is left out: whoever can listen gets the password or"
-        " token.",
+        description="Sign in although `tls` is left out. A listener on the network gets the"
+        " password or token.",
     )
 
     @classmethod
@@ -222,7 +222,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Monitoring(SettingsBlock):
-    """Where `onceflow serve` answers Prometheus and whoever asks whether it is alive."""
+    """Where `onceflow serve` answers Prometheus and probes."""
 
     address: Address = Field(
         default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
@@ -316,7 +316,7 @@ class Settings(SettingsBlock):
         alias="transaction_timeout",
         json_schema_extra={"default": "60 s"},
         description="How long it may take to write one batch, e.g. `5 minutes`; at most the"
-        " broker's `transaction.max.timeout.ms`. Readers wait for so long behind a driver that"
+        " broker's `transaction.max.timeout.ms`. Readers wait this long after a driver that"
         " died.",
     )
     spark: Spark = Field(default=Spark(), description="The engine.")
@@ -329,8 +329,8 @@ class Settings(SettingsBlock):
     transforms: bool | None = Field(
         default=None,
         description="Whether pipeline files may run code and read files: name Python (`transform`),"
-        " or waive the rules that refuse it in SQL. Left out: `onceflow run` lets them, as whoever"
-        " names a file could run code anyway; `onceflow serve` does not.",
+        " or waive the rules that refuse it in SQL. Left out: `onceflow run` lets them,"
+        " because its user has a shell anyway; `onceflow serve` does not.",
     )
     checkpoint_root: str | None = Field(
         default=None,
@@ -346,7 +346,7 @@ class Settings(SettingsBlock):
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Client settings that were not judged; signing in where anybody can listen."""
+        """Client settings that were not judged; signing in over a connection in clear text."""
         client, sasl = given.get("client"), given.get("sasl")
         for name in client if isinstance(client, Mapping) else ():
             if found := _client_fault(name):
@@ -358,7 +358,7 @@ class Settings(SettingsBlock):
                 ("sasl",),
                 fault(
                     "the password or token would cross the network in clear text",
-                    suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if nobody can"
+                    suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if no one can"
                     " listen.",
                 ),
             )
@@ -430,15 +430,15 @@ def _client_fault(name: str) -> PydanticCustomError | None:
         return None
     return fault(
         "this client setting may not be set: it could weaken the connection or the guarantee, or"
-        " nobody has judged it",
+        " it was never judged",
         expected="one that docs/security.md lists",
         suggestion="Remove it.",
     )
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
-    """What runs code of whoever wrote the pipeline file."""
-    allow = "Set `transforms: true` if you trust whoever writes pipeline files."
+    """What runs code of the pipeline file's author."""
+    allow = "Set `transforms: true` if you trust the authors of pipeline files."
     if file.pipeline.transform is not None:
         yield Fault(
             "pipeline files may not bring Python code here",

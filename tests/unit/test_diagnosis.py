@@ -105,7 +105,7 @@ def test_before_the_first_batch_nobody_knows_what_waits() -> None:
     assert found(new, Cause.NO_INPUT).what == "nothing has been read yet"
     stopped = facts(inputs=(), ending=ended(6))
     evidence = found(stopped, Cause.STOPPED).evidence
-    assert "nobody knows how many records wait" in evidence
+    assert "it is unknown how many records wait" in evidence
 
 
 # Who runs it

@@ -39,7 +39,7 @@ SECURE_COOKIE = f"__Host-{COOKIE}"
 SESSION_S = 8 * 3600.0
 MAX_SESSIONS = 100
 MAX_SESSIONS_OF_ONE = 10
-"""Of one token, so that nobody ends the sessions of all others by signing in."""
+"""Of one token, so that signing in does not end the sessions of all others."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _OWN_SITE = frozenset({"same-origin", "none"})
 """What browsers say of requests from the page itself, and of those that the user typed."""
@@ -52,7 +52,7 @@ Audit = Callable[..., None]
 
 @dataclass(frozen=True)
 class Session:
-    """Somebody who signed in at the page.
+    """A user who signed in at the page.
 
     Args:
         caller: who, and what they may do as the tokens are now.
@@ -97,8 +97,8 @@ class Gate:
         """Who asks.
 
         Raises:
-            HTTPException: 401, nobody known; 429, too many wrong tokens from this address; 503,
-                nobody can be let in.
+            HTTPException: 401, unknown; 429, too many wrong tokens from this address; 503,
+                the tokens cannot be read.
         """
         session = self.session_of(request)
         if session is not None:
@@ -112,10 +112,10 @@ class Gate:
         return caller
 
     def by_token(self, request: Request, token: str) -> Caller | None:
-        """Whose token it is; None for nobody's, which is counted.
+        """Whose token it is; None for a wrong one, which is counted.
 
         Raises:
-            HTTPException: 429, too many wrong ones from this address; 503, nobody can be let in.
+            HTTPException: 429, too many wrong ones from this address; 503, as `caller_of`.
         """
         address = address_of(request)
         with self._lock:
@@ -154,7 +154,7 @@ class Gate:
         It ends with its token: that is looked up each time.
 
         Raises:
-            HTTPException: 503, nobody can be let in.
+            HTTPException: 503, as `caller_of`.
         """
         with self._lock:
             kept = self._sessions.get(request.cookies.get(cookie_of(request), ""))
@@ -257,7 +257,7 @@ _HEADERS = (
 
 
 class Guard:
-    """An ASGI application behind bounds; every answer of it has headers for browsers.
+    """Keeps bounds before an ASGI application; every answer has headers for browsers.
 
     Args:
         app: the application.

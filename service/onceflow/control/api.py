@@ -155,7 +155,7 @@ def _reading_pipelines(views: Views) -> APIRouter:
 
     @router.get("/{name}/why-stuck")
     def why_stuck(name: Name) -> Json:
-        """What holds it up, gravest first; looks for two seconds."""
+        """What holds it up, the most serious first; looks for two seconds."""
         return views.why_stuck(name)
 
     @router.get("/{name}/configuration")

@@ -174,7 +174,7 @@ class _Pages:
     def _way(
         self, name: str, seen: Mapping[str, Any], newest: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """From topics through the query to topics; None if nobody knows it."""
+        """From topics through the query to topics; None if its file is faulty."""
         try:
             pipeline = self._views.file(name).pipeline
         except OnceflowError:

@@ -1,4 +1,4 @@
-"""Answers the control API and the status page beside a service."""
+"""Serves the control API and the status page of a service."""
 
 from __future__ import annotations
 

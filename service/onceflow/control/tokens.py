@@ -22,7 +22,7 @@ _LINE = re.compile(r"(?P<role>read|write) (?P<name>[A-Za-z0-9._-]{1,64}) (?P<sha
 
 
 class Role(StrEnum):
-    """What somebody may do."""
+    """What a caller may do."""
 
     READ = "read"
     WRITE = "write"
@@ -34,7 +34,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who was let in.
+    """A client that was let in.
 
     Args:
         name: for the audit log.
@@ -69,7 +69,7 @@ class Tokens:
         """Whose token has this digest, found in a time that does not depend on how near it comes.
 
         Raises:
-            ConfigError: the file was changed to something unreadable; nobody is let in.
+            ConfigError: the file cannot be read any more; no one is let in.
         """
         found = None
         for known in read_tokens(self._file):
@@ -114,7 +114,7 @@ def digest_of(token: str) -> str:
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
+    """A token that cannot be guessed."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 

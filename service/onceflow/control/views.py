@@ -110,7 +110,7 @@ class Views:
         return {"pipeline": name, **self._service.histories[name].fields()}
 
     def why_stuck(self, name: str) -> Mapping[str, Any]:
-        """Causes, gravest first; takes `WATCH_S`.
+        """Causes, the most serious first; takes `WATCH_S`.
 
         Raises:
             OnceflowError: as `facts`.

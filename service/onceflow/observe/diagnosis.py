@@ -14,7 +14,7 @@ from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 from onceflow.texts import span_text
 
 SILENT_AFTER_MS = 60_000
-"""Without a bulletin for so long, sixty in a row, nobody runs the pipeline."""
+"""Without a bulletin for this long, sixty in a row, the pipeline counts as not running."""
 FENCED_NEWS_MS = 600_000
 """For so long an instance that was fenced is news although its successor is well."""
 HUNG_AFTER_MS = 10_000
@@ -24,7 +24,7 @@ QUIET_AFTER_MS = 10_000
 LAG_AFTER_S = 10.0
 """Of work that waits: more than a few batches,"""
 FEW_BATCHES = 3
-"""which is how it is measured if nobody knows how quickly they run."""
+"""which is the measure while the rate is unknown."""
 SLOW_MS = 1_000
 """A batch that loses less to one thing is not held up by it,"""
 SLOW_SHARE = 0.5
@@ -43,7 +43,7 @@ SINK_FAILURES = (
 
 
 class Cause(StrEnum):
-    """What can keep a pipeline from getting on, gravest first."""
+    """What can hold a pipeline up, the most serious first."""
 
     FENCED = "fenced"
     SINK_REFUSES = "sink refuses"
@@ -75,7 +75,7 @@ class Diagnosis:
 
 
 def diagnose(facts: Facts) -> list[Diagnosis]:
-    """Every cause that applies, gravest first. Empty: nothing holds the pipeline up."""
+    """Every cause that applies, the most serious first. Empty: nothing holds the pipeline up."""
     found = [finding for rule in _RULES for finding in rule(facts)]
     return sorted(found, key=lambda finding: [*Cause].index(finding.cause))
 
@@ -137,12 +137,12 @@ def _stopped(facts: Facts) -> Iterator[Diagnosis]:
         how = f"with exit code {ending.exit_code}: {ending.message}" if ending.error else "well"
         told = f"the run on {ending.host} ended {_ago(facts.at_ms - ending.at_ms)} {how}"
         cure = f"do what the message says, then {_START}" if ending.error else _START
-        yield Diagnosis(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), cure)
+        yield Diagnosis(Cause.STOPPED, "the pipeline is not running", (told, facts.waiting), cure)
     elif bulletin and not _is_fresh(facts):
         told = (
             f"the last word of the run on {bulletin.host} came {_ago(facts.at_ms - bulletin.at_ms)}"
         )
-        yield Diagnosis(Cause.STOPPED, "nobody runs the pipeline", (told, facts.waiting), _START)
+        yield Diagnosis(Cause.STOPPED, "the pipeline is not running", (told, facts.waiting), _START)
 
 
 _START = "start it again: it goes on where it stopped, or says why it cannot"
@@ -215,7 +215,7 @@ def _transaction_cure(holder: OpenTransaction | None, one: InputFacts, at_ms: in
         return f"no coordinator will end it: {abort}"
     left_ms = holder.started_ms + holder.timeout_ms - at_ms
     if left_ms <= 0:
-        return f"its time is up and nobody has ended it: {abort}"
+        return f"its time is up and it is still open: {abort}"
     return (
         "restart the producer of that transactional id, which ends it; else its coordinator does"
         f" so in {_age(left_ms)}; at once: {abort}"
@@ -361,7 +361,7 @@ def _no_input(facts: Facts) -> Iterator[Diagnosis]:
         Cause.NO_INPUT,
         "there is nothing to read",
         ("every partition is read to its end", last),
-        "look at whoever writes the input; windows close only when later records come,"
+        "look at the producers of the input; windows close only when later records come,"
         " or after `idle_after`",
     )
 
@@ -381,7 +381,7 @@ _RULES: Sequence[Callable[[Facts], Iterator[Diagnosis]]] = (
 
 
 def _is_fresh(facts: Facts) -> bool:
-    """Whether somebody runs the pipeline, as far as bulletins tell."""
+    """Whether the pipeline runs, as far as bulletins tell."""
     bulletin = facts.bulletin
     return bulletin is not None and facts.at_ms - bulletin.at_ms < SILENT_AFTER_MS
 
@@ -413,7 +413,7 @@ def _stands_still(facts: Facts) -> bool:
 
 
 def _capacity(facts: Facts) -> float:
-    """Records per second while a batch runs; 0 if nobody knows."""
+    """Records per second while a batch runs; 0 if unknown."""
     return (facts.bulletin and facts.bulletin.records_per_second) or 0.0
 
 

@@ -73,7 +73,7 @@ class Facts:
     Args:
         at_ms: when it was looked at.
         head: the newest committed batch.
-        owner: who may write; None if nobody ever claimed it, or it could not be read.
+        owner: who may write; None if it was never claimed, or could not be read.
         recent: the newest committed batches, oldest first; ends with `head`.
         inputs: every partition of its position.
         output: None if it could not be looked at.
@@ -82,7 +82,7 @@ class Facts:
         bulletin: the newest figures of a run; None if there are none.
         ending: the newest end of a run; None if there is none.
         arrivals_per_s: offsets that came in while it was looked at; None if that was not watched.
-        event_time_sources: sources with an event time; None if nobody knows which.
+        event_time_sources: sources with an event time; None if unknown.
         blind: what could not be seen -> why.
     """
 
@@ -109,7 +109,7 @@ class Facts:
     def waiting(self) -> str:
         """The lag, for people."""
         lag = self.lag
-        return "nobody knows how many records wait" if lag is None else f"{lag:,} records wait"
+        return "it is unknown how many records wait" if lag is None else f"{lag:,} records wait"
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from onceflow.protocol.ledger import HeadEntry
 from onceflow.texts import span_text
 
 EARLY_S = 24 * 3600.0
-"""Nobody is warned of what is further away than this,"""
+"""Warn only when less than this is left,"""
 EARLY_SHARE = 0.5
-"""nor of a record that is younger than this share of the time for which it is kept."""
+"""and less than this share of the time for which a record is kept."""
 LOOK_INTERVAL_S = 30.0
 """Between two looks: prediction needs their distance, and look-ups are not free."""
 LOOK_TIMEOUT_S = 3.0
@@ -77,7 +77,7 @@ class Forecast:
         place: where.
         left_s: until then; 0 if it has.
         rule: the setting that deletes.
-        share_left: how much of what the setting keeps still lies behind the position, from 1 to 0.
+        share_left: how much of what the setting keeps is still ahead of the limit, from 1 to 0.
     """
 
     place: Place
@@ -87,7 +87,7 @@ class Forecast:
 
     @property
     def is_soon(self) -> bool:
-        """Whether somebody should know."""
+        """Whether to warn."""
         return self.left_s < EARLY_S and self.share_left < EARLY_SHARE
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ def look(
 
 
 def positions_of(head: HeadEntry) -> Mapping[str, Mapping[int, int]]:
-    """Topic -> partition -> next offset to read; of two sources of a topic, the one behind."""
+    """Topic -> partition -> next offset to read; of two sources of a topic, the lower."""
     found: dict[str, dict[int, int]] = {}
     for topics in head.plan.sources.values():
         for topic, ranges in topics.items():

@@ -26,7 +26,7 @@ from onceflow.protocol.ledger import HEAD_KEY, HeadEntry, SinkState
 TAIL_OFFSETS = 400
 """Of the ledger, for its newest batches: each takes two."""
 LOOK_TIMEOUT_S = 10.0
-"""For each kind of question. Those that nobody answers leave a blind spot."""
+"""For each kind of question. One without an answer leaves a blind spot."""
 
 REACH_TIMEOUT_S = 30.0
 
@@ -66,7 +66,7 @@ class Survey:
         broker: asked.
         board: of the pipeline.
         clock: dates and measures.
-        event_time_sources: sources with an event time; None if nobody knows which.
+        event_time_sources: sources with an event time; None if unknown.
     """
 
     pipeline: str
@@ -116,7 +116,7 @@ class Survey:
         return replace(facts, arrivals_per_s=max(0, after - before) / passed_s)
 
     def _recent(self) -> Sequence[HeadEntry]:
-        """Up to the last stable offset: whoever holds a lane open does not hold up the look."""
+        """Up to the last stable offset: an open transaction does not hold up the look."""
         topic, partition = ledger_topic(self.pipeline), head_partition(DRIVER_SLOT)
         offsets = self.broker.offsets(topic, self._deadline())
         if partition in offsets:
@@ -204,12 +204,12 @@ class Survey:
             return None
         return self._try("bulletins", lambda: decode(posted[kind]), None)
 
-    def _try(self, what: str, call: Callable[[], _T], otherwise: _T) -> _T:
+    def _try(self, what: str, call: Callable[[], _T], default: _T) -> _T:
         try:
             return call()
         except OnceflowError as error:
             self._blind[what] = str(error)
-            return otherwise
+            return default
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.clock, LOOK_TIMEOUT_S)

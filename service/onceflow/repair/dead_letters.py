@@ -116,8 +116,8 @@ class Resender:
 
         Raises:
             ConfigError: there is no such topic.
-            FencedError: somebody else does the same at this moment.
-            CorruptionError: somebody else wrote a letter.
+            FencedError: another process does the same at this moment.
+            CorruptionError: something else wrote to the topic.
             OutcomeUnknownError: call it again; it goes on where the brokers say that it was.
         """
         ends = {p: end for p, (_, end, _) in self.broker.offsets(self.topic, deadline).items()}
@@ -126,7 +126,7 @@ class Resender:
             incarnation = self.open_incarnation(resend_transactional_id(self.pipeline))
             try:
                 incarnation.initialise(deadline)
-                # Only now: before, the transaction of somebody who died may still be open.
+                # Only now: before, the transaction of a process that died may still be open.
                 letters = self._waiting(ends, deadline)
                 if not letters:
                     return total

@@ -232,13 +232,13 @@ def _check_batches(
             result.findings.append(Disagreement(place, f"digest {entry.digest}", digest))
 
 
-def _is_at_risk(entry: HeadEntry, behind: Sequence[HeadEntry]) -> bool:
-    """Whether a batch may be missing: the entry behind it names it, or there is none yet."""
+def _is_at_risk(entry: HeadEntry, after: Sequence[HeadEntry]) -> bool:
+    """Whether a batch may be missing: the entry after it names it, or there is none yet."""
     if entry.delivery is not Delivery.AT_MOST_ONCE:
         return False
     return all(
         partition in following.at_risk and following.at_risk[partition][0] <= first
-        for following in behind
+        for following in after
         for partition, (first, last) in entry.sink.sequence.items()
         if first <= last
     )

@@ -124,7 +124,7 @@ class Bulletins:
         try:
             call()
         except OnceflowError:
-            # Nobody can read it; the pipeline is as well as it was.
+            # A lost bulletin does no harm.
             return
 
 

@@ -1,7 +1,7 @@
 """Ends a process whose clients do not let go.
 
-What is committed is committed and what is open can never be, whoever closes what: nothing is lost
-by not waiting. But nobody restarts a process that stands.
+Nothing is lost by not waiting: what is committed stays, and what is open can never be committed.
+But a process that hangs is not restarted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Timer
 from onceflow.errors import exit_code_of
 
 CLOSE_TIMEOUT_S = 90.0
-"""Longer than a renewal of a lane that nobody answers; closing takes a second otherwise."""
+"""Longer than a renewal of a lane without an answer; closing usually takes a second."""
 
 
 def end_within(error: BaseException | None, timeout_s: float = CLOSE_TIMEOUT_S) -> None:

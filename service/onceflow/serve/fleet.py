@@ -1,7 +1,7 @@
 """Several pipelines in one process: each runs, fails and starts again without the others.
 
-What somebody wants of a pipeline and what can be seen of it are two things, which one thread for
-each pipeline brings together.
+What is desired of a pipeline and what is observed are two things; one thread for each pipeline
+brings them together.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ END_TIMEOUT_S = 300.0
 """For all pipelines to drain: more than one of them takes, for they do it at the same time."""
 LOST_END_TIMEOUT_S = 10.0
 """For all to notice that what they need has ended, and to close. Their next starts decide what is
-open; nobody starts while this process lasts."""
+open, which is after this process."""
 
 
 class Desired(StrEnum):
-    """What somebody wants of a pipeline."""
+    """What is wanted of a pipeline."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -74,10 +74,10 @@ class Status:
 
     Args:
         name: of the pipeline.
-        desired: what somebody wants.
+        desired: what is wanted.
         observed: what is.
         restarts: starts after a failure, since the process began.
-        error: the newest failure; None if there was none since the last start that somebody asked.
+        error: the newest failure; None if there was none since the last order to start.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Member:
         self._thread.start()
 
     def start(self) -> None:
-        """Want it to run. After failures they are counted anew."""
+        """Want it to run. Failures are counted from zero again."""
         self._order(Desired.RUNNING)
 
     def stop(self) -> None:
@@ -180,7 +180,7 @@ class Member:
         return self._orders != orders
 
     def _attempt(self) -> float | None:
-        """Run once; returns seconds until the next attempt, None for when somebody asks for it."""
+        """Run once; returns seconds until the next attempt, None: only after an order."""
         self._error = None
         try:
             run = self._make(self._listen)

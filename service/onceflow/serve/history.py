@@ -77,7 +77,7 @@ class History:
         return listen
 
     def note_holder(self, holder: str | None) -> None:
-        """Somebody looked who holds the event watermark now."""
+        """Note which source holds the event watermark now."""
         with self._lock:
             self._holders[self._moved_to(self._clock.monotonic_s())] = holder
 
@@ -167,7 +167,7 @@ class History:
             self._add(OTHER, place, max(0, took.get(WHOLE, known) - known))
 
     def _keep(self, figures: Mapping[str, float | None]) -> None:
-        """Figures that stay what they are until the next; None is known no more."""
+        """Take in figures that hold until the next; None: no longer known."""
         for name, value in figures.items():
             if value is None:
                 self._known.pop(name, None)

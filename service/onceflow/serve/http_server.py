@@ -1,4 +1,4 @@
-"""Answers HTTP beside the pipelines, in a thread of its own; bounds what clients may hold open."""
+"""Answers HTTP in a thread of its own; bounds what clients may hold open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 5
 MAX_CONNECTIONS = 100
 """Open at once. Nothing here serves crowds, and the pipelines need file descriptors as well."""
 MAX_CONNECTIONS_PER_ADDRESS = 32
-"""Open at once from one address: enough for an ingress and the people behind it."""
+"""Open at once from one address: enough for an ingress and its users."""
 BACKLOG = 1024
 """Connections that wait to be accepted. A client that finds no place tries again in a second."""
 REQUEST_TIMEOUT_S = 10.0
@@ -133,7 +133,7 @@ def _config(app: Any, endpoint: Endpoint) -> uvicorn.Config:
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     config.load()
-    # It warns of every malformed request, so anybody could fill the log.
+    # It warns of every malformed request, so any client could fill the log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     if endpoint.certificate_file is not None:
         config.ssl = _tls(endpoint)

@@ -1,7 +1,7 @@
-"""Deletes executor pods that an earlier container of the driver's pod has left behind.
+"""Deletes executor pods of an earlier container of the driver's pod.
 
 The kubelet restarts a container in the same pod. Executors belong to the pod, which lives, so
-nobody else deletes those of the container that died: they hold their cores until they notice, and
+nothing else deletes those of the container that died: they hold their cores until they notice, and
 stay as `Completed` then, more with each crash.
 """
 

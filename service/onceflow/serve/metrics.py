@@ -1,7 +1,7 @@
 """What Prometheus scrapes: every figure of every pipeline of this process.
 
 Counts of records come from the ledger, so they survive restarts and take-overs. What a process
-counts itself, such as batches, begins anew with it, as Prometheus expects of counters.
+counts itself, such as batches, starts at zero with it, as Prometheus expects of counters.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PREFIX = "onceflow_"
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _ACCOUNT: Mapping[str, str] = {
     "read": "Input records that the sources delivered.",
-    "late": "Input records that came behind the event watermark.",
-    "rejected": "Input records that no query saw.",
-    "duplicates": "Input records that no query saw, for it had seen one of their key.",
+    "late": "Input records older than the event watermark.",
+    "rejected": "Input records that were rejected before the query.",
+    "duplicates": "Input records left out because their key had been seen.",
     "written": "Output records.",
     "refused": "Rows of the result that the output topic did not take.",
-    "diverged": "Rows that a replay computed otherwise than they were committed.",
+    "diverged": "Rows that a replay computed differently from what was committed.",
 }
 """Fields of `RecordCounts`, by which the metrics `records_*_total` are named."""
 _FIGURES: Mapping[str, tuple[str, str]] = {
@@ -140,7 +140,7 @@ class Metrics(Collector):
                 newest.failures[facts["error"]] += 1
             elif event == "progress":
                 told = {fact: facts[fact] for fact in _FIGURES if fact in facts}
-                # None: known no more, such as a prediction that no longer holds.
+                # None: no longer known, such as a prediction that no longer holds.
                 all_known = (newest.figures | told).items()
                 newest.figures = {k: value for k, value in all_known if value is not None}
         for phase, took_ms in facts.get("duration_ms", {}).items():
@@ -164,7 +164,7 @@ class Metrics(Collector):
 
     def _states(self) -> Iterator[Metric]:
         state = _gauge("pipeline_state", "1 for the state that a pipeline is in.", "state")
-        desired = _gauge("pipeline_desired_running", "Whether somebody wants it to run.")
+        desired = _gauge("pipeline_desired_running", "1 if it is to run.")
         restarts = _counter("restarts", "Starts after a failure, by this process.")
         for status in self._statuses():
             for each in Observed:

@@ -1,4 +1,4 @@
-"""What a service tells whoever watches it over HTTP: Prometheus, and probes of Kubernetes."""
+"""Answers Prometheus and the probes of Kubernetes over HTTP."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Health:
 
 
 def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
-    """`/metrics`, `/livez` and `/readyz`, for anybody who can reach the port. No orders."""
+    """`/metrics`, `/livez` and `/readyz`, for every client that reaches the port. No orders."""
     app = FastAPI(
         title="Onceflow monitoring",
         docs_url=None,

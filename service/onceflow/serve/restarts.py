@@ -1,4 +1,4 @@
-"""When a pipeline that failed is started again, and when no more."""
+"""When a pipeline that failed is started again, and when not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Restarts:
         self._running_since_s = self._clock.monotonic_s()
 
     def forget(self) -> None:
-        """Somebody has looked at the failures: the next one is the first."""
+        """Count from the start again: an operator gave an order."""
         self.in_a_row = 0
 
     def delay_after_s(self, error: BaseException) -> float | None:

@@ -1,4 +1,4 @@
-"""`onceflow acls`: what brokers must allow whoever runs a pipeline, or reads its output."""
+"""`onceflow acls`: the rights that running a pipeline needs, or reading its output."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
 
     pipeline = file.pipeline
     reads = [source.kafka for source in pipeline.sources.values()]
-    beside = {block.topic for block in (pipeline.dead_letter, pipeline.late) if block}
+    others = {block.topic for block in (pipeline.dead_letter, pipeline.late) if block}
     return PipelineTopics(
         pipeline=pipeline.name,
         inputs=sorted({topic for read in reads for topic in read.topics or ()}),
         patterns=[read.pattern for read in reads if read.pattern is not None],
         output=pipeline.sink.kafka.topic,
-        beside=sorted(beside),
+        beside=sorted(others),
     )
 
 

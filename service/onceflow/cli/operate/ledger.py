@@ -207,7 +207,7 @@ def _print_table(history: Sequence[HeadEntry]) -> None:
     from onceflow.texts import time_text
 
     headings = ["batch", "gen", "token", "batch clock", "read", "late", "written", "digest"]
-    # Of interest to whoever chose another mode than the usual one.
+    # Only for pipelines with another mode than the usual one.
     is_usual = all(e.delivery is Delivery.EXACTLY_ONCE and not e.at_risk for e in history)
     columns = (Column(heading, no_wrap=True) for heading in headings)
     more = () if is_usual else ("delivery", "at risk")

@@ -81,7 +81,7 @@ def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
 
     Args:
         descriptor: of what to read, to its end.
-        clock: measures `PATIENCE_S`, after which a line waits for no more of them.
+        clock: measures `PATIENCE_S`, the longest that a line waits for others.
     """
     from onceflow.clock import Deadline
 
@@ -92,7 +92,7 @@ def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
         if lines and not select([descriptor], [], [], patience.remaining_s())[0]:
             yield lines
             lines = []
-        # Without lines nobody waits for anything but the input.
+        # Without lines, wait for the input as long as it takes.
         if not (block := os.read(descriptor, BLOCK_BYTES)):
             break
         if not lines:
@@ -124,7 +124,7 @@ def numbered(lines: Iterable[bytes], before: int = 0) -> Iterator[tuple[int, byt
 
 
 def keyed(number: int, line: bytes, key: str | None) -> tuple[bytes | None, bytes]:
-    """Key and value of a line. A key is text as it stands, and JSON otherwise.
+    """Key and value of a line. A key that is text stays as it is; others become JSON.
 
     Raises:
         RecordError: the line holds no such field.

@@ -73,7 +73,7 @@ class Analysed:
         return (*self.analysis.warnings, *([ephemeral] if ephemeral else []))
 
     def waived(self) -> tuple[str, ...]:
-        """Rules that it breaks and somebody answers for."""
+        """Waivers of rules that it breaks."""
         return tuple(map(str, self.analysis.waived)) if self.analysis else ()
 
     def readers(self) -> tuple[ReaderGuarantee, ...]:

@@ -11,7 +11,7 @@ import typer
 from onceflow.errors import ConfigError
 
 TEMPLATE = "template"
-"""Folder beside this module: what a new pipeline consists of."""
+"""Folder next to this module with the files of a new pipeline."""
 NAME_MARK = "@NAME@"
 
 

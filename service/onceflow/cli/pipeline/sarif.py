@@ -65,7 +65,7 @@ def _result(finding: SarifResult) -> Mapping[str, Any]:
         "ruleId": fault.rule,
         "ruleIndex": [*SUMMARIES].index(Rule(fault.rule)),
         "level": finding.level,
-        # The place stands beside it.
+        # `locations` has the place.
         "message": {"text": str(replace(fault, where="", line=None, file=""))},
         "locations": [_location(finding.path, fault)],
     }

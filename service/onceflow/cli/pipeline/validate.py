@@ -45,7 +45,7 @@ class FileVerdict:
         path: as given.
         faults: why it cannot run; empty if it can.
         warnings: what may go wrong although it runs.
-        waived: rules that it breaks and somebody answers for, as text.
+        waived: waivers of rules that it breaks, as text.
         is_analysed: whether Spark has looked at the query.
         readers: what each kind of reader gets; empty as long as that is not known.
     """

@@ -28,7 +28,7 @@ class JsonLines:
     Args:
         clock: dates the lines.
         stream: where they go; standard output if none is given.
-        pipeline: of all of them; empty for what is of none.
+        pipeline: named in each line; empty for lines of no pipeline.
     """
 
     def __init__(self, clock: Clock, stream: TextIO | None = None, pipeline: str = "") -> None:
