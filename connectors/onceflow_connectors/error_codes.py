@@ -1,4 +1,4 @@
-"""What each error code of Kafka tells about the world: one table for every client.
+"""One table of Kafka's error codes for every client: what each implies.
 
 By name, as librdkafka's `KafkaError.name()` gives it. Names of librdkafka's own codes begin with an
 underscore. A test fails when a client library knows a code that was not decided on.
@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 
 class Nature(Enum):
-    """What a code tells about the world."""
+    """The meaning of a code, whatever the call."""
 
     PASSING = auto()
     """Passes by itself: the same call may succeed a moment later."""

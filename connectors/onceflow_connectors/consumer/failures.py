@@ -1,4 +1,4 @@
-"""What an error code means for a consumer, whichever client library tells it."""
+"""The meaning of an error code for a consumer, whichever client library tells it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run reports: events, and figures for programs such as metrics."""
+"""Events and figures that a run reports."""
 
 from __future__ import annotations
 
