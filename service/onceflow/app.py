@@ -68,7 +68,7 @@ DRAIN_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What an operator says at a start.
+    """Choices of an operator for one run.
 
     Args:
         is_until_caught_up: end when everything that existed at the start is processed.
@@ -167,9 +167,9 @@ class Application:
         stack.enter_context(self._run)
 
     def _look(self) -> tuple[HeadEntry | None, PreflightReport]:
-        """Read-only: a start that is refused stops nobody."""
+        """Look before the claim. Writes nothing, so a refused start stops no other instance."""
         run = self._run
-        # Whether anybody answers is told within seconds; a read would wait out its whole deadline.
+        # Fails within seconds if no broker answers; a read would wait for its whole deadline.
         run.broker.brokers(run.deadline())
         seen = look(run.ledger, self._compare, self._around.clock)
         return seen, self._preflight(seen)
@@ -226,7 +226,7 @@ class Application:
             pipeline=pipeline.name,
             inputs=[t for source in pipeline.sources.values() for t in source.kafka.named],
             output=kafka.topic,
-            beside=self._run.parts.beside,
+            letters=self._run.parts.letter_topics,
             partitions=kafka.partitions,
             recorded=head.sink if head and not is_new else None,
             transaction_timeout_ms=int(self._options.transaction_timeout_s * 1000),
@@ -374,7 +374,7 @@ def with_bulletins(
     around: Surroundings,
     before_close: Callable[[BaseException | None], None],
 ) -> Application:
-    """A run whose bulletins are posted beside what it reports.
+    """A run that also posts bulletins.
 
     Args:
         file: of the pipeline.

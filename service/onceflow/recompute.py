@@ -1,4 +1,4 @@
-"""Computes a batch of the past again, and compares it with the ledger. Writes no record."""
+"""Computes an earlier batch again, and compares it with the ledger. Writes no record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Recomputation:
     """One batch of a pipeline, once more.
 
     It is replayed as a start replays the last one, from a copy of the checkpoint as it was before
-    that batch; beside it, so that executors on other machines reach it. The pipeline may run
+    that batch; next to it, so that executors on other machines reach it. The pipeline may run
     meanwhile: nothing of it is written to.
 
     Args:

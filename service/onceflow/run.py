@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 LOOK_UP_TIMEOUT_S = 30.0
-"""For one round of look-ups at the brokers; an address at which nobody is fails sooner."""
+"""For one round of look-ups at the brokers; an address without a broker fails sooner."""
 _NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run is given by the process it runs in.
+    """The process that a run runs in, and what it lends it.
 
     Args:
         connector_name: of its entry point, for the processes that read sources.
@@ -61,7 +61,7 @@ class Surroundings:
         report: told what happens.
         before_close: told what a run ends with, None for a good end, before anything is closed.
         engine: Spark that other pipelines of this process use too; None for one of its own.
-        checkpoint_waiver: by which somebody answers for checkpoints that are lost with the process.
+        checkpoint_waiver: accepts checkpoints that are lost with the process.
         observer: told figures that only programs want.
         beat: called several times a second from the claim on, while the run makes progress.
     """
@@ -138,7 +138,7 @@ class Run:
 
     @cached_property
     def identity(self) -> PlanIdentity:
-        """What results depend on, by name."""
+        """Everything that results depend on, by name."""
         parts = {name: fingerprint(part) for name, part in self.pipeline.result_parts().items()}
         versions = {
             "spark": version("pyspark"),
@@ -205,7 +205,7 @@ class Run:
         check_output: Callable[[SinkState], None],
         report: Callable[[BatchOutcome], None],
     ) -> BatchRunner:
-        """What runs the batches after `head`, for the owner with this claim."""
+        """Make the runner of the batches after `head`, for the owner with this claim."""
         self._event_time.resume(head.newest_event_ms)
         pipeline, parts = self.pipeline, self.parts
         budget = self.around.session.max_result_bytes
@@ -242,7 +242,9 @@ class Run:
 
     def _reject_desk(self) -> RejectDesk:
         connection = self.around.connection
-        topics = {name: self.broker.topic(name, self.deadline()) for name in self.parts.beside}
+        topics = {
+            name: self.broker.topic(name, self.deadline()) for name in self.parts.letter_topics
+        }
 
         def max_record_bytes() -> int:
             output = self.broker.topic(self.pipeline.sink.kafka.topic, self.deadline())

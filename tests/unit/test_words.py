@@ -27,19 +27,14 @@ GENERATED = (
 )
 
 NOT_YET = (
-    "service/onceflow/app.py",
     "service/onceflow/cli/",
     "service/onceflow/config.py",
     "service/onceflow/control/",
     "service/onceflow/devkit/",
     "service/onceflow/foreign_settings.py",
-    "service/onceflow/java/",
     "service/onceflow/observe/",
     "service/onceflow/pipeline/",
-    "service/onceflow/recompute.py",
     "service/onceflow/repair/",
-    "service/onceflow/run.py",
-    "service/onceflow/runtime/",
     "service/onceflow/serve/",
     "service/onceflow/serving.py",
     "service/onceflow/settings.py",

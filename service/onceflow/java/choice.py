@@ -6,7 +6,7 @@
 
 The first of these that exists decides. If it cannot be used, that is an error: to fall back to the
 next would hide that the user's choice is not in force. The package comes before `PATH`, where an
-operating system puts whichever Java it likes; somebody has asked for the package.
+operating system puts any Java; the package was asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RUNTIME = "java-runtime"
 ANSWER_TIMEOUT_S = 30
 """Java answers in 0.1 s; a cold disk or a loaded machine should not look like no Java."""
 ENDED_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM)
-"""Signals of a kernel without memory, and of whoever ends a service while it starts."""
+"""Sent by a kernel without memory, and by service managers that end a service while it starts."""
 
 _EXPECTED = " or ".join(f"Java {version}" for version in VERSIONS)
 _CURE = f"Run `pip install 'onceflow[java]'`, or set {HOME} to {_EXPECTED}"
@@ -81,7 +81,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
     Raises:
         ConfigError: there is none, it does not run, or it is neither 17 nor 21.
-        RetriableError: somebody ended it before it answered.
+        RetriableError: it was killed before it answered.
     """
     executable, origin = _choose(environment)
     properties = _ask(executable)
@@ -139,7 +139,7 @@ def _packaged_home() -> Path | None:
 
 @cache
 def _ask(executable: Path) -> Mapping[str, str]:
-    """What a Java says of itself. It does not change while a process runs."""
+    """Ask a Java for its version. The answer is kept while the process runs."""
     try:
         answer = subprocess.run(
             [executable, *_ASK],

@@ -64,7 +64,7 @@ def remove_old(archive: Path, kept: int) -> None:
     """Keep the newest archives of a kind, which are those that are used.
 
     Args:
-        archive: one of them; the others lie beside it.
+        archive: one of them; the others are in the same folder.
         kept: how many.
     """
     kind = archive.name.rpartition("-")[0]

@@ -40,7 +40,7 @@ class DrainRequestedError(Exception):
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What became of a batch; for progress displays.
+    """The result of a batch, for progress displays.
 
     Args:
         head: position of the ledger after it.
@@ -95,7 +95,7 @@ class BatchRunner:
         token: of our claim.
         run_id: of our claim.
         identity: what the query's results depend on.
-        waivers: rules of determinism that the query breaks and somebody answers for.
+        waivers: rules of determinism that the query breaks and the user waives.
         order: of the records of each batch after the one that `head` already decided on.
         delivery: mode.
         is_quarantined: a replay that computes other rows goes to the dead letters, and the
@@ -140,7 +140,7 @@ class BatchRunner:
     report: Callable[[BatchOutcome], None]
     gate: BatchGate = field(default_factory=BatchGate)
     failure: OnceflowError | None = None
-    """What ended the query, if it was one of ours: Spark only keeps its text."""
+    """The error that ended the query, if Onceflow raised it: Spark keeps only its text."""
     computing: int | None = None
     """The batch that Spark computes at this moment."""
 
@@ -260,7 +260,7 @@ class BatchRunner:
             return head
         count, letters = self.divergence.letters(head, computed.batch.rows, clock_ms)
         entry = head.diverged(self.token, self.run_id, count)
-        payload = Payload(beside=self.rejects.records(letters, clock_ms))
+        payload = Payload(letters=self.rejects.records(letters, clock_ms))
         self.committer.commit(HeadProposal(head, entry), head, payload)
         return entry
 
@@ -317,11 +317,11 @@ class BatchRunner:
         )
         clock_ms = plan.batch_timestamp_ms
         records = number_records(computed.batch, self.head.sink, headers, clock_ms)
-        beside = self.rejects.records(letters, clock_ms)
-        return Payload(entry.sink.topic, records, _end_offsets(plan, self.retired), beside)
+        encoded = self.rejects.records(letters, clock_ms)
+        return Payload(entry.sink.topic, records, _end_offsets(plan, self.retired), encoded)
 
     def _plan(self, execution: Execution, batch_id: int) -> BatchPlan:
-        """What Spark ran, in the ledger's words."""
+        """Describe what Spark ran in the ledger's terms."""
         sources = {}
         for name, arithmetic in self.sources.items():
             if name in execution.positions:
@@ -335,7 +335,7 @@ class BatchRunner:
 
 @dataclass(frozen=True)
 class _Computed:
-    """What came of the plan of one batch.
+    """The computed rows of one batch, not yet judged.
 
     Args:
         batch: rows that have a place in the output.

@@ -3,8 +3,8 @@
 Layout (Spark's `OffsetSeqLog` and `CommitLog`, version 1 and 2): `metadata` holds the query id,
 `offsets/N` what batch N reads, its watermark and its clock, `commits/N` that Spark finished it.
 
-What a start reads of it is verified first: by the checksums beside local files, by its form, and by
-what the two logs say of each other. A refusal names the file.
+A start verifies what it reads first: by the checksums of local files, by its form, and by comparing
+the two logs. A refusal names the file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Checkpoint:
 
     Raises:
         ConfigError: of an object store: no such bucket, or the keys are refused. From any method.
-        RetriableError: nobody answers. From any method.
+        RetriableError: no server answers. From any method.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class Checkpoint:
 
     def create(self, query_id: str) -> None:
         """Make a checkpoint for a new query, before Spark sees it."""
-        # Without a checksum: nobody but us reads it, and another content than ours is refused.
+        # Without a checksum: only Onceflow reads it, and refuses any other content.
         owner = canonical_json({"pipeline": self._pipeline})
         self._files.write_alone(_PIPELINE_FILE, owner.encode())
         self._files.write("metadata", canonical_json({"id": query_id}))
 
     def facts(self) -> CheckpointFacts:
-        """What section 7 of the protocol compares with the ledger.
+        """Collect what section 7 of the protocol compares with the ledger.
 
         Raises:
             LineageError, CorruptionError: as `query_id`; or a log file is damaged.
@@ -148,7 +148,7 @@ class Checkpoint:
         return batch_id == 0 or self._files.exists(f"offsets/{batch_id - 1}")
 
     def plan(self, batch_id: int) -> BatchPlan:
-        """What Spark pinned for a batch.
+        """Read what Spark pinned for a batch.
 
         Raises:
             CorruptionError: its entry, or the one before, is missing or damaged.
@@ -190,7 +190,7 @@ class Checkpoint:
             like = model.positions[name] if model else None
             position = self._arithmetic(name).position(like, head.plan.sources[name])
             lines.append(canonical_json({"source": name, "position": position}))
-        # Asked again: whoever took over while we slept may have logged this batch and planned more.
+        # Asked again: a driver that took over may have logged this batch and planned more.
         if self._newest("commits") < batch_id:
             for later in self._files.numbers("offsets"):
                 if later > batch_id:
@@ -241,7 +241,7 @@ class Checkpoint:
         return self._sources[name]
 
     def _check_planned(self, batch_id: int) -> None:
-        """Of the offset log Spark reads the newest two entries. Settings never change."""
+        """Check the two newest entries of the offset log. Settings never change."""
         newest, before = self._logged(batch_id), self._logged(batch_id - 1)
         if before is None:
             raise self._files.damaged(f"offsets/{batch_id - 1}")
@@ -255,7 +255,7 @@ class Checkpoint:
                 raise self._files.damaged(copy)
 
     def _check_done(self, batch_id: int) -> None:
-        """Of the commit log Spark reads the newest entry: the watermark and names of state files.
+        """Check the newest entry of the commit log: Spark reads the watermark and state file names.
 
         The batch before any crash may be computed again, so a damaged entry may simply be deleted.
         """

@@ -1,6 +1,6 @@
 """Whether a checkpoint would outlive the process: on which disk it lies, as the kernel tells.
 
-Only what shows is told: of an anonymous volume, or a network disk that somebody clears, the kernel
+Only what shows is reported: of an anonymous volume, or a network disk that gets cleared, the kernel
 says nothing. Where there is no `/proc`, nothing is known, and a folder counts as durable.
 """
 
@@ -41,7 +41,7 @@ class Mount:
         root: folder of the file system that is mounted.
         point: where.
         kind: of file system.
-        device: what it lies on.
+        device: the device that holds it.
         options: of the file system.
     """
 
@@ -104,7 +104,7 @@ def state_of(location: str, waiver: CheckpointWaiver | None, now_ms: int) -> Sta
 
     Args:
         location: of the checkpoint.
-        waiver: by which somebody answers for one that does not.
+        waiver: accepts one that does not.
         now_ms: unix time in milliseconds; ends waivers.
     """
     if not why_ephemeral(location):
@@ -115,7 +115,7 @@ def state_of(location: str, waiver: CheckpointWaiver | None, now_ms: int) -> Sta
 
 
 def ephemeral_fault(file: PipelineFile, state: State) -> Fault | None:
-    """What is wrong with the place of a pipeline's checkpoint; None if it may run there."""
+    """Find what is wrong with the place of a checkpoint; None if it may run there."""
     if state is not State.EPHEMERAL:
         return None
     location = file.pipeline.checkpoint_location
@@ -135,11 +135,11 @@ def require_lasting(file: PipelineFile, waiver: CheckpointWaiver | None, now_ms:
 
     Args:
         file: of the pipeline.
-        waiver: by which somebody answers for that.
+        waiver: accepts that.
         now_ms: unix time in milliseconds.
 
     Raises:
-        ConfigError: it would be, and nobody answers for that.
+        ConfigError: it would be, and no waiver accepts that.
     """
     state = state_of(file.pipeline.checkpoint_location, waiver, now_ms)
     if fault := ephemeral_fault(file, state):

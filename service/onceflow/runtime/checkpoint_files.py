@@ -23,7 +23,7 @@ _R = TypeVar("_R")
 def _told(
     method: Callable[Concatenate[CheckpointFiles, _P], _R],
 ) -> Callable[Concatenate[CheckpointFiles, _P], _R]:
-    """Tell what an object store refuses, or does not answer, as an error of ours."""
+    """Raise our own error for what an object store refuses, or does not answer."""
 
     @wraps(method)
     def call(self: CheckpointFiles, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -46,12 +46,12 @@ class CheckpointFiles:
 
     Attributes:
         location: as given.
-        has_checksums: whether Hadoop keeps one beside each file here.
+        has_checksums: whether Hadoop keeps one next to each file here.
         is_on_s3: whether each request may fail, and a file is there as a whole or not at all.
 
     Raises:
         ConfigError: of an object store: no such bucket, or the keys are refused. From any method.
-        RetriableError: nobody answers. From any method.
+        RetriableError: no server answers. From any method.
     """
 
     def __init__(self, location: str, conf: Mapping[str, str]) -> None:
@@ -192,7 +192,7 @@ class CheckpointFiles:
 
     def _make_folder_of(self, name: str) -> str:
         folder = f"{self._root}/{name}".rpartition("/")[0]
-        # S3 has none; what is made there in place of one is a file that nobody needs.
+        # S3 has none; what is made there instead is a file that no reader needs.
         if not self.is_on_s3:
             self._files.create_dir(folder, recursive=True)
         return folder
@@ -207,7 +207,7 @@ class CheckpointFiles:
         return CorruptionError(
             "a file of the checkpoint is missing or damaged",
             subject=self.path(name),
-            expected="what Spark wrote, and a checksum beside it that agrees",
+            expected="what Spark wrote, and a checksum next to it that agrees",
             then="halting; restore it from a backup with its checksum, or "
             + (cure or NEW_GENERATION),
         )

@@ -58,19 +58,19 @@ _CRASH_POINTS: Mapping[Action, CrashPoint] = {
 
 @dataclass(frozen=True)
 class Payload:
-    """What is written together with `head`.
+    """The records written together with `head`.
 
     Args:
         topic: output topic.
         records: in the order in which they are numbered.
-        beside: topic -> records that are not numbered: dead letters.
+        letters: topic -> dead letters, which are not numbered.
         offsets: source position after the batch, for the pipeline's consumer group.
     """
 
     topic: str = ""
     records: Sequence[OutputRecord] = ()
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    beside: Mapping[str, Sequence[OutputRecord]] = field(default_factory=dict)
+    letters: Mapping[str, Sequence[OutputRecord]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Committer:
             sequences and ranges are concerned.
 
         Raises:
-            FencedError: a newer instance owns the pipeline; nothing of ours can still be committed.
+            FencedError: a newer instance owns the pipeline; this one can commit nothing more.
             CorruptionError: checkpoint and ledger contradict each other; nothing was written.
             RecordError: a record can never be written; nothing was committed.
             OutcomeUnknownError: sent, not answered, and the ledger could not be read in time.
@@ -215,8 +215,8 @@ class _Work:
         write(topic, records[:middle])
         reach(CrashPoint.MID_PRODUCE)
         write(topic, records[middle:])
-        for other, letters in self._payload.beside.items():
-            write(other, letters)
+        for other, records in self._payload.letters.items():
+            write(other, records)
 
     def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
         _require_all(self._incarnation().send(topic, records, self._budget), records)

@@ -1,4 +1,4 @@
-"""What differs when a replay computes other rows than were committed, and what becomes of it."""
+"""Compares the rows of a replay with those that were committed, where they differ."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def differences(committed: Iterable[Row], computed: Iterable[Row]) -> list[Diffe
     """Rows in which two computations of one batch differ, by partition and key.
 
     Rows that both have are left out, each as often as both have it. What is left is paired in the
-    order of values, so that a row that changed stands beside what it was.
+    order of values, so that a row that changed is paired with what it was.
     """
     before, after = Counter(committed), Counter(computed)
     gone, new = _by_key(before - after), _by_key(after - before)

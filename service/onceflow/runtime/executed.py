@@ -1,4 +1,4 @@
-"""What Spark really ran, read from inside `foreachBatch` after the one action of the batch.
+"""Reads what Spark really ran, from inside `foreachBatch` after the one action of the batch.
 
 Not the offset log: on a `file:` checkpoint another driver may have replaced the entry since Spark
 planned the batch from it, and `head` must tell what was read, not what was to be read.
@@ -24,12 +24,12 @@ from onceflow.pipeline.rejects import REASON_COLUMN
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""
 _SHIELD = "onceflow-view."
-"""Before the name of a source: an observation of its view that nobody reads."""
+"""Prefix of a source's name: an observation of its view whose figures are not used."""
 
 
 @dataclass(frozen=True)
 class Deduplication:
-    """What a source's operator that drops duplicates did in a batch.
+    """The work of a source's operator that drops duplicates, in one batch.
 
     Args:
         dropped: duplicates.
@@ -50,7 +50,7 @@ class Execution:
         positions: source -> (start, end) that it read. A source that had nothing new is missing:
             Spark leaves it out of the plan.
         counts: source -> records that it delivered, and how many of them were rejected.
-        late: rows that stateful operators dropped behind the event watermark. Aggregations count
+        late: rows that stateful operators dropped as too late. Aggregations count
             them after having put those of one key and task together.
         state_rows: that stateful operators hold after it, but for keys of sources' duplicates.
         newest_event_ms: newest event time of all rows, ticks among them; None if none had any.

@@ -1,8 +1,8 @@
-"""The checksum that Hadoop keeps beside each local file `name`, in `.name.crc`.
+"""The checksum that Hadoop keeps of each local file `name`, in `.name.crc`.
 
 Four bytes of magic, the length of a chunk, then the CRC-32 of each chunk, in network order. Hadoop
 verifies it when Spark reads, and ignores one that is cut short. We verify it before that, so that a
-start is refused before it stops anybody, and write it beside what we write.
+start is refused before it stops another instance, and write it with what we write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def checksum_name(name: str) -> str:
 
 
 def checksum_of(content: bytes, chunk_bytes: int = CHUNK_BYTES) -> bytes:
-    """What Hadoop writes beside a file of this content."""
+    """The content of the checksum file that Hadoop writes for this content."""
     chunks = (content[i : i + chunk_bytes] for i in range(0, len(content), chunk_bytes))
     return _PREFIX.pack(_MAGIC, chunk_bytes) + b"".join(_SUM.pack(zlib.crc32(c)) for c in chunks)
 

@@ -23,7 +23,7 @@ ENDING_S = 10.0
 """For a JVM to end once it has closed its connections or stopped its context: its hooks take
 seconds."""
 MAX_EXIT_CODE = 128
-"""Higher ones tell of a signal, by the convention of shells that Java follows."""
+"""Higher ones stand for a signal, by the convention of shells that Java follows."""
 
 UNREACHABLE = (Py4JError, OSError)
 """What a call of a JVM raises that is gone."""
@@ -88,7 +88,7 @@ def stop(session: SparkSession) -> None:
 
 
 def quiet_accumulators(session: SparkSession) -> None:
-    """Keep PySpark from printing a traceback when the JVM ends: callers of it are told."""
+    """Keep PySpark from printing a traceback when the JVM ends: its callers get an error."""
     # No public way.
     server = session.sparkContext._accumulatorServer  # noqa: SLF001
 
@@ -100,7 +100,7 @@ def quiet_accumulators(session: SparkSession) -> None:
 
 
 def start_error(error: Exception, master: str, java_home: Path) -> OnceflowError:
-    """What to make of an exception that PySpark raised when Spark was started.
+    """Translate an exception that PySpark raised when Spark was started.
 
     Args:
         error: the exception, with its traceback.
@@ -171,7 +171,7 @@ def _lost(code: int | None) -> RetriableError:
 
 
 def _may_be_a_loss(error: Exception) -> bool:
-    """Not an error of ours that says what happened, unless it was made of one of Spark's."""
+    """Whether an error may hide the end of the JVM: not if it is our own and says what happened."""
     if isinstance(error, OnceflowError) and not isinstance(error, InvariantError):
         return isinstance(error.__cause__, (*UNREACHABLE, PySparkException))
     return True

@@ -71,7 +71,7 @@ class LanePool:
         self._renewers = ThreadPoolExecutor(len(self._lanes), thread_name_prefix="lane")
 
     def start(self, confirmed: Mapping[LaneId, Incarnation]) -> None:
-        """Take the incarnations of a fence behind which `owner` was read and found mine."""
+        """Take the incarnations of a fence after which `owner` was read and found to be ours."""
         for lane_id, lane in self._lanes.items():
             if lane_id in confirmed:
                 lane.incarnation = confirmed[lane_id]

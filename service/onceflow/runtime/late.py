@@ -28,7 +28,7 @@ from onceflow.runtime.late_rows import (
 from onceflow.runtime.rejects import plain_headers
 
 _KEY = "duplicate_key"
-"""In an origin: the key that duplicates of the record have; null if nobody looks for them."""
+"""In an origin: the key that duplicates of the record have; null if duplicates are kept."""
 _PLACE = ("source", "_topic", "_partition", "_offset")
 
 _TEXTS = {
@@ -97,7 +97,7 @@ class LateDesk:
         return len(letters), letters
 
     def _range(self, name: str, execution: Execution) -> DataFrame:
-        """What a source read, each record with its origin; as little of it as is asked for."""
+        """Read what a source read again, each record with its origin and no more than is needed."""
         frame = self.reread(name, execution)
         facts = [F.lit(name).alias("source"), *map(F.col, _PLACE[1:])]
         if execution.deduplications:
@@ -144,7 +144,7 @@ class LateDesk:
         return state.select(F.lit(name).alias("source"), self._key_of(name, "key").alias(_KEY))
 
     def _key_of(self, name: str, struct: str = "") -> Column:
-        """As text, so that it has one type in all sources; null where nobody looks for duplicates.
+        """As text, so that it has one type in all sources; null where duplicates are kept.
 
         Args:
             name: of the source.

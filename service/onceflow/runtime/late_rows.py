@@ -1,6 +1,6 @@
-"""Finds the rows of a batch that stateful operators dropped behind the event watermark, to the row.
+"""Finds exactly the rows of a batch that stateful operators dropped as too late.
 
-Spark's own count (`numRowsDroppedByWatermark`) is taken behind a partial aggregation, so it tells
+Spark's own count (`numRowsDroppedByWatermark`) is taken after a partial aggregation, so it tells
 that there were some, and not how many. Here the plan of the batch is taken as Spark ran it, up to
 the lowest stateful operators, over a second reading of the same ranges, under the predicate that
 Spark drops by (`WatermarkSupport.watermarkExpression`) and the watermark that it dropped by.

@@ -23,7 +23,7 @@ WORKER_PYTHON = "python-of-workers"
 """Program of our Spark home that starts Python for Spark on this machine; see `spark_home.py`."""
 PLANNERS = "onceflow.runtime.planners"
 FORKS_QUIETLY = ("-W", "ignore::DeprecationWarning:__main__")
-"""Python 3.12 warns of a fork beside threads: OpenBLAS and Arrow start some, and know of forks."""
+"""Python 3.12 warns of forks with threads: OpenBLAS and Arrow start some, and know of forks."""
 PLANNERS_ADDRESS = "ONCEFLOW_PLANNERS"
 """Variable with the name of the abstract socket on which `PLANNERS` listens, and a secret. Where
 containers share a network, one of the same user sees the name, and does not see the variable."""
@@ -103,7 +103,7 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _start_planners() -> str:
-    """Start `planners.py` beside the JVM that this process becomes; returns how to reach it."""
+    """Start `planners.py` next to the JVM that this process becomes; return how to reach it."""
     name, secret = f"onceflow-{secrets.token_hex(16)}", secrets.token_hex(16)
     address = f"{name} {secret}"
     listener = socket.socket(socket.AF_UNIX)

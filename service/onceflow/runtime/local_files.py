@@ -34,7 +34,7 @@ def use_quick_local_files(spark: SparkSession) -> None:
         present.close()  # which also makes Hadoop forget it
         present = _local_files(jvm, _bringing_ours(jvm, shared))
         found = _class_of(present)
-        require(found == _CLASS, "Hadoop takes the file system that it is told", found=found)
+        require(found == _CLASS, "Hadoop uses the file system of the settings", found=found)
     present.dropForeignDefaults(shared)
 
 

@@ -20,10 +20,10 @@ LOOK_TIMEOUT_S = 5.0
 def look(
     ledger: Ledger, compare: Callable[[HeadEntry | None], Comparison], clock: Clock
 ) -> HeadEntry | None:
-    """Read `head` and compare the checkpoint with it, so that a start that is refused stops nobody.
+    """Read `head` and compare the checkpoint with it, before a start stops any other instance.
 
     A running predecessor may move `head` between our two reads and make them contradict each
-    other; then the comparison behind the fence decides. Another lineage never becomes ours.
+    other; then the comparison after the fence decides. Another lineage never becomes ours.
 
     Args:
         ledger: of the pipeline.
@@ -42,7 +42,7 @@ def look(
         return _look(ledger, compare, deadline)
     except DeadlineError:
         # A driver died with its transaction open, and only the fence can end that before
-        # Kafka's time-out does. Nobody healthy can be stopped: the comparison comes behind it.
+        # Kafka's time-out does. No healthy instance can be stopped: the comparison comes after it.
         return None
 
 

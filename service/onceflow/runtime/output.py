@@ -50,7 +50,7 @@ def to_record_columns(
     Args:
         result: of the query.
         output: how rows become records.
-        orders: whose columns are collected beside them. Columns that the result lacks are left
+        orders: whose columns are collected with them. Columns that the result lacks are left
             out: of another query, under which no batch is written again.
     """
 

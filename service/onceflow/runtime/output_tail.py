@@ -77,9 +77,9 @@ def find_written(
 def find_newest(head: HeadEntry, broker: Broker, clock: Clock) -> Mapping[int, RecordHeader]:
     """Output partition -> the newest committed record of the pipeline there.
 
-    A partition is missing whose end holds none. Passed over are headers that no version of ours can
-    read; what a transaction of somebody else keeps from readers is not looked at. No transaction of
-    the pipeline may be open.
+    A partition is missing whose end holds none. Headers that no version of Onceflow can read are
+    passed over; records hidden from readers by another writer's transaction are not looked at. No
+    transaction of the pipeline may be open.
 
     Args:
         head: names pipeline and topic.
@@ -128,7 +128,7 @@ def _find_newest(
         ranges = {p: (max(start, end - reach), end) for p, (start, end) in left.items()}
         if not ranges:
             return
-        # What nobody can read may be of anybody who writes to the topic, and must not keep us from
+        # What cannot be read may come from any writer to the topic, and must not keep us from
         # starting. If a newer revision wrote it, the ledger or the lineage tells.
         readable = filter(_is_readable, broker.read(topic, ranges, deadline))
         ours = _read_ours(readable, tag)
@@ -174,7 +174,7 @@ def read_batch(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[
     Args:
         head: of the batch.
         broker: to read with.
-        deadline: for reading everything behind it.
+        deadline: for reading everything after it.
     """
     wanted = head.batch_order
 

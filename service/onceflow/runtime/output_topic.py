@@ -20,7 +20,7 @@ class OutputTopic:
     """The topic that a pipeline was registered with.
 
     Clients write to topics by name. One that was deleted and created again takes the next batch
-    without a word, although everything committed before is gone.
+    silently, although everything committed before is gone.
 
     Args:
         broker: looks.

@@ -1,4 +1,4 @@
-"""What a run is made of, as the pipeline file says: sources, output, partitioner."""
+"""Builds sources, result, output format and partitioner, as the pipeline file says."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Parts:
     def reread(
         self, spark: SparkSession, name: str, columns: StructType, at: Execution
     ) -> DataFrame:
-        """What a source read in a batch, once more, with everything about each record."""
+        """Read what a source read in a batch again, with everything about each record."""
         return open_range(spark, self.handle_of_originals(name, columns), *at.positions[name])
 
     @property
-    def beside(self) -> list[str]:
+    def letter_topics(self) -> list[str]:
         """Topics that are written in the same transactions as the output."""
         return [block.topic for block in (self.pipeline.dead_letter, self.pipeline.late) if block]
 

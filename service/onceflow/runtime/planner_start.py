@@ -1,4 +1,4 @@
-"""What Spark starts to plan a source's batches: asks `planners.py` for a process and stands for it.
+"""Started by Spark to plan a source's batches: asks `planners.py` for a process and stands for it.
 
 Without an answer it becomes the Python that Spark wanted. Runs as a file, without the installed
 packages, so that Python starts in 20 ms.

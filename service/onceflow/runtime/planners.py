@@ -5,7 +5,7 @@ For each source of a query Spark starts a Python of its own (`PythonStreamingSou
 imports. On a machine that has no time for it, Spark gives it up after ten seconds. This process
 imports all of that once, and shares it with the processes that it forks.
 
-`launch.py` starts it beside Spark's JVM, with which it ends. Spark starts `planner_start.py`, which
+`launch.py` starts it next to Spark's JVM and ends with it. Spark starts `planner_start.py`, which
 asks here for a process and stands for it: when one of the two ends, so does the other.
 """
 
@@ -68,7 +68,7 @@ def serve(listener: socket.socket, jvm: int, secret: str) -> None:
 
 
 def _is_of_our_user(connection: socket.socket) -> bool:
-    """An abstract socket has no permissions of its own: whoever shares the network may connect."""
+    """An abstract socket has no permissions of its own: any process in the network may connect."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     return bool(_PEER.unpack(peer)[1] == os.getuid())
 
@@ -81,7 +81,7 @@ def _import_all() -> None:
     from onceflow.contracts.connector import ENTRY_POINT_GROUP  # noqa: PLC0415  imported by now
 
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        # Of one that cannot be imported, whoever needs it will tell.
+        # If one cannot be imported, the process that needs it will say so.
         with suppress(Exception):
             point.load()
 
@@ -101,7 +101,7 @@ def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _become_what_is_asked(connection: socket.socket, secret: str) -> None:
-    """Run a module as `python -m` would in the place of the one that asked."""
+    """Run a module as `python -m` would, instead of the process that asked."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     content, streams = _received(connection)
     if not content:

@@ -31,13 +31,13 @@ TRANSACTION_STATE = "__transaction_state"
 
 @dataclass(frozen=True)
 class TopicNeeds:
-    """What a pipeline needs of the brokers.
+    """The topics and settings that a pipeline needs.
 
     Args:
         pipeline: name.
         inputs: source topics that are named one by one (not by pattern).
         output: the sink's topic.
-        beside: topics that are written in the same transactions: dead letters.
+        letters: topics of dead letters, written in the same transactions.
         partitions: of the output, as the user wants it; None for "as it is".
         recorded: the output as the ledger has it; None before the first start of a lineage.
         transaction_timeout_ms: how long a transaction may stay open.
@@ -46,7 +46,7 @@ class TopicNeeds:
     pipeline: str
     inputs: Sequence[str]
     output: str
-    beside: Sequence[str]
+    letters: Sequence[str]
     partitions: int | None
     recorded: SinkState | None
     transaction_timeout_ms: int
@@ -54,7 +54,7 @@ class TopicNeeds:
 
 @dataclass(frozen=True)
 class PreflightReport:
-    """What was found.
+    """The result of a look at brokers and topics.
 
     Args:
         partitions: of the output topic, existing or to be created.
@@ -76,10 +76,10 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
 
     Raises:
         ConfigError: something would break the guarantee; lists every fault.
-        DeadlineError: nobody answers.
+        DeadlineError: no broker answers.
     """
     cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
-    names = [*needs.inputs, needs.output, *needs.beside, ledger_topic(needs.pipeline)]
+    names = [*needs.inputs, needs.output, *needs.letters, ledger_topic(needs.pipeline)]
     topics = {name: broker.topic(name, deadline) for name in names}
     output = topics[needs.output]
     faults = _timeout_faults(cluster.config, needs)
@@ -97,11 +97,11 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
     )
     create = [] if output else [cluster.new_topic(needs.output, partitions, {})]
     letter_config = {MAX_BYTES_CONFIG: str(max(letter_bytes, MIN_LETTER_BYTES))}
-    create += [cluster.new_topic(t, 1, letter_config) for t in needs.beside if topics[t] is None]
+    create += [cluster.new_topic(t, 1, letter_config) for t in needs.letters if topics[t] is None]
     return PreflightReport(
         partitions,
         output.topic_id if output else None,
-        min(max_bytes(topics[name]) for name in (needs.output, *needs.beside)),
+        min(max_bytes(topics[name]) for name in (needs.output, *needs.letters)),
         tuple(create),
         tuple(_warnings(topics, needs, cluster, letter_bytes)),
     )
@@ -110,15 +110,15 @@ def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> Prefligh
 def _warnings(
     topics: Mapping[str, TopicInfo | None], needs: TopicNeeds, cluster: Cluster, letter_bytes: int
 ) -> Iterator[Fault]:
-    for name in (needs.output, *needs.beside, ledger_topic(needs.pipeline)):
+    for name in (needs.output, *needs.letters, ledger_topic(needs.pipeline)):
         topic = topics[name]
         if topic is None:
             yield from cluster.creation_warnings(name)
             continue
         yield from durability_warnings(topic, cluster.alive)
-        if name in (needs.output, *needs.beside):
+        if name in (needs.output, *needs.letters):
             yield from timestamp_warnings(topic)
-        if name in needs.beside:
+        if name in needs.letters:
             yield from letter_warnings(topic, letter_bytes)
         if name == needs.output:
             yield from _output_warnings(topic, needs.recorded)
@@ -161,7 +161,7 @@ def _log_faults(broker: Broker, cluster: Cluster, deadline: Deadline) -> list[Fa
     try:
         return faults if faults and broker.topic_id(TRANSACTION_STATE, deadline) is None else []
     except ConfigError:
-        return []  # We may not look at that topic; then nobody says that it is not there.
+        return []  # We may not look at that topic, so it is not known to be missing.
 
 
 def _timeout_faults(config: Mapping[str, str], needs: TopicNeeds) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""What a running query tells about itself while it runs."""
+"""Reports the progress of a running query."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple
 
 
 def figures(progress: Any) -> dict[str, object]:
-    """What is worth telling of Spark's progress of a batch.
+    """Pick the figures worth reporting from Spark's progress of a batch.
 
     Times of the state are per task: Spark adds those of all tasks, which work side by side.
     """

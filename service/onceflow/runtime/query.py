@@ -54,7 +54,7 @@ class QueryHandle:
         return self._query
 
     def read_execution(self) -> Execution:
-        """What the batch that has just run did; for use inside `foreachBatch`."""
+        """Read what the batch that has just run did; for use inside `foreachBatch`."""
         return self._reader.read(self.query())
 
 

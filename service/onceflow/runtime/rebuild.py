@@ -71,7 +71,7 @@ def _check_older(tails: OutputTails, facts: CheckpointFacts, checkpoint: Checkpo
         _check_tags(tails, newest, checkpoint.plan(batch_id))
     elif generation > 1:
         raise unlike(
-            "nobody can tell whether this checkpoint is that of the newest generation",
+            "it is unknown whether this checkpoint is that of the newest generation",
             f"generation {generation}",
             f"offsets/{batch_id}, the newest batch of the output",
             f"offsets from later batches only, up to {facts.planned}",

@@ -1,6 +1,6 @@
-"""What a take-over does before the query starts: register, repair, or begin a new generation.
+"""Registers, repairs, or begins a new generation, after a take-over and before the query starts.
 
-Every `head` is written in a lane transaction behind the fence, by the machine that commits batches.
+Every `head` is written in a lane transaction after the fence, by the machine that commits batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIRST_GENERATION = 1
 
 @dataclass(frozen=True)
 class Registration:
-    """What a first `head` says.
+    """The content of a first `head`.
 
     Args:
         pipeline: name.
@@ -65,12 +65,12 @@ class Repairs:
     """The ways of writing what a crash or a person destroyed.
 
     Args:
-        confirm: raises FencedError unless `owner` is still ours. A checkpoint has no fence: whoever
-            was frozen since it read `head` would change the one of its successor.
+        confirm: raises FencedError unless `owner` is still ours. A checkpoint has no fence: an
+            instance that was frozen since it read `head` would change the one of its successor.
         write_plan: makes the checkpoint's plan follow a `head`.
         rebuild_head: makes a `head` from output and checkpoint, given a blank one.
         number_on: makes a blank `head` of a new generation go on where the output stands, if that
-            is further than the `head` before, or nobody knows one.
+            is further than the `head` before, or no `head` is known.
     """
 
     confirm: Callable[[], None]
@@ -80,7 +80,7 @@ class Repairs:
 
 
 def settle(writer: Writer, wanted: Registration, repairs: Repairs) -> HeadEntry:
-    """Carry out the decision of the comparison behind a take-over.
+    """Carry out the decision of a take-over's comparison.
 
     Returns:
         The `head` that the query starts from.

@@ -1,7 +1,7 @@
-"""What becomes of records that no query sees, and of rows that the output topic does not take.
+"""Handles records that no query sees, and rows that the output topic does not take.
 
 Counting them costs no pass over the data. Only a batch that has some reads its exact range again,
-and only where somebody wants to see them.
+and only if they are to be kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onceflow.runtime.executed import Execution
 from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN, size_bytes
 
 RECORD_OVERHEAD_BYTES = 150
-"""What a record batch with a single record of ours adds to its key and value: 61 of the batch, the
+"""Added by a record batch with a single record to its key and value: 61 of the batch, the
 rest of the record, of which the header is the most."""
 
 
@@ -112,7 +112,7 @@ class RejectDesk:
         return table.filter(has_key), [(NOWHERE, None, value) for value in sorted(refused)]
 
     def too_large(self, rows: Sequence[Row], refusal: RecordError) -> Sequence[Row]:
-        """Which rows the output topic may have refused for their size; none if that is no matter.
+        """Find the rows that the output topic may have refused for their size; none under `fail`.
 
         Or if something else was refused, such as the timestamp: rows that compress well may be
         larger than the limit and fit.
@@ -153,7 +153,7 @@ class RejectDesk:
     def records(
         self, letters: Sequence[DeadLetter], clock_ms: int
     ) -> Mapping[str, Sequence[OutputRecord]]:
-        """What a transaction carries to the topics of letters.
+        """Encode letters as records for their topics.
 
         With the batch's clock as timestamp: under its own, a broker may delete it at once.
         """

@@ -1,7 +1,7 @@
 """Bounds the rows that a query makes between its sources and its result.
 
 Spark has no setting for that, and nothing stops a task that makes millions of rows of one. So
-Spark's optimizer gets a rule of ours, which puts a filter above each step that makes several rows
+Spark's optimizer gets our own rule, which puts a filter above each step that makes several rows
 of one. It lets every row through, and fails when a task has seen too many.
 """
 

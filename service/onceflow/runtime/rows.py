@@ -39,7 +39,7 @@ class SortedBatch:
     digest: str
 
     def without(self, refused: Sequence[Row]) -> SortedBatch:
-        """What is left to write."""
+        """The same batch without some rows."""
         left = [*filterfalse({*refused}.__contains__, self.rows)]
         return SortedBatch(left, Counter(partition for partition, _, _ in left), digest_of(left))
 
@@ -58,7 +58,7 @@ def sort_batch(
 
     Args:
         table: columns KEY and VALUE (binary), PARTITION (int) if the query chooses it, and those
-            that `order` looks at. Its rows stand in any order if ties are broken by content, and
+            that `order` looks at. Its rows are in any order if ties are broken by content, and
             in that of their input if by arrival.
         partitions: how many the output topic has.
         partition_of: partitions of a column of keys; without any key, of the column of values,
@@ -102,7 +102,7 @@ def number_records(
 
 
 def size_bytes(row: Row) -> int:
-    """Of key and value."""
+    """Size of key and value together."""
     _, key, value = row
     return len(key or b"") + len(value or b"")
 

@@ -74,7 +74,7 @@ def open_s3(location: str, conf: Mapping[str, str]) -> tuple[pafs.FileSystem, st
 
     Raises:
         ConfigError: no such bucket, or the keys are refused.
-        RetriableError: nobody answers.
+        RetriableError: no server answers.
     """
     root = location.removeprefix(SCHEME).rstrip("/")
     bucket = root.partition("/")[0]
@@ -120,7 +120,7 @@ def keys_of_file(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def s3_error(text: str, location: str) -> OnceflowError | None:
-    """What an object store refused, or did not answer; None if the text is of something else.
+    """Find what an object store refused, or did not answer; None if the text is about neither.
 
     Args:
         text: of Arrow, or of Hadoop.

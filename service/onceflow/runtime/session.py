@@ -1,6 +1,6 @@
 """The Spark session: settings that make batches quick, replays equal and state safe.
 
-Each setting's reason and its measurement stand in `docs/design.md`.
+`docs/design.md` has the reason and the measurement of each setting.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ _S3_CHECKPOINT: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What a user may say about Spark.
+    """Settings of Spark that a user may choose.
 
     Args:
         master: Spark master URL.
@@ -293,7 +293,7 @@ class SharedEngine:
         """Why this process cannot use Spark any more; None if it can, or has not started it.
 
         A start that failed counts, unless settings are to blame: PySpark holds on to its first JVM,
-        so whoever tried again would talk to one that is gone.
+        so another attempt would talk to one that is gone.
         """
         if self._failure is not None:
             return self._failure
@@ -319,7 +319,7 @@ class SharedEngine:
 
 @contextmanager
 def pooled(session: SparkSession, pool: str) -> Iterator[None]:
-    """What this thread starts inside shares the cores fairly with other pools of a shared engine.
+    """Share the cores fairly with other pools of a shared engine, for jobs started inside.
 
     Queries that are started inside belong to the pool for good.
     """
@@ -371,7 +371,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
     conf[_JAVA_OPTIONS] = " ".join(
         [
             f"-Dlog4j2.configurationFile={_LOGGING}",
-            # Else it writes JSON, as the run itself does where nobody looks on.
+            # Else it writes JSON, as the run itself does without a terminal.
             "-Donceflow.log=text" if sys.stderr.isatty() else "",
             _COMPILER,
             _COLLECTOR,

@@ -3,9 +3,9 @@
 Spark runs the planning half in one Python process on the driver and the reading half in workers.
 Nothing is shared between them but options, offsets and splits, so everything travels as text.
 
-An offset of ours in Spark's log is `{"position": <the source's own>, "source": <its name>}`, with
+Our offset in Spark's log is `{"position": <the source's own>, "source": <its name>}`, with
 `"tick_ms": <event time>` from the source's first tick on. An offset with another tick than the one
-before it makes the batch yield one row that is no record: all null, but for `TICK_COLUMN`.
+before it makes the batch yield one row that stands for no record: all null, but for `TICK_COLUMN`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ IDLE_POLL_S = 0.01
 
 @dataclass(frozen=True)
 class SourceHandle:
-    """What both halves need to make the source: all of it is text, for Spark's options.
+    """Everything that both halves need to make the source, as text for Spark's options.
 
     Args:
         connector: name of its entry point.
@@ -151,7 +151,7 @@ class OnceflowSource(DataSource):
 
 
 class TaskInput(InputPartition):
-    """What one task reads, as Spark carries it there."""
+    """One task's range, as Spark carries it there."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         super().__init__(tuple(splits))
@@ -172,7 +172,7 @@ class RangeReader(DataSourceReader):
         self._end = end
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Tasks; none if nothing lies in the range."""
+        """Tasks; none if the range is empty."""
         return _tasks(self._source.splits(self._start, self._end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -309,7 +309,7 @@ def open_stream(spark: SparkSession, handle: SourceHandle) -> DataFrame:
 def open_range(
     spark: SparkSession, handle: SourceHandle, start: Position, end: Position
 ) -> DataFrame:
-    """What lies between two positions as a frame with exactly the columns of its spec."""
+    """Read what is between two positions, with exactly the columns of the spec."""
     bounds = {_START: canonical_json(start), _END: canonical_json(end)}
     return spark.read.format(FORMAT).options(**handle.to_options(), **bounds).load()
 

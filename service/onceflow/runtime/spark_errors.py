@@ -1,4 +1,4 @@
-"""The one place where errors of Spark become errors of ours.
+"""Turns errors of Spark into our own; the only place that does.
 
 An exception that our code raises in a Python worker, or in the process that plans a source, comes
 back as text inside an exception of Spark. Its class is found again by name, so that it keeps its
@@ -71,7 +71,7 @@ class SharedCheckpointError(RetriableError):
 
 @contextmanager
 def translated_errors(max_result_bytes: int) -> Iterator[None]:
-    """Turn what Spark raises inside the block into an error of ours, where its text tells which.
+    """Turn what Spark raises inside the block into our own error, if its text names one.
 
     Args:
         max_result_bytes: the budget in force, for the message about it.
@@ -97,7 +97,7 @@ def translated_errors(max_result_bytes: int) -> Iterator[None]:
 
 
 def text_of(error: Exception) -> str:
-    """What an exception of Spark says, and what each of its causes says.
+    """Collect the text of an exception of Spark and of each of its causes.
 
     PySpark keeps the causes from its own text unless it is told to show all.
     """
@@ -114,7 +114,7 @@ def _causes(error: Any) -> Iterator[str]:
 
 
 def from_text(text: str) -> OnceflowError | None:
-    """Our error behind a text of Spark's; None if the text names none that we know."""
+    """Find our own error in a text of Spark's; None if the text names none."""
     if found := list(_OURS.finditer(text)):
         return _rebuilt(found[-1]["name"], found[-1]["message"])
     if any(mark in text for mark in _CONCURRENT):
@@ -175,7 +175,7 @@ def cannot_load(path: str, found: str) -> CorruptionError:
     return CorruptionError(
         CANNOT_LOAD,
         subject=f"{path} (named by commits/{int(log['version']) - 1})" if log else path,
-        expected="what Spark wrote, and a checksum beside it that agrees",
+        expected="what Spark wrote, and a checksum next to it that agrees",
         found=found,
         then=f"halting; restore the file from a backup with its checksum, or {NEW_GENERATION}",
     )

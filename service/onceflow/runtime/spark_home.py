@@ -4,7 +4,7 @@ It holds a link to PySpark's `jars`, and differs from PySpark's own in these thi
 
 - Its `bin/spark-submit` is `launch.py`: one JVM instead of two, on a Java of any size.
 - It has no `python/lib/pyspark.zip`. Spark puts that first on its workers' path, and Python
-  compiles whatever it imports from a zip anew: 1 s instead of 0.2 s for each of the five processes
+  compiles all that it imports from a zip again: 1 s instead of 0.2 s for each of the five processes
   that a start needs. Without it they import the installed PySpark, the one that the driver runs.
 - It may hold an archive of Spark's classes for each Java, written by `record_classes.py`: loading
   and checking fourteen thousand classes is most of what a start does.
@@ -12,7 +12,7 @@ It holds a link to PySpark's `jars`, and differs from PySpark's own in these thi
   reads the directory of such a file first: 60 ms, for each of those processes. It starts our
   daemon for PySpark's (`worker_daemon.py`), and has what plans a source forked (`planners.py`).
 
-It lies in the Python environment and goes with it. Where that cannot be written, such as on a
+It is in the Python environment and goes with it. Where that cannot be written, such as on a
 read-only disk, it is a temporary folder, without archives. A `SPARK_HOME` that is set is left
 alone: Spark then starts in its own way, which needs a whole JDK.
 """

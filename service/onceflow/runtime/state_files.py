@@ -78,7 +78,7 @@ def _store(name: str) -> str:
 
 
 def version_of(name: str) -> int:
-    """Of the state; 0 for a file that has none."""
+    """Version of the state; 0 for a file that has none."""
     match = _VERSIONED.fullmatch(name)
     return int(match["version"]) if match else 0
 

@@ -50,11 +50,11 @@ MAX_FENCING_THREADS = 8
 
 @dataclass(frozen=True)
 class Takeover:
-    """What a take-over brought.
+    """A take-over that succeeded.
 
     Args:
         owner: our claim.
-        head: position of the ledger behind the fence; None if nothing was ever registered.
+        head: position of the ledger after the fence; None if nothing was ever registered.
         lanes: our own lanes' incarnations, initialised and confirmed.
         comparison: how the start goes on; never HALT.
     """
@@ -69,7 +69,7 @@ def confirm_owner(pipeline: str, ledger: Ledger, owner: OwnerEntry, deadline: De
     """Return if the pipeline is still owned by this claim.
 
     Raises:
-        FencedError: somebody else has claimed it.
+        FencedError: another instance has claimed it.
         DeadlineError: no answer in time.
     """
     if not is_mine(ledger.read_owner(deadline), owner.run_id):
@@ -115,7 +115,7 @@ class TakeoverAttempt:
 
         Raises:
             FencedError: another instance claimed at the same time, or since.
-            AbortableError: the claim was not committed, although nobody else claimed.
+            AbortableError: the claim was not committed, although no other instance claimed.
             DeadlineError: no answer in time; the claim may stand, lanes may be fenced, nothing
                 else was written.
             LineageError, CorruptionError: checkpoint and ledger do not fit; only `owner` was

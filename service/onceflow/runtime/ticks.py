@@ -2,7 +2,7 @@
 
 The driver knows the newest event time of the query's records; the process that plans a source's
 batches knows whether the source is silent. What the driver knows goes there through a small file.
-What is decided from it stands in the offset log before it has an effect, so a replay needs neither
+Decisions based on it are in the offset log before they have an effect, so a replay needs neither
 the file nor a clock. Which event time a tick has, and why, is in `docs/design.md`.
 """
 
@@ -46,7 +46,7 @@ class EventTime:
 
 @dataclass(frozen=True)
 class TickPlan:
-    """What the process that plans a source's batches must know.
+    """Settings for the process that plans a source's batches.
 
     Args:
         idle_after_ms: of the source.
@@ -58,7 +58,7 @@ class TickPlan:
 
 
 class EventTimeTeller:
-    """The driver's half: tells how far event time has come. Tells nothing that nobody asked for.
+    """The driver's half: tells how far event time has come, to sources that want to know.
 
     Args:
         clock: measures how long ago records came.
@@ -80,7 +80,7 @@ class EventTimeTeller:
     def resume(self, newest_ms: int | None) -> None:
         """Go on where an earlier run has left off.
 
-        The time since then does not count as silence: nobody has looked for records meanwhile.
+        The time since then does not count as silence: no source has looked for records meanwhile.
         """
         self._tell(newest_ms, is_awaited=True)
 

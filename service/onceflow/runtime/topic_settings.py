@@ -1,4 +1,4 @@
-"""What topics need to keep the guarantee: how we create them, and what an existing one lacks."""
+"""Settings that topics need to keep the guarantee: for new ones, and missing in existing ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onceflow.contracts.connector import TopicInfo, TopicSpec
 from onceflow.errors import Fault
 
 REPLICATION = 3
-"""Replicas of a topic that we create, where nobody has chosen and there are as many brokers."""
+"""Replicas of a topic that we create, if there are as many brokers and no other choice."""
 MIN_DURABLE_REPLICATION = 2
 MIN_IN_SYNC_CONFIG = "min.insync.replicas"
 MAX_BYTES_CONFIG = "max.message.bytes"
@@ -33,7 +33,7 @@ _REPLICATION_CONFIGS = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """What topics are created on.
+    """The cluster that topics are created on.
 
     Args:
         alive: brokers.
@@ -53,7 +53,7 @@ class Cluster:
         return TopicSpec(name, partitions, replication, config)
 
     def creation_warnings(self, name: str) -> Iterator[Fault]:
-        """What is wrong with creating a topic now: its replicas stay as few as they are."""
+        """Find what is wrong with creating a topic now: its replicas stay as few as they are."""
         meant = max(int(self.config.get(setting, "1")) for setting in _REPLICATION_CONFIGS)
         if self.alive < meant:
             yield Fault(
@@ -92,7 +92,7 @@ def durability_warnings(topic: TopicInfo, alive: int) -> Iterator[Fault]:
 
 
 def timestamp_warnings(topic: TopicInfo) -> Iterator[Fault]:
-    """What refuses or replaces the timestamps of records, which are the clock of their batch."""
+    """Find settings that refuse or replace the timestamps of records, the clock of their batch."""
     for name, shortest_ms, what in (
         (
             "message.timestamp.before.max.ms",

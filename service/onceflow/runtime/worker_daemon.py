@@ -3,7 +3,7 @@
 Spark ends a worker by closing its connection: an idle one when it stops and after a minute without
 a task, and one in mid-task when that task is cancelled or its executor ends. PySpark's worker takes
 the first for a broken task, tries to report it, and prints the traceback of the broken pipe; so it
-does after the second, whose result nobody reads. Here it just ends.
+does after the second, whose result is not read. Here it just ends.
 """
 
 from __future__ import annotations

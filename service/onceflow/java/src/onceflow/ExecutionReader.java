@@ -62,7 +62,7 @@ public class ExecutionReader {
   /**
    * Tells as JSON what a batch did.
    *
-   * @param observed what stands before the name of a source in the names of observations
+   * @param observed prefix of the names of observations, before the name of a source
    */
   public String read(IncrementalExecution execution, String observed) throws Exception {
     SparkPlan plan = execution.executedPlan();
@@ -160,7 +160,7 @@ public class ExecutionReader {
     return sum;
   }
 
-  /** Without the keys of sources' own deduplications, which nobody waits for. */
+  /** Without the keys of sources' own deduplications: they hold no results back. */
   private long stateRows(SparkPlan plan) {
     long rows = deduplicated(plan) == null ? own(plan, "numTotalStateRows") : 0L;
     for (Iterator children = plan.children().iterator(); children.hasNext(); ) {

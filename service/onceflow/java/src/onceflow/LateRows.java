@@ -67,7 +67,7 @@ public class LateRows {
     return found;
   }
 
-  /** The highest: operators above others run behind them. */
+  /** The highest: operators run after those below them. */
   private Long watermark(SparkPlan plan) {
     Long highest = null;
     if (plan instanceof StateStoreWriter && plan instanceof WatermarkSupport) {
@@ -229,7 +229,7 @@ public class LateRows {
     }
   }
 
-  /** Puts the second reading in the place of the first, and leads the origin up to the top. */
+  /** Replaces the first reading by the second, and leads the origin up to the top. */
   public static class Rereading extends AbstractPartialFunction {
     private final Map frames;
     private final String origin;

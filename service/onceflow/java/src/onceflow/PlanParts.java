@@ -198,7 +198,7 @@ public class PlanParts {
       found = found.getSuperclass();
     }
     String name = found.getName();
-    // A class of somebody else may have the name of one of Spark's.
+    // A class of another package may have the name of one of Spark's.
     String kind = name.startsWith("org.apache.spark.") ? found.getSimpleName() : name;
     return kind.endsWith("$") ? kind.substring(0, kind.length() - 1) : kind;
   }

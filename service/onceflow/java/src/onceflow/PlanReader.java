@@ -96,7 +96,7 @@ public class PlanReader {
   private String type(Expression expression) {
     try {
       return expression.dataType().simpleString();
-    } catch (Exception error) { // not resolved, or something that is no value
+    } catch (Exception error) { // not resolved, or without a type
       return "";
     }
   }
