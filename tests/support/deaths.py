@@ -11,11 +11,11 @@ import shutil
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from onceflow import app
 from onceflow.crashpoints import CrashPoint
 from onceflow.devkit.chaos import ChaosProxy
 from onceflow.errors import OnceflowError, RetriableError
@@ -25,14 +25,10 @@ from tests.support.views_job import ViewsJob
 
 MODULES = (batch, committer, lanes, query, takeover)
 """All that have crash points of a driver."""
-PATIENT = {"takeover_timeout_s": 20.0, "transaction_timeout_s": 20.0}
+PATIENT_S = 20.0
 """A renewal of a lane that was under way waits for an answer that never comes."""
 SHORT_S = 10.0
-SHORT = {
-    CrashPoint.MID_FENCE: {"takeover_timeout_s": SHORT_S},
-    CrashPoint.MID_PRODUCE: {"transaction_timeout_s": SHORT_S},
-}
-"""Who dies there always waits for answers, and for no longer than this."""
+"""A driver that dies while it fences or sends always waits for answers, and for no longer."""
 
 
 class DeadError(RetriableError):
@@ -91,9 +87,11 @@ def die_here(file: Path, job: ViewsJob, point: CrashPoint, arrivals: int) -> Non
         driver = _Driver(point, arrivals, proxy, checkpoint, kept)
         for module in MODULES:
             patches.enter_context(patch.object(module, "reach", driver.reach))
-        options: dict[str, Any] = {**PATIENT, **SHORT.get(point, {})}
+        takeover_s = SHORT_S if point is CrashPoint.MID_FENCE else PATIENT_S
+        patches.enter_context(patch.object(app, "TAKEOVER_TIMEOUT_S", takeover_s))
+        batch_s = SHORT_S if point is CrashPoint.MID_PRODUCE else PATIENT_S
         with pytest.raises(OnceflowError) as ended:
-            run_here(file, proxy.bootstrap_servers, **options)
+            run_here(file, proxy.bootstrap_servers, transaction_timeout_s=batch_s)
     if not driver.is_dead:
         raise AssertionError(f"{point.value} was not reached {arrivals} times") from ended.value
     shutil.rmtree(checkpoint, ignore_errors=True)
