@@ -35,7 +35,7 @@ def jars(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def debian_packages() -> Iterator[dict[str, Any]]:
-    """What dpkg knows of."""
+    """Packages that dpkg knows."""
     line = "${Package} ${Version} ${Architecture}\n"
     told = subprocess.run(
         ["dpkg-query", "--show", "--showformat", line], check=True, capture_output=True, text=True

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes out of an installed service what nobody runs in its image. Used by docker/Dockerfile.
+"""Removes the parts of an installed service that its image does not use. Used by docker/Dockerfile.
 
-Spark is published for every system and every purpose. Each entry below was taken out after a look
-at what uses it; `tests/system` runs pipelines in what is left.
+Spark is published for every system and every purpose. Each entry below was removed after a check of
+its uses; `tests/system` runs pipelines in the rest.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ spark-mllib_* spark-graphx_* breeze* spire* cats-kernel* algebra_* lapack-* blas
 JTransforms-* JLargeArrays-* pmml-* netlib-*
 spark-connect_* spark-repl_* scala-compiler-* jline-* spark-yarn_*
 """
-"""File names in the folder of jars: tables of Hive and its server, for queries here read streams
-only; machine learning and graphs with their mathematics; servers and shells of other scripts."""
+"""File names in the folder of jars: tables of Hive and its server, because queries here read only
+streams; machine learning and graphs with their mathematics; servers and shells of other scripts."""
 FOLDERS = """
 pyspark/jars/connect-repl pyspark/examples pyspark/data pyspark/sbin pyspark/licenses
 pyspark/pandas pyspark/ml pyspark/mllib pyspark/python
@@ -30,8 +30,8 @@ numpy/f2py numpy/_core/include numpy/_core/lib pygments/lexers
 pyarrow/libarrow_flight.so.* pyarrow/_flight.*
 pip pip-* setuptools setuptools-* _distutils_hack distutils-precedence.pth pkg_resources
 """
-"""Below site-packages: examples, tests, headers, what installs packages, the Python side of what is
-not among the jars, and a part of Arrow that nobody here calls."""
+"""Below site-packages: examples, tests, headers, package installers, the Python side of the
+removed jars, and an unused part of Arrow."""
 NATIVES = ("linux-amd64", "linux-x86_64", "linux64", "Linux/x86_64", "linux/amd64", "linux/x86_64")
 """In names of native libraries for this machine."""
 NATIVE_SUFFIXES = (".so", ".dll", ".dylib", ".jnilib", ".a")
@@ -39,16 +39,16 @@ NATIVE_JARS = "rocksdbjni-* zstd-jni-* snappy-java-* lz4-java-* jna-* netty-tcna
 
 
 def matching(folder: Path, patterns: str) -> list[Path]:
-    """What there is of them; patterns are separated by blanks."""
+    """Files that match; patterns are separated by blanks."""
     return [path for pattern in patterns.split() for path in folder.glob(pattern)]
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder and all in it."""
+    """Remove a file, or a folder with its content."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
-        # It may be gone with a folder around it.
+        # It may be gone with its folder.
         path.unlink(missing_ok=True)
 
 
@@ -60,7 +60,7 @@ def is_foreign(name: str) -> bool:
 
 
 def without_foreign_natives(jar: Path) -> None:
-    """Write a jar anew without native libraries for other machines; nothing else in it changes."""
+    """Rewrite a jar without native libraries for other machines; nothing else changes."""
     slim = jar.with_suffix(".slim")
     with zipfile.ZipFile(jar) as old, zipfile.ZipFile(slim, "w", zipfile.ZIP_DEFLATED) as new:
         for entry in old.infolist():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the image starts: `onceflow`, unless Spark on Kubernetes asks for a driver or an executor.
+"""Entry point of the image: `onceflow`, or the driver or executor that Spark on Kubernetes wants.
 
-Spark gives its pods one word, and everything else as variables. The process becomes what it starts,
-so signals reach that.
+Spark gives its pods one word, and everything else as variables. The process replaces itself by the
+program, so signals reach the program.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
 """Selects executors of earlier starts; set by the chart for a driver that makes them itself."""
 IS_KUBERNETES = "-Dspark.master=k8s://driver"
-"""Spark reads the secret from a file only if its master looks so (`SecurityManager`). Executors are
-told the real one later, with all that the driver tells only to those who know the secret."""
+"""Spark reads the secret from a file only if its master looks so (`SecurityManager`). Executors
+get the real one later, from the driver, which asks for the secret first."""
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 FACTS = {
     "--driver-url": "SPARK_DRIVER_URL",
@@ -36,7 +36,7 @@ FACTS = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
-"""What an executor must know, and the variable in which Spark says it."""
+"""Arguments of an executor, and the variables in which Spark gives them."""
 
 
 def command_for(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
@@ -88,7 +88,7 @@ def _java_options(environment: Mapping[str, str]) -> list[str]:
 
 
 def _spark_home() -> Path:
-    """Of the installed PySpark."""
+    """The folder of the installed PySpark."""
     return _package("pyspark")
 
 

@@ -15,11 +15,11 @@ spark.dynamicAllocation.executorIdleTimeout: {{ $.Values.executors.dynamic.idle 
 spark.dynamicAllocation.maxExecutors: {{ . | quote }}
 spark.dynamicAllocation.minExecutors: {{ $.Values.executors.instances | quote }}
 spark.dynamicAllocation.shuffleTracking.enabled: "true"
-# What it has shuffled is of no use once its batch is committed; Spark would keep it for ever.
+# Shuffle data is useless once its batch is committed; Spark would keep it forever.
 spark.dynamicAllocation.shuffleTracking.timeout: {{ $.Values.executors.dynamic.idle }}
 {{- end }}
 spark.kubernetes.decommission.script: onceflow-drain
-# To end its tasks and hand over what it has shuffled; the 30 s that Spark says are not enough on a busy node.
+# To end its tasks and hand over its shuffle data; Spark's 30 s are not enough on a busy node.
 spark.kubernetes.executor.terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds | quote }}
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.mount.path: /var/spark
 spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit: {{ .Values.scratch.sizeLimit }}

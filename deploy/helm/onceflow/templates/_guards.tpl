@@ -45,13 +45,13 @@
 {{- fail "kafka.sasl: a mechanism needs kafka.sasl.username, and in kafka.sasl.existingSecret the Secret with the password" -}}
 {{- end -}}
 {{- if and (not $kafka.sasl.mechanism) (or $kafka.sasl.username $kafka.sasl.existingSecret) -}}
-{{- fail "kafka.sasl.mechanism: empty, so nobody would sign in; expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER" -}}
+{{- fail "kafka.sasl.mechanism: empty, so username and Secret would be left unused; expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER" -}}
 {{- end -}}
 {{- if ne (eq $kafka.sasl.mechanism "OAUTHBEARER") (ne $kafka.sasl.tokenEndpoint "") -}}
 {{- fail "kafka.sasl.tokenEndpoint: belongs to mechanism OAUTHBEARER, which needs it; expected https://... with that mechanism, and nothing with another" -}}
 {{- end -}}
 {{- if and $kafka.sasl.mechanism (not $kafka.tls.enabled) (not $kafka.sasl.allowClearText) -}}
-{{- fail "kafka.tls.enabled: false, so the password or token would cross the network in clear text; set it to true, or kafka.sasl.allowClearText if nobody can listen" -}}
+{{- fail "kafka.tls.enabled: false, so the password or token would cross the network in clear text; set it to true, or kafka.sasl.allowClearText if the network has no eavesdroppers" -}}
 {{- end -}}
 {{- if and $kafka.sasl.tokenEndpoint .Values.networkPolicy.enabled (not .Values.networkPolicy.tokenIssuers) -}}
 {{- fail "networkPolicy.tokenIssuers: empty, so no token could be fetched; expected peers of a NetworkPolicy, such as {ipBlock: {cidr: 192.0.2.0/24}}" -}}
@@ -65,7 +65,7 @@
 {{- $from := .Values.pipelinesFrom -}}
 {{- $given := .Values.pipelines | default dict | len -}}
 {{- if and $from.configMap (or $given .Values.files) -}}
-{{- fail "pipelinesFrom.configMap: stands in place of pipelines and files; remove one or the other" -}}
+{{- fail "pipelinesFrom.configMap: replaces pipelines and files; remove one or the other" -}}
 {{- end -}}
 {{- if not (include "onceflow.pipelineYamls" . | fromJsonArray) -}}
 {{- if $from.configMap -}}
@@ -84,7 +84,7 @@
 {{- fail (printf "pipelines.%s: not a YAML file: %s" $name $file.Error) -}}
 {{- end -}}
 {{- if and (hasKey $file "transform") (not $.Values.transforms) -}}
-{{- fail (printf "pipelines.%s: names Python code, which pipeline files may not bring; set transforms to true if you trust whoever writes them" $name) -}}
+{{- fail (printf "pipelines.%s: names Python code, which pipeline files may not bring; set transforms to true if you trust their authors" $name) -}}
 {{- end -}}
 {{- if ne (get $file "name" | toString) $name -}}
 {{- fail (printf "pipelines.%s: the key must be the pipeline's name; the file says name: %v" $name (get $file "name")) -}}
@@ -134,7 +134,7 @@
 
 {{- define "onceflow.guardControl" -}}
 {{- if and .Values.control.enabled (not .Values.control.tokensSecret) -}}
-{{- fail "control.tokensSecret: empty, so nobody could come in; expected the Secret that holds the tokens' hashes" -}}
+{{- fail "control.tokensSecret: empty, so no user could sign in; expected the Secret that holds the tokens' hashes" -}}
 {{- end -}}
 {{- if and (not .Values.control.enabled) (or .Values.control.tokensSecret .Values.control.certificateSecret) -}}
 {{- fail "control.enabled: false, so the Secrets of control would be left unused; set it to true or remove them" -}}

@@ -3,7 +3,7 @@
 /etc/onceflow/pipeline
 {{- end -}}
 
-{{/* Whether the example runs: if no file is given, and at an upgrade only if somebody asks for it. */}}
+{{/* Whether the example runs: if no file is given, and at an upgrade only if `example` is `always`. */}}
 {{- define "onceflow.hasExample" -}}
 {{- $wanted := or (eq .Values.example "always") (and (eq .Values.example "on-install") .Release.IsInstall) -}}
 {{- $given := or .Values.pipelines .Values.files .Values.pipelinesFrom.configMap -}}

@@ -253,7 +253,7 @@ securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 {{- end -}}
 
-{{/* Of the container that runs the service. Brokers that do not answer are no reason to kill it. */}}
+{{/* Ports and probes of the container that runs the service. It is not killed while brokers do not answer. */}}
 {{- define "onceflow.answers" -}}
 ports:
   - {name: monitoring, containerPort: {{ .Values.monitoring.port }}}
