@@ -13,7 +13,7 @@ FILE = Path(__file__).parent / "helm" / "onceflow" / "files" / "dashboard.json"
 BY = '{pipeline=~"$pipeline"}'
 WIDTH, HEIGHT, COLUMNS = 8, 7, 3
 Query = tuple[str, str]
-"""An expression, in which `BY` stands for the chosen pipelines, and the name of its lines."""
+"""An expression, in which `BY` means the chosen pipelines, and the name of its lines."""
 Panel = tuple[str, str, Sequence[Query]]
 """Title, unit by Grafana's names, queries."""
 
@@ -22,7 +22,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         "State",
         (
             ("State", "short", (("onceflow_pipeline_state BY == 1", "{{pipeline}}: {{state}}"),)),
-            ("Wanted", "short", (("onceflow_pipeline_desired_running BY", "{{pipeline}}"),)),
+            ("Desired", "short", (("onceflow_pipeline_desired_running BY", "{{pipeline}}"),)),
             (
                 "Restarts, failures, take-overs an hour",
                 "short",
@@ -33,7 +33,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 ),
             ),
             (
-                "Since the last commit",
+                "Time since the last commit",
                 "s",
                 (("time() - onceflow_batch_last_success_timestamp_seconds BY", "{{pipeline}}"),),
             ),
@@ -81,7 +81,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 ),
             ),
             (
-                "Event time behind now",
+                "Event time lag",
                 "s",
                 (
                     (
@@ -100,7 +100,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 (("onceflow_sequence_last BY", "{{pipeline}} {{topic}}-{{partition}}"),),
             ),
             (
-                "Retention overtakes in",
+                "Unread input deleted in",
                 "s",
                 (("onceflow_retention_left_seconds BY", "{{pipeline}}"),),
             ),
@@ -173,7 +173,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ("Rows of state", "short", (("onceflow_state_rows BY", "{{pipeline}}"),)),
             ("Memory of state", "bytes", (("onceflow_state_bytes BY", "{{pipeline}}"),)),
             (
-                "Room for the checkpoint",
+                "Free space for the checkpoint",
                 "bytes",
                 (("onceflow_checkpoint_free_bytes BY", "{{pipeline}}"),),
             ),
@@ -218,7 +218,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def dashboard() -> dict[str, Any]:
-    """As Grafana imports it."""
+    """Build the dashboard as Grafana imports it."""
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Source"}
     chosen = {
         "name": "pipeline",

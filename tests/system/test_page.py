@@ -289,7 +289,7 @@ def test_time_can_be_walked_through_by_keyboard(invented: InventedSite, page: Pa
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
     # 5 seconds for each, back from the beginning of the newest interval, in the browser's zone.
-    expect(page.locator("#said")).to_contain_text(re.compile(r"^15:29:40: records that wait \d+"))
+    expect(page.locator("#said")).to_contain_text(re.compile(r"^15:29:40: waiting records \d+"))
 
 
 def test_moments_that_no_calendar_has_break_nothing(invented: InventedSite, page: Page) -> None:

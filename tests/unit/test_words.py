@@ -29,7 +29,6 @@ GENERATED = (
 NOT_YET = (
     "service/onceflow/cli/",
     "service/onceflow/config.py",
-    "service/onceflow/control/",
     "service/onceflow/devkit/",
     "service/onceflow/foreign_settings.py",
     "service/onceflow/observe/",
@@ -60,7 +59,7 @@ INSTEAD = {
     r"\bbehind (?:the|an?|it|its|this|that|which|what|them)\b"
     r"(?! (?:\w+ )?(?:proxy|ingress|balancer))": "after, beyond",
     r"\botherwise than\b|\bcomput\w+ otherwise\b": "differently",
-    r"(?<=[.;:]\s)Of (?!course\b)": "do not begin a sentence with 'Of'",
+    r"(?<=[.;:]\s)(?-i:Of) (?!course\b)": "do not begin a sentence with 'Of'",
     r"\b(?:after|with|for|at most|in|of|than|into|by) so many\b": "this many",
     r"\b(?:for|after|than) so long\b": "this long",
     r"(?<![Tt]here\s)(?<![Hh]ere\s)\b(?:is|was|are|were) no"
@@ -92,7 +91,10 @@ FIRST_WORDS = {
 
 # A phrase may go on in the next line, the next literal or the next comment.
 _BETWEEN_WORDS = r"""[\s"'#*]+"""
-_PATTERNS = [(re.compile(old.replace(" ", _BETWEEN_WORDS)), new) for old, new in INSTEAD.items()]
+_PATTERNS = [
+    (re.compile(old.replace(" ", _BETWEEN_WORDS), re.IGNORECASE), new)
+    for old, new in INSTEAD.items()
+]
 _PROSE_TOKENS = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1)}
 
 

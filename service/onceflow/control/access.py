@@ -1,4 +1,4 @@
-"""Who may do what: tokens, sessions of the page; bounds; the audit log."""
+"""Access control: tokens, sessions of the page, limits, the audit log."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from onceflow.serve.http_server import network_of
 MAX_BODY_BYTES = 4_096
 """Only signing in has a body."""
 BURST, PER_S = 60, 20
-"""Requests of one address."""
+"""Requests from one address."""
 FAILURES, FAILURES_PER_S = 5, 0.1
-"""Failures to sign in of one address: five at once, then six a minute."""
+"""Failures to sign in from one address: five at once, then six a minute."""
 MAX_CALLS = 8
 """At once of one name: some wait for brokers, each in a thread."""
 MAX_CALLS_OF_ALL = 32
-"""At once, so that there are threads left (of 40) to sign in and to refuse."""
+"""Calls at once, so that threads are left (of 40) to sign in and to refuse."""
 RETRY_S = 2
 COOKIE = "onceflow-session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-"""The same over TLS: by this name, no other site of the domain can set it."""
+"""The same over TLS: under this name, no other site of the domain can set it."""
 SESSION_S = 8 * 3600.0
 MAX_SESSIONS = 100
 MAX_SESSIONS_OF_ONE = 10
 """Of one token, so that signing in does not end the sessions of all others."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _OWN_SITE = frozenset({"same-origin", "none"})
-"""What browsers say of requests from the page itself, and of those that the user typed."""
+"""`Sec-Fetch-Site` of requests from the page itself, and of addresses that the user typed."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -55,8 +55,8 @@ class Session:
     """A user who signed in at the page.
 
     Args:
-        caller: who, and what they may do as the tokens are now.
-        csrf: what forms of this session must repeat.
+        caller: with the role that the tokens give now.
+        csrf: a token that orders of this session must repeat.
     """
 
     caller: Caller
@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A session as it is remembered: whose it is, is looked up at each request."""
+    """A session as it is kept; its caller is looked up at each request."""
 
     digest: str
     csrf: str
@@ -77,9 +77,9 @@ class Gate:
     """Lets callers in.
 
     Args:
-        tokens: of those who may come in.
-        clock: measures sessions and bounds.
-        audit: told every order and every failure to come in.
+        tokens: of all callers.
+        clock: measures sessions and limits.
+        audit: called for every order and every refusal.
     """
 
     tokens: Tokens
@@ -94,7 +94,7 @@ class Gate:
         self._failures = RateLimit(FAILURES, FAILURES_PER_S, self.clock)
 
     def caller_of(self, request: Request) -> Caller:
-        """Who asks.
+        """The caller of a request.
 
         Raises:
             HTTPException: 401, unknown; 429, too many wrong tokens from this address; 503,
@@ -131,7 +131,7 @@ class Gate:
         return caller
 
     def sign_in(self, token: str) -> str:
-        """Begin a session of a token that is known; returns its secret name."""
+        """Begin a session for a known token; return its secret name."""
         name, digest = secrets.token_urlsafe(32), digest_of(token)
         until_s = self.clock.monotonic_s() + SESSION_S
         with self._lock:
@@ -149,9 +149,9 @@ class Gate:
             self._sessions.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def session_of(self, request: Request) -> Session | None:
-        """The session of a request; for orders, only if it repeats what the page was given.
+        """The session of a request; for orders, only if the CSRF token is right.
 
-        It ends with its token: that is looked up each time.
+        A session ends with its token, which is looked up each time.
 
         Raises:
             HTTPException: 503, as `caller_of`.
@@ -172,7 +172,7 @@ class Gate:
         """Answer a call inside the block.
 
         Raises:
-            HTTPException: 429, as many are being answered as may be at once.
+            HTTPException: 429, too many calls are being answered.
         """
         with self._lock:
             is_crowded = self._calls.total() >= MAX_CALLS_OF_ALL
@@ -189,7 +189,7 @@ class Gate:
                 self._calls += Counter()  # forgets names without calls
 
     def admits(self, address: str) -> tuple[bool, int]:
-        """Whether an address may ask once more, and else the seconds until it may."""
+        """Whether an address may make a request, and the seconds until it may."""
         source = network_of(address)
         with self._lock:
             return self._requests.count(source), self._requests.wait_s(source)
@@ -203,7 +203,7 @@ class Gate:
 
 
 def needs(gate: Gate, role: Role) -> Callable[[Request], AsyncIterator[None]]:
-    """A dependency: the caller may do what needs this role. Takes no thread until that is known.
+    """A dependency: the caller must have this role. Takes no thread before that is known.
 
     Raises:
         HTTPException: 401, 403, 429 or 503.
@@ -231,7 +231,7 @@ def needs(gate: Gate, role: Role) -> Callable[[Request], AsyncIterator[None]]:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from. No header is believed but of a proxy that the settings name."""
+    """Address of the client. Only headers of proxies that the settings name are trusted."""
     return request.client.host if request.client else ""
 
 
@@ -299,7 +299,7 @@ class Guard:
 
 
 def _is_foreign(headers: Headers) -> bool:
-    """Whether a browser says that a page of another site asks. Other clients say nothing."""
+    """Whether a browser reports that a page of another site asks. Other clients report nothing."""
     site = headers.get("sec-fetch-site")
     if site is not None and site not in _OWN_SITE:
         return True
@@ -312,7 +312,7 @@ def _is_foreign(headers: Headers) -> bool:
 
 
 def _has_two_ends(scope: Message) -> bool:
-    """Whether a proxy before us may take something else for the next request."""
+    """Whether a proxy in front of us may see the end of the request elsewhere."""
     headers = Headers(scope=scope)
     return "transfer-encoding" in headers and "content-length" in headers
 

@@ -141,7 +141,7 @@ def _reading_pipelines(views: Views) -> APIRouter:
     ) -> Sequence[Json]:
         """Rejected records, oldest first.
 
-        Values are told of columns that the setting `control.shown_columns` names.
+        Shows the values of columns that the setting `control.shown_columns` names.
         """
         return views.dead_letters(name, reason, most)
 
@@ -149,13 +149,13 @@ def _reading_pipelines(views: Views) -> APIRouter:
     def records(name: Name, side: Side = Side.OUTPUT) -> Sequence[Json]:
         """The newest records of its input or output, newest first.
 
-        Values are told of columns that the setting `control.shown_columns` names.
+        Shows the values of columns that the setting `control.shown_columns` names.
         """
         return views.newest_records(name, side)
 
     @router.get("/{name}/why-stuck")
     def why_stuck(name: Name) -> Json:
-        """What holds it up, the most serious first; looks for two seconds."""
+        """Causes that hold it up, the most serious first; takes two seconds."""
         return views.why_stuck(name)
 
     @router.get("/{name}/configuration")

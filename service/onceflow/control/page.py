@@ -1,4 +1,4 @@
-"""The status page: rendered here, refreshed by a few lines of script, whole without internet."""
+"""The status page: rendered here, refreshed by a small script, complete without internet."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ STATIC = {
     "uPlot.min.css": "text/css",
 }
 MAX_LETTERS = 10
-"""Dead letters that a pipeline's page shows, the newest first."""
+"""Dead letters on a pipeline's page, the newest first."""
 MAX_BATCHES = 12
-"""Batches that it tells by themselves; a bar has each of the newest 60."""
+"""Batches in the list; the bars show the newest 60."""
 MAX_MARKS = 12
 
 
@@ -226,15 +226,15 @@ def _visible(value: Any) -> Any:
 
 
 def moment(unix_ms: int) -> str:
-    """A moment in UTC, which the page's script turns into that of the browser's zone."""
+    """A time in UTC, which the page's script shows in the browser's time zone."""
     iso = iso_text(unix_ms)
-    if "T" not in iso:  # there is none, or no calendar has it
+    if "T" not in iso:  # there is none, or it is out of range
         return iso
     return Markup('<time datetime="{}">{}</time>').format(iso, time_text(unix_ms))
 
 
 def _lag_of(source: str, places: Sequence[Mapping[str, Any]]) -> int | None:
-    """Of all partitions together; None if that of one is unknown."""
+    """The lag of all partitions together; None if one is unknown."""
     found = [place["lag"] for place in places if place["source"] == source]
     return sum(found) if found and None not in found else None
 

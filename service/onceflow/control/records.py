@@ -1,4 +1,4 @@
-"""Records and dead letters to look at. Values are shown of columns that the settings name."""
+"""Records and dead letters for the page. Only columns that the settings name are shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onceflow.texts import on_one_line, text_of
 
 MAX_RECORDS = 20
 MAX_PARTITIONS = 20
-"""Those with the newest records: a look reads at most so many times `MAX_RECORDS`."""
+"""The partitions with the newest records; each is read for at most `MAX_RECORDS`."""
 MAX_TEXT = 200
 """Characters of a value."""
 KEY = "_key"
-"""How the settings name the key of a record."""
+"""Name of the key of a record in the settings."""
 
 
 def newest_records(
@@ -26,10 +26,10 @@ def newest_records(
     """The newest committed records of some topics, newest first.
 
     Args:
-        broker: asked.
-        topics: looked at together.
-        shown: columns whose values are told. Of all others not even the name is.
-        deadline: for the whole look.
+        broker: to read from.
+        topics: read together.
+        shown: columns to show. Other columns do not even show their names.
+        deadline: for all reads.
 
     Raises:
         OnceflowError: the brokers do not answer, or refuse.
@@ -51,10 +51,7 @@ def newest_records(
 
 
 def letter_fields(filed: Filed, shown: Collection[str]) -> Mapping[str, Any]:
-    """A dead letter as plain data, whose content is told by the rule of `newest_records`.
-
-    Of headers only the names are told.
-    """
+    """A dead letter as plain data, with the columns of `newest_records` and names of headers."""
     _, letter = filed
     headers = [name for name, _ in letter.headers]
     content = {"headers": headers, **_content(letter.key, letter.value, shown)}
@@ -83,7 +80,7 @@ def _content(key: bytes | None, value: bytes | None, shown: Collection[str]) -> 
 
 
 def _columns(value: bytes | None) -> Mapping[str, Any]:
-    """Of a JSON object; none of anything else."""
+    """Columns of a JSON object; none for anything else."""
     try:
         columns = json.loads(value or b"")
     except (ValueError, RecursionError):

@@ -21,8 +21,8 @@ def controlled(service: Service, settings: Control, report: Report) -> Iterator[
 
     Args:
         service: to control.
-        settings: where, and who may come in.
-        report: told `audit` events.
+        settings: address and tokens.
+        report: called with `audit` events.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used, or the port is taken.

@@ -22,13 +22,13 @@ _LINE = re.compile(r"(?P<role>read|write) (?P<name>[A-Za-z0-9._-]{1,64}) (?P<sha
 
 
 class Role(StrEnum):
-    """What a caller may do."""
+    """The rights of a caller."""
 
     READ = "read"
     WRITE = "write"
 
     def covers(self, needed: Role) -> bool:
-        """Whether it is enough. Who may write may read."""
+        """Whether this role includes the other."""
         return self is Role.WRITE or needed is Role.READ
 
 
@@ -52,7 +52,7 @@ class _Known:
 
 
 class Tokens:
-    """Who may come in. The file is read at each question, so that it can be rotated.
+    """All known tokens. The file is read at each request, so that it can be rotated.
 
     Args:
         file: of tokens.
@@ -66,7 +66,7 @@ class Tokens:
         read_tokens(file)
 
     def caller_with(self, digest: str) -> Caller | None:
-        """Whose token has this digest, found in a time that does not depend on how near it comes.
+        """The owner of the token with this digest, found in constant time for each token.
 
         Raises:
             ConfigError: the file cannot be read any more; no one is let in.
@@ -79,10 +79,10 @@ class Tokens:
 
 
 def read_tokens(file: Path) -> Sequence[_Known]:
-    """Every line but empty ones and comments.
+    """Every line except empty ones and comments.
 
     Raises:
-        ConfigError: lists every line that is none, without its content, which may be a secret.
+        ConfigError: lists every invalid line, without its content, which may be a secret.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -109,7 +109,7 @@ def read_tokens(file: Path) -> Sequence[_Known]:
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """The hash of a token, which is all that is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -122,7 +122,7 @@ def line_of(token: str, role: Role, name: str) -> str:
     """The line for the file.
 
     Raises:
-        ConfigError: the name cannot stand there.
+        ConfigError: the name is not allowed.
     """
     line = f"{role} {name} {digest_of(token)}"
     if _LINE.fullmatch(line) is None:

@@ -28,10 +28,10 @@ from onceflow.serve.fleet import Status
 from onceflow.serving import Service
 
 FRESH_S = 2.0
-"""For so long a look at a pipeline is good enough for everybody who asks."""
+"""A look at a pipeline is reused for this long."""
 READ_TIMEOUT_S = 30.0
 WATCH_S = 2.0
-"""For which input is watched, to tell how much comes in."""
+"""How long to watch the input to measure its rate."""
 MASK = "(not shown)"
 SHOWN = names_in("""
     bootstrap_servers checkpoint_root client control monitoring sasl spark spark.conf tls
@@ -45,11 +45,11 @@ SHOWN = names_in("""
     spark.max_rows spark.shuffle_partitions
     tls.ca_file tls.certificate_file tls.key_file tls.key_password_file
 """)
-"""Our own settings that are no secret: the secrets stand in files, which these name."""
+"""Our own settings that are not secret: secrets are in files that these settings name."""
 
 
 class Side(StrEnum):
-    """Of a pipeline."""
+    """The input or the output of a pipeline."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -63,11 +63,7 @@ class _Look:
 
 
 class Views:
-    """What can be asked about a service. For several threads at once.
-
-    Args:
-        service: looked at.
-    """
+    """Answers questions about a service. For several threads at once."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -78,7 +74,7 @@ class Views:
         return self._service.fleet.members[name].status()
 
     def pipelines(self) -> Sequence[Mapping[str, Any]]:
-        """Every pipeline's state, in a line each."""
+        """Every pipeline's state."""
         return [status_fields(status) for status in self._service.statuses()]
 
     def pipeline(self, name: str) -> Mapping[str, Any]:
@@ -106,7 +102,7 @@ class Views:
             return look.facts
 
     def history(self, name: str) -> Mapping[str, Any]:
-        """What happened in the last hour, from memory."""
+        """The last hour, from memory."""
         return {"pipeline": name, **self._service.histories[name].fields()}
 
     def why_stuck(self, name: str) -> Mapping[str, Any]:
@@ -228,7 +224,7 @@ class Views:
         return frozenset(column for name, _, column in columns if name == pipeline)
 
     def letters(self, pipeline: Pipeline) -> AbstractContextManager[Resender]:
-        """What to read its dead letters with, and to send them again.
+        """Open a resender, to read its dead letters and to send them again.
 
         Raises:
             ConfigError: the pipeline has no dead-letter topic.
@@ -264,7 +260,7 @@ def _shown(setting: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def may_be_shown(name: str) -> bool:
-    """Whether the value of a setting was judged to be no secret."""
+    """Whether the value of a setting is known not to be a secret."""
     for beginning, judged in (("client.", CLIENT), ("spark.conf.", SPARK_SHOWN)):
         if name.startswith(beginning):
             return name.removeprefix(beginning) in judged

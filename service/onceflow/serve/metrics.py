@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: every figure of every pipeline of this process.
+"""The metrics that Prometheus scrapes, for every pipeline of this process.
 
 Counts of records come from the ledger, so they survive restarts and take-overs. What a process
 counts itself, such as batches, starts at zero with it, as Prometheus expects of counters.
@@ -33,21 +33,21 @@ _ACCOUNT: Mapping[str, str] = {
     "refused": "Rows of the result that the output topic did not take.",
     "diverged": "Rows that a replay computed differently from what was committed.",
 }
-"""Fields of `RecordCounts`, by which the metrics `records_*_total` are named."""
+"""Help texts of `records_*_total`, by field of `RecordCounts`."""
 _FIGURES: Mapping[str, tuple[str, str]] = {
     "state_rows": ("state_rows", "Rows in all state stores."),
-    "state_memory_bytes": ("state_bytes", "Memory that the state stores use."),
+    "state_memory_bytes": ("state_bytes", "Memory used by the state stores."),
     "retention_left_s": (
         "retention_left_seconds",
-        "Time until the input's retention is predicted to overtake the pipeline.",
+        "Predicted time until Kafka deletes unread input.",
     ),
 }
-"""Facts of a `progress` event -> metric and what it is."""
+"""Fact of a `progress` event -> name and help text of the metric."""
 
 
 @dataclass
 class _Newest:
-    """What was heard last of a pipeline."""
+    """The newest facts of a pipeline."""
 
     head: HeadEntry | None = None
     lag: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -59,13 +59,13 @@ class _Newest:
 
 
 class Metrics(Collector):
-    """The figures of a process. Scrapes and pipelines use it at the same time.
+    """The metrics of a process. Scrapes and pipelines use it at the same time.
 
     Args:
         clock: dates commits.
         statuses: of all pipelines, as they are now.
-        versions: of this process's parts, by name.
-        free_bytes: room under each local checkpoint, by pipeline.
+        versions: by name of the part.
+        free_bytes: free space for each local checkpoint, by pipeline.
     """
 
     def __init__(
@@ -86,16 +86,17 @@ class Metrics(Collector):
             "batch_duration_seconds", "Time of each phase of a batch, by Spark's names.", "phase"
         )
         self._commit_seconds = self._histogram(
-            "transaction_commit_seconds", "Time in which brokers answered the end of a transaction."
+            "transaction_commit_seconds",
+            "Time until the brokers answered the end of a transaction.",
         )
         self.registry.register(self)
 
     def observer_of(self, pipeline: str) -> Observer:
-        """For a run of this pipeline."""
+        """Make the observer for a run of this pipeline."""
         return _Watcher(self, pipeline)
 
     def listening(self, pipeline: str, passed_on: Report) -> Report:
-        """A report that the metrics listen to as well."""
+        """Wrap a report so that the metrics receive its events too."""
 
         def listen(event: str, /, **facts: Any) -> None:
             self._hear(pipeline, event, facts)
@@ -104,7 +105,7 @@ class Metrics(Collector):
         return listen
 
     def collect(self) -> Iterator[Metric]:
-        """See `prometheus_client.registry.Collector`."""
+        """Yield every metric for one scrape."""
         with self._lock:
             yield InfoMetricFamily(
                 f"{PREFIX}build", "Versions of this process.", value=dict(self._versions)
@@ -147,17 +148,17 @@ class Metrics(Collector):
             self._batch_seconds.labels(pipeline, phase).observe(took_ms / 1000)
 
     def note_position(self, pipeline: str, head: HeadEntry) -> None:
-        """See `Observer.position`."""
+        """Keep the newest position."""
         with self._lock:
             self._of(pipeline).head = head
 
     def note_lag(self, pipeline: str, lag: Mapping[tuple[str, int], int]) -> None:
-        """See `Observer.lag`."""
+        """Keep the newest lag."""
         with self._lock:
             self._of(pipeline).lag = lag
 
     def note_transaction(self, pipeline: str, outcome: str, seconds: float) -> None:
-        """See `Observer.transaction`."""
+        """Count a transaction."""
         with self._lock:
             self._of(pipeline).transactions[outcome] += 1
         self._commit_seconds.labels(pipeline).observe(seconds)
@@ -177,13 +178,15 @@ class Metrics(Collector):
         account = {name: _counter(f"records_{name}", what) for name, what in _ACCOUNT.items()}
         sequence = _gauge(
             "sequence_last",
-            "Newest sequence in each partition of the output.",
+            "Newest sequence in each output partition.",
             "topic",
             "partition",
         )
         batch = _gauge("batch_last", "Newest committed batch.")
-        generation = _gauge("generation", "Restarts on a new checkpoint, from 1.")
-        token = _gauge("fencing_token", "Take-overs.")
+        generation = _gauge(
+            "generation", "Generation of the pipeline: starts on a new checkpoint, from 1."
+        )
+        token = _gauge("fencing_token", "Number of take-overs.")
         event_watermark = _gauge(
             "event_watermark_timestamp_seconds", "Event watermark of the newest batch."
         )
@@ -204,10 +207,10 @@ class Metrics(Collector):
         yield from (sequence, batch, generation, token, event_watermark, newest_event)
 
     def _counts(self) -> Iterator[Metric]:
-        batches = _counter("batches", "Batches that ended, by this process.", "outcome")
+        batches = _counter("batches", "Batches that ended, in this process.", "outcome")
         transactions = _counter("transactions", "Transactions that ended.", "outcome")
         failures = _counter("failures", "Runs that failed, by the class of their error.", "error")
-        fenced = _counter("fenced", "Runs that a newer instance replaced.")
+        fenced = _counter("fenced", "Runs that were replaced by a newer instance.")
         for pipeline, newest in self._newest.items():
             for family, counts in (
                 (batches, newest.batches),
@@ -221,9 +224,14 @@ class Metrics(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         lag = _gauge(
-            "source_lag_records", "Records beyond the position of the ledger.", "topic", "partition"
+            "source_lag_records",
+            "Records that are not read and committed yet.",
+            "topic",
+            "partition",
         )
-        success = _gauge("batch_last_success_timestamp_seconds", "When a batch was committed last.")
+        success = _gauge(
+            "batch_last_success_timestamp_seconds", "Time of the last committed batch."
+        )
         figures = {fact: _gauge(name, what) for fact, (name, what) in _FIGURES.items()}
         for pipeline, newest in self._newest.items():
             for (topic, partition), records in sorted(newest.lag.items()):
@@ -232,7 +240,7 @@ class Metrics(Collector):
                 success.add_metric([pipeline], newest.committed_at_s)
             for fact, value in newest.figures.items():
                 figures[fact].add_metric([pipeline], value)
-        free = _gauge("checkpoint_free_bytes", "Room on the disk of a local checkpoint.")
+        free = _gauge("checkpoint_free_bytes", "Free space on the disk of a local checkpoint.")
         for pipeline, room in self._free_bytes().items():
             free.add_metric([pipeline], room)
         yield from (lag, success, *figures.values(), free)

@@ -23,7 +23,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Whoever takes over reads the state that the other has written. */}}
+{{/* The pod that takes over reads the state that the other has written. */}}
 {{- define "onceflow.guardStandby" -}}
 {{- if ne .Values.mode "local" -}}
 {{- fail (printf "standby: true, which mode %s does not do; expected mode local" .Values.mode) -}}

@@ -1,4 +1,4 @@
-// Draws the last hour of a pipeline. Without it, the page still tells how it is now.
+// Draws the last hour of a pipeline. Without it, the page still shows the present state.
 "use strict";
 
 (() => {
@@ -38,7 +38,7 @@
     return `${exact.format(value / 1024 ** unit)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
   }
 
-  // A canvas knows no variables of a style sheet.
+  // A canvas cannot use variables of a style sheet.
   function ink(name) {
     const probe = document.body.appendChild(document.createElement("span"));
     probe.style.color = `var(--${name})`;
@@ -55,7 +55,7 @@
       line("written", "two", h.written_per_s, (v) => `${count(v)}/s`),
       line("rejected", "bad", h.rejected_per_s, (v) => `${count(v)}/s`),
     ],
-    lag: (h) => [line("records that wait", "one", h.lag, count, { isFilled: true })],
+    lag: (h) => [line("waiting records", "one", h.lag, count, { isFilled: true })],
     batch: (h) => stacked(h.batch_ms),
     event: (h) => [
       behind("newest event", "two", h, h.newest_event_ms),
@@ -69,14 +69,14 @@
     ],
   };
 
-  // Event time beside the clock at the end of each interval.
+  // Event time compared with the clock at the end of each interval.
   function behind(label, color, h, column) {
     const ends = h.at_ms.map((at) => at + h.interval_s * 1000);
     const values = column.map((value, i) => (value === null ? null : (ends[i] - value) / 1000));
     return line(label, color, values, duration, { dates: column });
   }
 
-  // Each phase stands on those before it; the legend tells its own time.
+  // Each phase is stacked on those before it; the legend shows its own time.
   function stacked(phases) {
     let below = null;
     return PHASES.map(([name, label], number) => {
@@ -155,7 +155,7 @@
     return chart;
   }
 
-  // Where nobody points, the newest that is known.
+  // Without a pointer, the newest known value.
   function legend(each, at) {
     const known = each.texts ?? each.own ?? each.values;
     const shown = at ?? known.findLastIndex((value) => value !== null);
@@ -163,7 +163,7 @@
     if (value === null) return unknown;
     if (each.texts) return value;
     const date = each.dates?.[shown];
-    // A record may carry what no calendar has.
+    // A record may carry a timestamp out of the range of dates.
     if (date === undefined || Math.abs(date) > MAX_MS) return each.told(value);
     return `${each.told(value)} behind (${day.format(date)})`;
   }
@@ -189,7 +189,7 @@
     }
   }
 
-  // Left and right go through time, in all charts at once.
+  // Left and right move through time, in all charts at once.
   function walk(event) {
     const chart = drawn[event.target.closest("[data-chart]")?.dataset.chart];
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -209,7 +209,7 @@
       const answer = await fetch(`/v1/pipelines/${place.dataset.pipeline}/history`);
       if (answer.ok) draw((newest = await answer.json()));
     } catch {
-      // The page itself says that nobody answers.
+      // The page itself shows that the service does not answer.
     }
   }
 

@@ -1,4 +1,4 @@
-// Keeps the page current, and sends orders. Without it, the page shows what was when it was loaded.
+// Keeps the page current, and sends orders. Without it, the page shows the state when it was loaded.
 "use strict";
 
 const EVERY_MS = 2000;
@@ -23,7 +23,7 @@ async function refresh() {
   }
 }
 
-// Moments in the zone and the language of the browser; UTC for whoever points at them.
+// Times in the zone and the language of the browser; UTC as a tooltip.
 function localize(root) {
   const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   for (const each of root.querySelectorAll("time:not([title])")) {
@@ -32,7 +32,7 @@ function localize(root) {
   }
 }
 
-// Part by part, so that whatever has the focus stays. Charts renew themselves.
+// Part by part, so that the focus stays. Charts renew themselves.
 function swap(old, fresh) {
   if (old.isEqualNode(fresh) || old.dataset?.kept) return;
   const isSame = old.nodeType === 1 && old.children.length > 0 && old.children.length === fresh.children.length
@@ -53,7 +53,7 @@ function confirmed(question, answer) {
   dialog.querySelector("[value=yes]").textContent = answer;
   dialog.showModal();
   return new Promise((tell) => {
-    // Not "close": it comes with the next frame, when the next question may already stand there.
+    // Not "close": it comes with the next frame, when the next question may already be shown.
     dialog.querySelector("form").onsubmit = (event) => tell(event.submitter.value === "yes");
   });
 }
@@ -93,7 +93,7 @@ function resultOf(told) {
   return told.detail;
 }
 
-// Only when somebody wants to see them: each look reads from the topics.
+// Only on request: each look reads from the topics.
 async function showRecords(details) {
   if (!details.open) return;
   for (const body of details.querySelectorAll("[data-side]")) {
@@ -110,7 +110,7 @@ async function showRecords(details) {
   localize(details);
 }
 
-// Records carry any moment, also those that no calendar has.
+// Records carry any timestamp, also one out of the range of dates.
 function timeOf(unixMs) {
   if (Math.abs(unixMs) > 8.64e15) return `${unixMs} ms after 1970`;
   const at = document.createElement("time");
