@@ -33,13 +33,17 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     max_records_per_batch: Annotated[int, typer.Option(min=1, help="Of either engine.")] = 500_000,
     rate: Annotated[int, typer.Option(min=1, help="Records per second.")] = 1_000,
     warm_up_s: Annotated[float, typer.Option(min=0, help="Before latency counts.")] = 120,
-    latency_s: Annotated[float, typer.Option(min=0, help="That count; 0 leaves it out.")] = 60,
-    memory_s: Annotated[float, typer.Option(min=0, help="0 leaves it out.")] = 600,
-    keys: Annotated[int, typer.Option(min=1, help="Different keys.")] = 1_000,
-    partitions: Annotated[int, typer.Option(min=1, help="Of input and output.")] = 4,
-    folder: Annotated[Path, typer.Option(help="For the results.")] = Path("artifacts"),
+    latency_s: Annotated[
+        float, typer.Option(min=0, help="Seconds of latency that count; 0 skips the measurement.")
+    ] = 60,
+    memory_s: Annotated[
+        float, typer.Option(min=0, help="Seconds of memory measurement; 0 skips it.")
+    ] = 600,
+    keys: Annotated[int, typer.Option(min=1, help="Number of different keys.")] = 1_000,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of input and output.")] = 4,
+    folder: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("artifacts"),
 ) -> None:
-    """Measure throughput, latency, CPU and memory beside Spark's own Kafka connector and sink.
+    """Compare throughput, latency, CPU and memory with Spark's own Kafka connector and sink.
 
     A smoke run: --rounds 1 --records 400000 --max-records-per-batch 50000 --latency-s 15
     --warm-up-s 15 --memory-s 0
@@ -62,7 +66,7 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
 def steps(
     laboratory: Laboratory, report: Report, rounds: int
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What there is to do, in order: the engines take turns, and turns at being the first."""
+    """Yield each step, in order: the engines take turns, also at being the first."""
     sizes = report.sizes
     if sizes.backlog_records:
         backlog = laboratory.write_backlog()

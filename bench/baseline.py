@@ -1,6 +1,6 @@
 """The other engine: Spark's own Kafka source and its at-least-once Kafka sink, on the same query.
 
-It gets every setting of ours that makes Spark quick: RocksDB with changelogs, as many shuffle
+It gets every setting of onceflow that makes Spark faster: RocksDB with changelogs, as many shuffle
 partitions as cores, a checkpoint without forks, the same heap, a schema of the needed fields only.
 Run as `python -m bench.baseline JOB`; prints a JSON line for each batch of a bounded run.
 """
@@ -32,7 +32,7 @@ class BatchLines(StreamingQueryListener):
     """Prints each batch as our command line does."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Of no interest."""
+        """Not used."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch has ended."""
@@ -41,7 +41,7 @@ class BatchLines(StreamingQueryListener):
         sys.stdout.flush()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Of no interest."""
+        """Not used."""
 
 
 def open_baseline_session(checkpoint: str) -> SparkSession:

@@ -1,4 +1,4 @@
-"""The engines as processes: what they are told, what they report, what they use."""
+"""The engines as processes: their jobs, their reports, their use of resources."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ SPARK = Engine("spark", spark_command)
 
 @dataclass(frozen=True)
 class Usage:
-    """Of a process tree."""
+    """CPU and memory of a process tree."""
 
     cpu_s: float
     rss_mb: float
@@ -218,7 +218,7 @@ class EngineRun:
             )
 
     def usage(self) -> Usage:
-        """Of the whole tree since its start; children that have ended count for CPU."""
+        """Usage of the whole tree since its start; CPU includes children that have ended."""
         cpu_s, rss_bytes = 0.0, 0
         for process in _tree(self._started().pid):
             with suppress(psutil.NoSuchProcess):

@@ -128,7 +128,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def memory(rss_mb: Sequence[tuple[float, float]]) -> Memory:
-    """Whether memory grows: the last fifth of a run beside the second one."""
+    """Whether memory grows: compares the last fifth of a run with the second one."""
     length = rss_mb[-1][0]
     early = [mb for at_s, mb in rss_mb if length * 0.2 <= at_s < length * 0.4]
     late = [mb for at_s, mb in rss_mb if at_s >= length * 0.8]

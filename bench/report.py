@@ -1,4 +1,4 @@
-"""What a benchmark found, and its table: one row for each figure, the goal beside it."""
+"""The results of a benchmark, and their table: one row for each figure, with its goal."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def sections(report: Report) -> list[tuple[str, list[Row]]]:
             mode = engine.name.removeprefix("onceflow-").replace("-", " ")
             ours, theirs = report.throughput[ONCEFLOW.name], report.throughput[engine.name]
             rows = [figure.row(ours, theirs) for figure in _PRICE]
-            found.append((f"the same backlog, exactly once beside {mode}", rows))
+            found.append((f"the same backlog, exactly once against {mode}", rows))
     if report.memory is not None:
         found.append((f"memory over {sizes.memory_s:,.0f} s", _memory_rows(report.memory)))
     return found

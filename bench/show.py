@@ -29,7 +29,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def show_table(report: Report, console: Console) -> None:
     """Print the table."""
-    table = Table(title="onceflow beside Spark's own Kafka connector and at-least-once sink")
+    table = Table(title="onceflow against Spark's own Kafka connector and at-least-once sink")
     for name in ("", "onceflow", "spark", "ratio", "goal", "reached"):
         table.add_column(name, justify="left" if not name else "right")
     for title, rows in sections(report):

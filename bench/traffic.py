@@ -80,7 +80,7 @@ class PacedLoad:
         )
 
     def run(self, duration_s: float) -> None:
-        """Write for so long. A record is stamped with the time at which it was due."""
+        """Write for this long. A record is stamped with the time at which it was due."""
         start_ms = self._clock.unix_ms()
         total = int(duration_s * self._rate)
         number = 0
@@ -163,7 +163,7 @@ class OutputTail:
 def read_results(
     bootstrap_servers: str, topic: str, partitions: int, clock: Clock
 ) -> Iterator[Result]:
-    """Every committed record of a topic that nobody writes to any more.
+    """Every committed record of a topic whose writers have ended.
 
     Raises:
         DeadlineError: the end did not come in time.

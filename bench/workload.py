@@ -1,4 +1,4 @@
-"""What is measured: the records, the query, and the answer that every engine must give."""
+"""The workload: the records, the query, and the answer that every engine must give."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_the_table_tells_medians_ranges_and_the_machine() -> None:
 
     assert "315,000 (300,000 to 330,000)" in table
     assert "| 1.54 |" in table
-    assert "| **the same backlog, exactly once beside at least once** | | | | | |" in table
+    assert "| **the same backlog, exactly once against at least once** | | | | | |" in table
     assert "| records/s | 315,000 (300,000 to 330,000) | 350,000 | 0.90 |  |  |" in table
     assert "Machine: cores 2." in table
 

@@ -182,7 +182,7 @@ def _set_back(
             found=_facts(checkpoint, head),
             then="halting; "
             + (cure if may_rebuild else "restore the newer ledger and checkpoint")
-            + f"; or {NEW_GENERATION}, which numbers on from the output",
+            + f"; or {NEW_GENERATION}, which continues the numbers of the output",
         ),
         *_applying(remedies),
     )
@@ -221,7 +221,8 @@ def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader])
             found=f"sequence {header.sequence} of generation {header.generation} in partition"
             f" {partition}; {_facts(checkpoint, None)}",
             then="halting; restore the ledger or the checkpoint, or run with `--new-generation"
-            " --reason ...`, which reads the input from its start and numbers on from the output",
+            " --reason ...`, which reads the input from its start and continues the numbers of the"
+            " output",
         ),
         Remedy.NEW_GENERATION,
     )
