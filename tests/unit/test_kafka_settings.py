@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onceflow.contracts.connector import Connection
 from onceflow_connectors.kafka.admin.reading import SETTINGS
-from onceflow_connectors.kafka.client.properties import Settings, consumer_config
+from onceflow_connectors.kafka.client.librdkafka import Settings, consumer_config
 from onceflow_connectors.kafka.sink.incarnation import REQUEST_TIMEOUT_MS, KafkaIncarnation
 
 

@@ -1,4 +1,4 @@
-"""Asks brokers, and asks again until the deadline while an answer is a passing trouble."""
+"""Asks brokers, and asks again while the trouble is a passing one and time is left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.errors import DeadlineError
 from onceflow_connectors.error_codes import Nature
-from onceflow_connectors.kafka.client.clients import open_admin
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -37,18 +36,18 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
     nature_of,
 )
-from onceflow_connectors.kafka.client.properties import admin_config
+from onceflow_connectors.kafka.client.librdkafka import admin_config, open_admin
 
 FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 8.0
-"""For the first request, which may go to a leader that has just died; doubled for each next one,
-because a slow broker must be able to answer at last."""
+"""Time-out of the first request, which may go to a leader that has just died. It doubles with each
+request, so that a slow broker can answer at last."""
 MIN_PATIENCE_S = 0.5
-"""No request is given less. librdkafka looks for partitions' leaders in the calling thread; when
-the time is up before that has ended, its own thread frees what the caller still writes to."""
+"""Shortest time-out. librdkafka looks for partitions' leaders in the calling thread; if the time is
+up before that has ended, its own thread frees what the caller still writes to."""
 LATE_ANSWER_S = 2.0
-"""For a client that keeps its time-out, on a busy machine."""
+"""Extra time for a client that keeps its time-out, on a busy machine."""
 RETRY_PAUSE_S = 0.05
-"""Between two requests of which the first failed at once."""
+"""Pause after a request that failed at once."""
 
 _T = TypeVar("_T")
 
@@ -80,7 +79,7 @@ class Spot:
 
 
 class Administration:
-    """One administrative client, made at the first question. May be shared by threads."""
+    """One administrative client, made at the first request. May be shared by threads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -97,8 +96,8 @@ class Administration:
         """Make a request until it is answered.
 
         Args:
-            what: what fails if it fails, in one clause.
-            subject: on which topic, group or address.
+            what: what fails, in one clause.
+            subject: the topic, group or address.
             request: makes the request with a time-out in seconds and returns its answer.
             deadline: for all tries. The first one may exceed it by MIN_PATIENCE_S.
 
@@ -121,7 +120,7 @@ class Administration:
                     expected=f"an answer within {deadline.budget_s:g} s",
                     found=self._trouble_text() or describe(error),
                 )
-            # A client asks the leader that it remembers for minutes, though it be dead.
+            # A client asks the leader that it remembers for minutes, even if that is dead.
             self._leave_client()
             patience_s = min(2 * patience_s, MAX_PATIENCE_S)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
@@ -148,7 +147,7 @@ class Administration:
         return self.ask("cannot look up topics", ", ".join(sorted(names)), request, deadline)
 
     def config(self, resource: ConfigResource, deadline: Deadline) -> Mapping[str, str]:
-        """Effective settings of a topic or broker, without those that are kept secret."""
+        """Return the effective settings of a topic or broker, without those that are secret."""
 
         def request(client: AdminClient, timeout_s: float) -> Mapping[str, str]:
             futures = client.describe_configs([resource], request_timeout=timeout_s)
@@ -183,20 +182,20 @@ class Administration:
         return found
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         client, self._client = self._client, None
         if client is not None:
             _close(client)
 
     def _leave_client(self) -> None:
-        """To a thread of its own: one that did not keep its time-out may not end either."""
+        """Close the client in a thread: one that did not keep its time-out may not end either."""
         client, self._client = self._client, None
         if client is not None:
             Thread(target=_close, args=[client], name="admin-close", daemon=True).start()
 
     @property
     def is_turned_away(self) -> bool:
-        """Whether the newest trouble of the connection is one that waiting does not cure."""
+        """Whether waiting does not cure the newest trouble of the connection."""
         return self._trouble.nature is Nature.REFUSED
 
     def _trouble_text(self) -> str:
@@ -217,7 +216,7 @@ def _close(client: AdminClient) -> None:
 
 
 def answered(future: Future[_T], timeout_s: float) -> _T:
-    """The answer to a request that was made with this time-out.
+    """Return the answer to a request that was made with this time-out.
 
     librdkafka does not always keep it: a driver that had been frozen while a broker died waited for
     a description of a topic for ever.
@@ -275,7 +274,7 @@ def _list_offsets(
 def unless(
     request: Callable[[AdminClient, float], _T], *names: str
 ) -> Callable[[AdminClient, float], _T | None]:
-    """The same request, which answers None instead of failing with one of these codes."""
+    """Return the same request, which answers None instead of failing with one of these codes."""
 
     def answer(client: AdminClient, timeout_s: float) -> _T | None:
         try:

@@ -37,7 +37,6 @@ from onceflow_connectors.kafka.admin.administration import (
 )
 from onceflow_connectors.kafka.admin.reading import CommittedReader, first_timestamps
 from onceflow_connectors.kafka.admin.transactions import open_transactions
-from onceflow_connectors.kafka.client.clients import open_producer
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -45,7 +44,7 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
     without_client_details,
 )
-from onceflow_connectors.kafka.client.properties import producer_config
+from onceflow_connectors.kafka.client.librdkafka import open_producer, producer_config
 
 NO_ANSWER_S = 5.0
 """How long a person at a terminal waits for the first answer."""

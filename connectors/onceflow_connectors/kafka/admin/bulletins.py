@@ -15,7 +15,6 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection
 from onceflow.errors import require
 from onceflow.protocol.identity import bulletin_group, ledger_topic
-from onceflow_connectors.kafka.client.clients import open_consumer
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -23,7 +22,7 @@ from onceflow_connectors.kafka.client.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.properties import consumer_config
+from onceflow_connectors.kafka.client.librdkafka import consumer_config, open_consumer
 
 KINDS = (0, 1)
 """Partitions of the ledger whose offsets carry bulletins: each ledger has these two."""

@@ -9,9 +9,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
-from onceflow_connectors.kafka.client.clients import open_consumer
 from onceflow_connectors.kafka.client.failures import Operation, describe, failure, is_passing
-from onceflow_connectors.kafka.client.properties import Setting, consumer_config
+from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_consumer
 
 POLL_S = 0.2
 """Longest wait in the client before the deadline is looked at again."""

@@ -29,7 +29,7 @@ from onceflow.protocol.identity import (
     resend_transactional_id,
 )
 from onceflow_connectors.kafka.admin.administration import Administration, answered
-from onceflow_connectors.kafka.client.properties import READER_GROUP
+from onceflow_connectors.kafka.client.librdkafka import READER_GROUP
 
 CLUSTER = "kafka-cluster"
 """The only name of a resource of type cluster."""

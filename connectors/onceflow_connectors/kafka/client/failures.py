@@ -1,4 +1,4 @@
-"""What an error of librdkafka or of a broker means for us.
+"""Turns errors of librdkafka and of brokers into ours.
 
 A code has a *nature*, whatever we were doing (`error_codes`); a nature has a *consequence* for each
 kind of operation, and that is the class we raise. Flags that librdkafka sets on an error (`fatal`,
@@ -27,11 +27,11 @@ from onceflow.errors import (
 from onceflow_connectors.error_codes import REASONS, Nature, nature_of_code
 
 CLIENT_ERRORS = (KafkaException, SystemError)
-"""What a call of a client may raise; to be handed to `kafka_error`."""
+"""What a call of a client may raise; hand it to `kafka_error`."""
 
 
 class Operation(Enum):
-    """What we were doing. The same code has other consequences here and there."""
+    """What we were doing: the same code has different consequences."""
 
     INITIALISE = auto()
     PRODUCE = auto()
@@ -82,7 +82,7 @@ _THEN: Mapping[type[OnceflowError], str] = {
 
 
 def kafka_error(raised: Exception) -> KafkaError:
-    """The Kafka error inside what a client raised.
+    """Return the Kafka error inside what a client raised.
 
     A fatal error that surfaces while `poll` or `flush` serves a delivery report comes out of the
     binding as a SystemError, with the true exception as its cause.
@@ -99,11 +99,11 @@ def kafka_error(raised: Exception) -> KafkaError:
 _REFUSED_HANDSHAKE = re.compile(
     r"SSL routines::(?!unexpected eof).*in state SSL_HANDSHAKE", re.IGNORECASE
 )
-"""A broker that goes away in the middle of one ends the stream."""
+"""Not if the stream ends: then the broker has gone away in the middle of the handshake."""
 
 
 def nature_of(error: KafkaError) -> Nature:
-    """What the code of an error tells about the world, and its text where the code does not."""
+    """Return the nature of an error: of its code, or of its text where the code does not tell."""
     # librdkafka calls a failed handshake `_SSL`, but not if its first step fails: the connection
     # was not established yet (`rd_kafka_transport_ssl_connect`).
     is_refused = error.name() == "_TRANSPORT" and _REFUSED_HANDSHAKE.search(error.str())
@@ -118,9 +118,9 @@ def is_passing(error: KafkaError) -> bool:
 
 
 def consequence(error: KafkaError, operation: Operation) -> type[OnceflowError]:
-    """The class to raise.
+    """Return the class to raise.
 
-    `FENCED` goes before the abort flag: whoever may have been fenced must look who owns the
+    `FENCED` goes before the abort flag: a writer that may have been fenced must look who owns the
     pipeline, and the flag does not tell whether an earlier answer got lost.
     """
     nature = nature_of(error)
@@ -130,7 +130,7 @@ def consequence(error: KafkaError, operation: Operation) -> type[OnceflowError]:
 
 
 def describe(error: KafkaError) -> str:
-    """Name, text and, where the code does not speak for itself, the reason, in one line."""
+    """Return name, text and, where the code does not speak for itself, the reason, in one line."""
     reason = REASONS.get(error.name(), "")
     text = f"{error.name()}: {error.str()}"
     return f"{text} ({reason})" if reason else text
@@ -151,13 +151,13 @@ _CONNECTION_TEXT = re.compile(
 def failure(
     error: KafkaError, operation: Operation, what: str, *, subject: str, then: str = ""
 ) -> OnceflowError:
-    """The exception to raise for an error.
+    """Return the exception to raise for an error.
 
     Args:
         error: what the library said.
         operation: what we were doing.
         what: what failed, in one clause.
-        subject: the topic, group, address or transactional id that it failed on.
+        subject: the topic, group, address or transactional id.
         then: what happens now, where the class does not say it.
     """
     kind = consequence(error, operation)

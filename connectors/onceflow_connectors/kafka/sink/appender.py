@@ -8,7 +8,7 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.sink import OutputRecord
 from onceflow.errors import AbortableError, FencedError, OnceflowError
-from onceflow_connectors.kafka.client.properties import Setting, Settings, producer_config
+from onceflow_connectors.kafka.client.librdkafka import Setting, Settings, producer_config
 from onceflow_connectors.kafka.sink.outbox import QUEUE, Outbox
 
 NAME = "the appender"

@@ -21,7 +21,6 @@ from onceflow.errors import (
     OnceflowError,
     require,
 )
-from onceflow_connectors.kafka.client.clients import open_consumer
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -29,7 +28,12 @@ from onceflow_connectors.kafka.client.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.properties import Setting, Settings, producer_config
+from onceflow_connectors.kafka.client.librdkafka import (
+    Setting,
+    Settings,
+    open_consumer,
+    producer_config,
+)
 from onceflow_connectors.kafka.sink.outbox import QUEUE, Outbox
 
 TUNING: Mapping[str, Setting] = {

@@ -12,7 +12,6 @@ from onceflow.clock import Deadline
 from onceflow.contracts.sink import OutputRecord
 from onceflow.errors import AbortableError, DeadlineError, OnceflowError, RecordError
 from onceflow.protocol.record import HEADER_NAME
-from onceflow_connectors.kafka.client.clients import open_producer
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -20,7 +19,7 @@ from onceflow_connectors.kafka.client.failures import (
     failure,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.properties import Setting, Settings
+from onceflow_connectors.kafka.client.librdkafka import Setting, Settings, open_producer
 
 QUEUE: Mapping[str, Setting] = {
     "compression.type": "lz4",

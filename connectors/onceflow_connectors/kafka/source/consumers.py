@@ -19,7 +19,6 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection, Place
 from onceflow.contracts.source import Split
 from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError
-from onceflow_connectors.kafka.client.clients import open_consumer
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -28,18 +27,18 @@ from onceflow_connectors.kafka.client.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.properties import Setting, consumer_config
+from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_consumer
 from onceflow_connectors.kafka.source.inbox import Inbox, has_events, trouble_of
 from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 
 CHUNK_RECORDS = 10_000
 """Records that are decoded together: large enough for Arrow, small enough for the CPU's cache."""
 STALL_TIMEOUT_S = 60.0
-"""A range that is decided can be read at once; without progress for so long, brokers are gone."""
+"""A range that is decided can be read at once: without progress for so long, brokers are gone."""
 POLL_S = 0.1
-"""Longest wait in the client before the time-out is looked at again."""
+"""Longest wait in the client between two looks at the time-out."""
 MAX_SKIP = CHUNK_RECORDS
-"""Offsets that are rather passed over than jumped over: 3 ms, where a jump takes 10."""
+"""Offsets to pass over instead of jumping: 3 ms, where a jump takes 10."""
 MAX_ASSIGNED = 256
 """Partitions at which a reader stays although they are not in the next batch."""
 MAX_PILE = 3 * CHUNK_RECORDS
@@ -68,7 +67,7 @@ _PREFETCH: Mapping[str, Setting] = {
     "fetch.min.bytes": 1_000_000,
     "fetch.error.backoff.ms": 100,
 }
-"""Tuning; the user's properties go before it."""
+"""The user's properties go before them."""
 
 _INSISTED: Mapping[str, Setting] = {
     # Tells how far a partition is decided, also where the last offsets hold no record.
@@ -83,10 +82,6 @@ class SplitReader:
     """One consumer that reads splits, one after the other. Not for several threads.
 
     It stays where it has read last, so that the splits which follow need no new fetch.
-
-    Args:
-        connection: how to reach the brokers.
-        clock: measures the time-out.
     """
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
@@ -95,12 +90,12 @@ class SplitReader:
         self._origin = Origin(connection, clock)
         self._consumer: Consumer | None = None
         self._next: dict[Place, int] = {}
-        """What is assigned: the offset that is to be handed out next."""
+        """The partitions that are assigned, and the offset to hand out next."""
         self._inbox = Inbox(MAX_PILE, MAX_PILED_BYTES)
         self._ids: dict[str, str] = {}
-        """Topics that were found to be those of the splits."""
+        """Ids of the topics that were checked against the splits."""
         self._is_settled = False
-        """Whether these three are true: not after a read that was not completed."""
+        """Whether these three are true: not after a read that was broken off."""
         self._trouble = "no answer"
 
     def chunks(self, splits: Sequence[Split]) -> Iterator[Sequence[Message]]:
@@ -124,7 +119,7 @@ class SplitReader:
             raise failure(error, Operation.READ, "cannot read", subject=subject) from raised
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         consumer, self._consumer, self._is_settled = self._consumer, None, False
         self._origin.close()
         if consumer is not None:

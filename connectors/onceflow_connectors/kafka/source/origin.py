@@ -22,7 +22,7 @@ from onceflow_connectors.kafka.admin.administration import (
 )
 
 ANSWER_TIMEOUT_S = 30.0
-"""For one question with all its tries: longer than brokers need to elect a leader."""
+"""Time limit for one request with its retries. A leader election is shorter."""
 GONE_AFTER_S = 3.0
 """A topic that stays unknown this long is gone: a broker that has just started may not know it."""
 
