@@ -242,8 +242,8 @@ def _topic(name: str, answer: Future[TopicDescription], timeout_s: float) -> Top
         name=name,
         topic_id=str(found.topic_id),
         partitions=len(found.partitions),
-        replication=min(len(partition.replicas) for partition in found.partitions),
-        in_sync=min(len(partition.isr) for partition in found.partitions),
+        replication=min((len(partition.replicas) for partition in found.partitions), default=0),
+        in_sync=min((len(partition.isr) for partition in found.partitions), default=0),
         is_internal=found.is_internal,
     )
 

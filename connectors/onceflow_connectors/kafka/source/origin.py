@@ -47,17 +47,13 @@ class Selection:
 
 
 class Origin:
-    """Answers of the leaders.
+    """The brokers, as the source sees them: a topic that is gone is an error.
 
     Every method waits up to `ANSWER_TIMEOUT_S`, and raises
 
     - `DeadlineError`: no answer in time;
     - `ConfigError`: refused for good;
-    - `CorruptionError`: a topic that was asked for by name no longer exists.
-
-    Args:
-        connection: how to reach the brokers.
-        clock: measures the time-outs.
+    - `CorruptionError`: a topic that is read no longer exists.
     """
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
@@ -74,7 +70,7 @@ class Origin:
         return {name: topic for name, topic in found.items() if not topic.is_internal}
 
     def known_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, TopicInfo]:
-        """Topics that were read before, as they are now.
+        """Return the topics that were read before, as they are now.
 
         Args:
             topic_ids: their ids; empty for any.
@@ -115,7 +111,7 @@ class Origin:
         return self._records(places, NEWEST)
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         self._administration.close()
 
     def _offsets(self, places: Iterable[Place], bound: Bound) -> Mapping[Place, int]:
@@ -130,7 +126,7 @@ class Origin:
         deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
         while (found := self._administration.offsets(places, bound, deadline)) is None:
             self._existing({topic for topic, _ in places})
-            deadline.check("a topic was unknown for a moment")
+            deadline.check("the brokers do not agree that a topic exists", subject=places[0][0])
         return found
 
     def _existing(self, names: Collection[str]) -> Mapping[str, TopicInfo]:
@@ -153,7 +149,7 @@ class Origin:
 
 
 def log_is_shorter(place: Place, expected: int, found: int) -> CorruptionError:
-    """To be raised when the log ends before what was read of it."""
+    """Return the error for a log that ends before what was read of it."""
     topic, partition = place
     return CorruptionError(
         "the log is shorter than what was read of it",
