@@ -41,8 +41,6 @@ class Entry:
 
     Args:
         name: by which people know its pipeline here: its own, unless several files have that.
-        path: of the file.
-        restart: what it says about restarts.
         checkpoint: where its pipeline keeps positions and state; empty if the file is faulty.
     """
 
@@ -114,10 +112,8 @@ class Service:
 
     Args:
         entries: their files.
-        settings: of the process.
         effective: the same: each with name, value and origin.
         around: what runs get; its Spark settings are those of all.
-        options: of every run.
         report_of: makes the report of a pipeline, by its name; of the service, by none.
     """
 

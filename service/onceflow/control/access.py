@@ -77,8 +77,6 @@ class Gate:
     """Lets callers in.
 
     Args:
-        tokens: of all callers.
-        clock: measures sessions and limits.
         audit: called for every order and every refusal.
     """
 
@@ -260,7 +258,6 @@ class Guard:
     """Keeps bounds before an ASGI application; every answer has headers for browsers.
 
     Args:
-        app: the application.
         gate: knows the bounds.
     """
 

@@ -25,7 +25,6 @@ class RateLimit:
     Args:
         burst: at once.
         per_s: a second, in the long run.
-        clock: measures.
     """
 
     def __init__(self, burst: float, per_s: float, clock: Clock) -> None:

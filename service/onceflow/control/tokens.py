@@ -34,12 +34,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """A client that was let in.
-
-    Args:
-        name: for the audit log.
-        role: what they may do.
-    """
+    """A client that was let in."""
 
     name: str
     role: Role
@@ -53,9 +48,6 @@ class _Known:
 
 class Tokens:
     """All known tokens. The file is read at each request, so that it can be rotated.
-
-    Args:
-        file: of tokens.
 
     Raises:
         ConfigError: as `read_tokens`.

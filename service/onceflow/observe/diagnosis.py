@@ -64,8 +64,6 @@ class Diagnosis:
     Args:
         cause: which.
         what: that it applies, in one sentence.
-        evidence: what was seen, a line each.
-        cure: what to do about it.
     """
 
     cause: Cause

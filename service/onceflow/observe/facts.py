@@ -16,9 +16,6 @@ class InputFacts:
     """One partition that a source reads.
 
     Args:
-        source: name of its view.
-        topic: where from.
-        partition: of the topic.
         position: next offset to read.
         last_stable_offset: the first that may not be decided.
         high_watermark: the next to be written.
@@ -72,7 +69,6 @@ class Facts:
 
     Args:
         at_ms: when it was looked at.
-        head: the newest committed batch.
         owner: who may write; None if it was never claimed, or could not be read.
         recent: the newest committed batches, oldest first; ends with `head`.
         inputs: every partition of its position.
@@ -119,7 +115,6 @@ class Holder:
     Within one source, Spark follows the partition that is furthest ahead.
 
     Args:
-        source: name of its view.
         place: the partition with its newest record; None if it has no record.
         newest_ms: timestamp of that record.
         behind_ms: how much older it is than the newest record of any source; None if it has none.

@@ -74,7 +74,6 @@ class Forecast:
     """Retention will overtake the pipeline here, if everything goes on as it does.
 
     Args:
-        place: where.
         left_s: until then; 0 if it has.
         rule: the setting that deletes.
         share_left: how much of what the setting keeps is still ahead of the limit, from 1 to 0.
@@ -160,9 +159,6 @@ class RetentionGuard:
     """Looks now and then while a query runs, and warns. Never ends the run.
 
     Args:
-        broker: asked.
-        position: the newest `head`.
-        clock: dates and measures.
         warn: told early, and again whenever half of the time told last is over.
     """
 

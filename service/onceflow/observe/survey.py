@@ -61,11 +61,6 @@ class Survey:
     """One look at a pipeline. What cannot be seen is named; only its ledger must be readable.
 
     Args:
-        pipeline: name.
-        ledger: of the pipeline.
-        broker: asked.
-        board: of the pipeline.
-        clock: dates and measures.
         event_time_sources: sources with an event time; None if unknown.
     """
 

@@ -98,9 +98,6 @@ class Resender:
     the topic of dead letters is committed in the transaction that sends them, as that of a group.
 
     Args:
-        pipeline: name.
-        topic: of its dead letters.
-        broker: to read with.
         open_incarnation: makes one of a transactional id.
     """
 

@@ -41,10 +41,7 @@ class Bulletins:
     board that cannot be used is no reason to stop.
 
     Args:
-        board: where to post.
-        host: of this process.
         memory_budget_bytes: for the driver's heap.
-        clock: measures and dates.
         passed_on: told everything, first.
     """
 

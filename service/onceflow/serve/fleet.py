@@ -73,9 +73,6 @@ class Status:
     """A pipeline at an instant.
 
     Args:
-        name: of the pipeline.
-        desired: what is wanted.
-        observed: what is.
         restarts: starts after a failure, since the process began.
         error: the newest failure; None if there was none since the last order to start.
     """
@@ -91,7 +88,6 @@ class Member:
     """One pipeline of a fleet. Its methods may be called from any thread and return at once.
 
     Args:
-        name: of the pipeline.
         make: makes a run, which reports to what it is given; called for each start.
         restarts: when to start again.
         report: told what the run reports, and `failed`, `waiting` and `stopped`.
@@ -227,7 +223,6 @@ class Fleet:
     Args:
         members: with different names.
         engine_loss: why what all of them need has ended; None if it lasts.
-        clock: measures the end.
         is_renewed: whether what they sign in with has changed since it was last asked; then each is
             restarted, after its running batch.
 

@@ -42,9 +42,6 @@ class History:
     Time is cut into intervals of `INTERVAL_S`. They are counted on the monotonic clock, so that
     a machine whose clock is set neither mixes nor repeats them.
 
-    Args:
-        clock: measures and dates.
-
     Attributes:
         replayed: ids of the newest batches that ran again and were skipped.
         only_holder: the source that must hold the event watermark, for no other has event time.

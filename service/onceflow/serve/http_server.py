@@ -48,7 +48,6 @@ class Endpoint:
     """Where an application answers.
 
     Args:
-        address: to listen at.
         port: to listen at; 0 for any that is free.
         certificate_file: PEM; None for plain HTTP.
         key_file: its private key.

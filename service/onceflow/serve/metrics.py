@@ -62,9 +62,6 @@ class Metrics(Collector):
     """The metrics of a process. Scrapes and pipelines use it at the same time.
 
     Args:
-        clock: dates commits.
-        statuses: of all pipelines, as they are now.
-        versions: by name of the part.
         free_bytes: free space for each local checkpoint, by pipeline.
     """
 

@@ -25,9 +25,7 @@ class Health:
     """Whether a service lives, and whether it does what it is there for.
 
     Args:
-        clock: measures.
         looked_at_s: when its loop turned last, on the monotonic scale.
-        statuses: of its pipelines.
         is_draining: whether it is about to end.
         has_lost_engine: whether Spark has ended, and nothing can be done without another process.
     """

@@ -16,10 +16,6 @@ class Renewal:
     """Looks at files now and then.
 
     What is being written is not taken for renewed: two looks must find the same.
-
-    Args:
-        files: to look at.
-        clock: tells when to look.
     """
 
     def __init__(self, files: Sequence[Path], clock: Clock) -> None:

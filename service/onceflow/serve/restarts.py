@@ -13,8 +13,6 @@ class Restarts:
     """The restarts of one pipeline, counted.
 
     Args:
-        policy: to follow.
-        clock: measures how long a run lasted.
         random: draws the jitter.
 
     Attributes:

@@ -22,11 +22,9 @@ LOOK_TIMEOUT_S = 5.0
 
 @dataclass
 class Standby:
-    """Watches one pipeline's board.
+    """Watches one pipeline's board. Measures silence by its own clock.
 
     Args:
-        board: of the pipeline.
-        clock: measures the silence, so the other's clock does not matter.
         patience_s: how long it may last.
     """
 

@@ -42,7 +42,6 @@ class Check:
     """One thing that was looked at.
 
     Args:
-        name: of the thing.
         level: whether a run can succeed with it.
         found: what there is; with the cure if it is not right.
     """

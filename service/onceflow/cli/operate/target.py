@@ -34,7 +34,6 @@ class Target:
     """What is known of it before anything is asked.
 
     Args:
-        name: of the pipeline.
         event_time_sources: sources with an event time; None if only its name is known.
         waivers: of its file, as text.
     """

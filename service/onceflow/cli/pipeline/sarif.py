@@ -35,7 +35,6 @@ class SarifResult:
 
     Args:
         path: of the file, as the user gave it.
-        level: how bad it is.
         fault: which names a `Rule`.
     """
 

@@ -44,7 +44,6 @@ class FileVerdict:
     Args:
         path: as given.
         faults: why it cannot run; empty if it can.
-        warnings: what may go wrong although it runs.
         waived: waivers of rules that it breaks, as text.
         is_analysed: whether Spark has looked at the query.
         readers: what each kind of reader gets; empty as long as that is not known.

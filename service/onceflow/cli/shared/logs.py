@@ -26,7 +26,6 @@ class JsonLines:
     Several threads may tell theirs, if they are of different pipelines.
 
     Args:
-        clock: dates the lines.
         stream: where they go; standard output if none is given.
         pipeline: named in each line; empty for lines of no pipeline.
     """

@@ -103,7 +103,6 @@ class FleetPanel:
     """The newest facts of many pipelines, a row each. Told by a thread for each of them.
 
     Args:
-        clock: for ages.
         service: told what is of no pipeline: the audit, and where the service listens.
     """
 
