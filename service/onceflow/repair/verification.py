@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from onceflow.clock import Deadline
@@ -76,105 +76,135 @@ def verify(
         newest: reads the newest `head`, after the output: a pipeline that runs has gone on.
         deliver: given each record once, without repeats.
     """
-    head = history[-1]
-    result = Verification()
-    digests: dict[tuple[int, int], RunningDigest] = {}
-    counts: Counter[tuple[int, int]] = Counter()
-    plan_tags = {(e.generation, e.batch.batch_id): e.plan.tag() for e in history}
-    ends: dict[int, int] = {}
-    offsets = broker.offsets(head.sink.topic, deadline)
-    is_whole = all(start == 0 for start, _, _ in offsets.values())
+    comparison = _Comparison(history, deliver)
+    topic = history[-1].sink.topic
+    offsets = broker.offsets(topic, deadline)
     for partition, (start, _, high_watermark) in sorted(offsets.items()):
-        records = broker.read(head.sink.topic, {partition: (start, high_watermark)}, deadline)
-        last = _last_before(history, partition) if start == 0 else None
-        for record, header in _read(records, head, result):
+        records = broker.read(topic, {partition: (start, high_watermark)}, deadline)
+        comparison.take(partition, records, is_whole=start == 0)
+    comparison.check_ends(newest() or history[-1])
+    if all(start == 0 for start, _, _ in offsets.values()):
+        comparison.check_batches()
+    return comparison.found
+
+
+class _Comparison:
+    """Takes in the output, partition by partition, and compares it with the ledger."""
+
+    def __init__(
+        self, history: Sequence[HeadEntry], deliver: Callable[[ReadRecord], object]
+    ) -> None:
+        self._history = history
+        self._head = history[-1]
+        self._deliver = deliver
+        self._tag = pipeline_tag(self._head.pipeline)
+        self._plan_tags = {(e.generation, e.batch.batch_id): e.plan.tag() for e in history}
+        self._counts: Counter[tuple[int, int]] = Counter()
+        self._digests: defaultdict[tuple[int, int], RunningDigest] = defaultdict(RunningDigest)
+        self._ends: dict[int, int] = {}
+        self.found = Verification()
+
+    def take(self, partition: int, records: Iterable[ReadRecord], *, is_whole: bool) -> None:
+        """Take in all records of a partition, which may lack its oldest."""
+        last = _last_before(self._history, partition) if is_whole else None
+        for record in records:
+            header = self._header_of(record)
             if header is None:
-                deliver(record)
+                self.found.foreign += 1
+                self._deliver(record)
                 continue
-            key = header.generation, header.batch_id
-            if header.lineage != head.lineage:
-                _note_lineage(result, record, header, head)
-                deliver(record)
+            self.found.records += 1
+            if header.lineage != self._head.lineage:
+                self._note_lineage(record, header)
+                self._deliver(record)
                 continue
-            if _is_surplus(result, header, last or 0, plan_tags.get(key)):
+            if self._is_surplus(header, last or 0):
                 continue
-            if _is_in_sequence(result, record, header, last):
-                deliver(record)
+            if self._is_in_sequence(record, header, last):
+                self._deliver(record)
             last = max(last or 0, header.sequence)
-            counts[key] += 1
-            digests.setdefault(key, RunningDigest()).add((partition, record.key, record.value))
+            key = header.generation, header.batch_id
+            self._counts[key] += 1
+            self._digests[key].add((partition, record.key, record.value))
         if last is not None:
-            ends[partition] = last
-    if head.delivery is not Delivery.AT_MOST_ONCE:
-        _check_ends(result, head, newest() or head, ends)
-    if is_whole:
-        _check_batches(result, history, counts, digests)
-    return result
+            self._ends[partition] = last
 
+    def check_ends(self, newest: HeadEntry) -> None:
+        """Each partition ends between the `head` from before it was read and that from after."""
+        if self._head.delivery is Delivery.AT_MOST_ONCE:
+            return
+        for partition, last in self._ends.items():
+            least, most = (e.sink.next_sequence(partition) - 1 for e in (self._head, newest))
+            if not least <= last <= most:
+                self.found.gaps += last < least
+                place = f"{self._head.sink.topic}-{partition}"
+                self._disagree(place, f"{least} as the last sequence, as in the ledger", f"{last}")
 
-def _note_lineage(
-    result: Verification, record: ReadRecord, header: RecordHeader, head: HeadEntry
-) -> None:
-    """Tell once that the topic holds two histories of the pipeline. Readers stop between them."""
-    if not result.other_lineages:
-        place = f"{record.topic}-{record.partition} offset {record.offset}"
-        expected = f"lineage {head.lineage}, in which the ledger counts"
-        result.findings.append(Disagreement(place, expected, f"lineage {header.lineage}"))
-    result.other_lineages += 1
+    def check_batches(self) -> None:
+        """Each batch has the records and the digest that its `head` says."""
+        for number, entry in enumerate(self._history):
+            if entry.batch.batch_id == NOTHING_COMMITTED or entry.note:
+                continue
+            self.found.batches += 1
+            key = entry.generation, entry.batch.batch_id
+            place = f"batch {entry.batch.batch_id} of generation {entry.generation}"
+            missing = entry.records.written - self._counts[key]
+            digest = self._digests[key].hexdigest()
+            if missing > 0 and _is_at_risk(entry, self._history[number + 1 :][:1]):
+                self.found.lost += missing
+            elif missing:
+                self._disagree(place, f"{entry.records.written} records", f"{self._counts[key]}")
+            elif digest != entry.digest:
+                self._disagree(place, f"digest {entry.digest}", digest)
 
-
-def _is_surplus(
-    result: Verification, header: RecordHeader, last: int, plan_tag: int | None
-) -> bool:
-    """Whether at_least_once has written a record once more than the ledger says."""
-    if Flag.AT_LEAST_ONCE not in header.flags:
-        return False
-    if plan_tag not in {None, header.plan_tag}:
-        result.flagged += 1
-        return True
-    is_repeat = header.sequence <= last
-    result.repeats += is_repeat
-    return is_repeat
-
-
-def _read(
-    records: Iterator[ReadRecord], head: HeadEntry, result: Verification
-) -> Iterator[tuple[ReadRecord, RecordHeader | None]]:
-    """Records with their header; None for those of other writers."""
-    tag = pipeline_tag(head.pipeline)
-    for record in records:
+    def _header_of(self, record: ReadRecord) -> RecordHeader | None:
+        """The header of a record of the pipeline; None for one of another writer."""
         packed = record.header(HEADER_NAME)
-        header = _unpacked(packed, record, result) if packed is not None else None
-        is_ours = header is not None and header.pipeline_tag == tag
-        result.records += is_ours
-        result.foreign += not is_ours
-        yield record, header if is_ours else None
+        if packed is None:
+            return None
+        try:
+            header = RecordHeader.unpack(packed)
+        except CorruptionError as error:
+            self._disagree(_place(record), error.expected, error.found)
+            return None
+        return header if header.pipeline_tag == self._tag else None
+
+    def _note_lineage(self, record: ReadRecord, header: RecordHeader) -> None:
+        """Tell once that the topic holds two histories of the pipeline; readers stop between."""
+        if not self.found.other_lineages:
+            expected = f"lineage {self._head.lineage}, in which the ledger counts"
+            self._disagree(_place(record), expected, f"lineage {header.lineage}")
+        self.found.other_lineages += 1
+
+    def _is_surplus(self, header: RecordHeader, last: int) -> bool:
+        """Whether at_least_once has written a record once more than the ledger says."""
+        if Flag.AT_LEAST_ONCE not in header.flags:
+            return False
+        plan_tag = self._plan_tags.get((header.generation, header.batch_id))
+        if plan_tag not in {None, header.plan_tag}:
+            self.found.flagged += 1
+            return True
+        is_repeat = header.sequence <= last
+        self.found.repeats += is_repeat
+        return is_repeat
+
+    def _is_in_sequence(self, record: ReadRecord, header: RecordHeader, last: int | None) -> bool:
+        """Note a gap or a repeat; returns whether readers deliver the record."""
+        if last is None or Flag.AT_MOST_ONCE in header.flags:
+            return True  # what is missing of at_most_once, or late, is told batch by batch
+        is_repeat = header.sequence <= last
+        if header.sequence != last + 1:
+            self.found.repeats += is_repeat
+            self.found.gaps += not is_repeat
+            self._disagree(_place(record), f"sequence {last + 1}", f"sequence {header.sequence}")
+        return not is_repeat
+
+    def _disagree(self, where: str, expected: str, found: str) -> None:
+        self.found.findings.append(Disagreement(where, expected, found))
 
 
-def _unpacked(packed: bytes, record: ReadRecord, result: Verification) -> RecordHeader | None:
-    try:
-        return RecordHeader.unpack(packed)
-    except CorruptionError as error:
-        place = f"{record.topic}-{record.partition} offset {record.offset}"
-        result.findings.append(Disagreement(place, error.expected, error.found))
-        return None
-
-
-def _is_in_sequence(
-    result: Verification, record: ReadRecord, header: RecordHeader, last: int | None
-) -> bool:
-    """Note a gap or a repeat; returns whether readers deliver the record."""
-    if last is None or Flag.AT_MOST_ONCE in header.flags:
-        return True  # what is missing of at_most_once, or late, is told batch by batch
-    is_repeat = header.sequence <= last
-    if header.sequence != last + 1:
-        result.repeats += is_repeat
-        result.gaps += not is_repeat
-        place = f"{record.topic}-{record.partition} offset {record.offset}"
-        result.findings.append(
-            Disagreement(place, f"sequence {last + 1}", f"sequence {header.sequence}")
-        )
-    return not is_repeat
+def _place(record: ReadRecord) -> str:
+    return f"{record.topic}-{record.partition} offset {record.offset}"
 
 
 def _last_before(history: Sequence[HeadEntry], partition: int) -> int | None:
@@ -188,48 +218,6 @@ def _last_before(history: Sequence[HeadEntry], partition: int) -> int | None:
     if first.batch.batch_id != NOTHING_COMMITTED or is_begun_from_output:
         return None
     return first.sink.next_sequence(partition) - 1
-
-
-def _check_ends(
-    result: Verification, head: HeadEntry, newest: HeadEntry, ends: Mapping[int, int]
-) -> None:
-    """Each partition ends between the `head` from before it was read and that from after."""
-    for partition, last in ends.items():
-        least, most = (entry.sink.next_sequence(partition) - 1 for entry in (head, newest))
-        if not least <= last <= most:
-            result.gaps += last < least
-            result.findings.append(
-                Disagreement(
-                    f"{head.sink.topic}-{partition}",
-                    f"{least} as the last sequence, as in the ledger",
-                    f"{last}",
-                )
-            )
-
-
-def _check_batches(
-    result: Verification,
-    history: Sequence[HeadEntry],
-    counts: Counter[tuple[int, int]],
-    digests: dict[tuple[int, int], RunningDigest],
-) -> None:
-    for number, entry in enumerate(history):
-        if entry.batch.batch_id == NOTHING_COMMITTED or entry.note:
-            continue
-        result.batches += 1
-        key = entry.generation, entry.batch.batch_id
-        place = f"batch {entry.batch.batch_id} of generation {entry.generation}"
-        missing = entry.records.written - counts[key]
-        if missing > 0 and _is_at_risk(entry, history[number + 1 :][:1]):
-            result.lost += missing
-            continue
-        if missing:
-            wanted, found = f"{entry.records.written} records", f"{counts[key]}"
-            result.findings.append(Disagreement(place, wanted, found))
-            continue
-        digest = digests.get(key, RunningDigest()).hexdigest()
-        if digest != entry.digest:
-            result.findings.append(Disagreement(place, f"digest {entry.digest}", digest))
 
 
 def _is_at_risk(entry: HeadEntry, after: Sequence[HeadEntry]) -> bool:
