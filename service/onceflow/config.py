@@ -52,11 +52,11 @@ class _Layers:
 
     def origin(self, path: Sequence[str]) -> str:
         """Where a value that is in force was set."""
-        if _has(self.said, path):
+        if has_path(self.said, path):
             return "--" + path[0].replace("_", "-")
-        if _has(self.environment, path):
+        if has_path(self.environment, path):
             return PREFIX + "__".join(path).upper()
-        if _has(self.document.data, path):
+        if has_path(self.document.data, path):
             return f"{self.path}, line {self.document.place(path).line}"
         return "default"
 
@@ -173,12 +173,13 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def _with_origin(found: Fault, layers: _Layers) -> Fault:
     """The fault with the place where the value was set, rather than where it ended up."""
     path = found.where.split(".")
-    if _has(layers.said, path) or _has(layers.environment, path):
+    if has_path(layers.said, path) or has_path(layers.environment, path):
         return replace(found, where=layers.origin(path), line=None)
     return found
 
 
-def _has(values: Any, path: Sequence[str]) -> bool:
+def has_path(values: Any, path: Sequence[str]) -> bool:
+    """Whether nested mappings have a value there."""
     for part in path:
         if not isinstance(values, Mapping) or part not in values:
             return False

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from onceflow.clock import Deadline
-from onceflow.config import leaves_of
+from onceflow.config import has_path, leaves_of
 from onceflow.control.records import letter_fields, newest_records
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
@@ -274,14 +274,6 @@ def _entry_fields(text: bytes) -> Mapping[str, Any]:
 
 def _with_origins(file: PipelineFile) -> Iterator[Mapping[str, Any]]:
     for path, value in leaves_of(file.pipeline.model_dump(mode="json", by_alias=True)):
-        place = file.document.place(path) if _is_written(file.document.data, path) else None
+        place = file.document.place(path) if has_path(file.document.data, path) else None
         origin = f"{file.path.name}, line {place.line}" if place else "default"
         yield {"name": ".".join(map(str, path)), "value": value, "origin": origin}
-
-
-def _is_written(data: Any, path: Sequence[str | int]) -> bool:
-    for part in path:
-        if not isinstance(data, Mapping) or part not in data:
-            return False
-        data = data[part]
-    return True
