@@ -21,8 +21,12 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait. `seconds` below zero counts as zero."""
 
+    def within(self, seconds: float) -> Deadline:
+        """Start a budget of `seconds` now."""
+        return Deadline(self, self.monotonic_s() + seconds, seconds)
 
-class SystemClock:
+
+class SystemClock(Clock):
     """The machine's own clock."""
 
     def monotonic_s(self) -> float:
@@ -54,7 +58,7 @@ class Deadline:
 
     @classmethod
     def after(cls, clock: Clock, seconds: float) -> Deadline:
-        """Start a budget of `seconds` now."""
+        """The same as `clock.within(seconds)`."""
         return cls(clock, clock.monotonic_s() + seconds, seconds)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.clock import SystemClock
+from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, Position, SourceSpec, Split
 from onceflow.devkit.conformance_cases import records
@@ -406,7 +406,7 @@ def test_a_backlog_is_read_in_time_if_there_is_event_time(
     assert (lateness_seen_ms <= 0) == (lateness_ms is not None)
 
 
-class Ticking:
+class Ticking(Clock):
     """A clock that goes on by a second whenever it is read."""
 
     def __init__(self) -> None:

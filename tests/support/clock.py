@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from onceflow.clock import Clock
 
-class ManualClock:
+
+class ManualClock(Clock):
     """A Clock whose `sleep` returns at once and moves it on by as much."""
 
     def __init__(self, unix_ms: int = 1_700_000_000_000) -> None:

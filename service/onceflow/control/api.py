@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse
 
-from onceflow.clock import Deadline
 from onceflow.control.access import Gate, Guard, needs
 from onceflow.control.page import add_page
 from onceflow.control.tokens import Role
@@ -196,7 +195,7 @@ def _writing(service: Service, views: Views) -> APIRouter:
 
         Answers when they are sent. After an error, call it again: it continues.
         """
-        deadline = Deadline.after(service.around.clock, REPLAY_TIMEOUT_S)
+        deadline = service.around.clock.within(REPLAY_TIMEOUT_S)
         with views.letters(service.load(name).pipeline) as letters:
             return asdict(letters.resend(deadline))
 

@@ -240,7 +240,7 @@ class Views:
         )
 
     def _deadline(self) -> Deadline:
-        return Deadline.after(self._service.around.clock, READ_TIMEOUT_S)
+        return self._service.around.clock.within(READ_TIMEOUT_S)
 
 
 def status_fields(status: Status) -> Mapping[str, Any]:

@@ -180,7 +180,7 @@ class RetentionGuard:
         if self.clock.monotonic_s() < self._next_s:
             return
         try:
-            deadline = Deadline.after(self.clock, LOOK_TIMEOUT_S)
+            deadline = self.clock.within(LOOK_TIMEOUT_S)
             seen = look(self.broker, self.position(), self.clock, deadline)
         except OnceflowError:
             # Nothing is known, which is no reason to end a query that may be well.

@@ -52,7 +52,7 @@ def opened_survey(
         closing(connector.bulletin_board(pipeline, connection)) as board,
     ):
         # A question about a topic waits much longer for brokers that are not there.
-        broker.brokers(Deadline.after(clock, REACH_TIMEOUT_S))
+        broker.brokers(clock.within(REACH_TIMEOUT_S))
         yield Survey(pipeline, ledger, broker, board, clock, event_time_sources)
 
 
@@ -207,4 +207,4 @@ class Survey:
             return default
 
     def _deadline(self) -> Deadline:
-        return Deadline.after(self.clock, LOOK_TIMEOUT_S)
+        return self.clock.within(LOOK_TIMEOUT_S)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.connector import BulletinBoard
 from onceflow.contracts.observer import Report
 from onceflow.errors import OnceflowError, exit_code_of
@@ -80,7 +80,7 @@ class Bulletins:
             message=str(error)[:MAX_TEXT] if error is not None else "",
         )
         self._quietly(lambda: self.board.post(END_KIND, ending.to_json()))
-        self._quietly(lambda: self.board.settle(Deadline.after(self.clock, END_TIMEOUT_S)))
+        self._quietly(lambda: self.board.settle(self.clock.within(END_TIMEOUT_S)))
         self._quietly(self.board.close)
 
     def _take_in(self, facts: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ def beating(beat: Callable[[], None], clock: Clock) -> Iterator[None]:
         clock: measures.
     """
     is_over = threading.Event()
-    most = Deadline.after(clock, BEATING_TIMEOUT_S)
+    most = clock.within(BEATING_TIMEOUT_S)
 
     def beat_until_over() -> None:
         while not is_over.wait(BEAT_INTERVAL_S) and not most.is_over:

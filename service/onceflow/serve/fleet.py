@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.observer import Report
 from onceflow.errors import OnceflowError, exit_code_of
 from onceflow.serve.restarts import Restarts
@@ -285,7 +285,7 @@ class Fleet:
 
     def _end(self) -> None:
         timeout_s = LOST_END_TIMEOUT_S if self.has_lost_engine else END_TIMEOUT_S
-        deadline = Deadline.after(self._clock, timeout_s)
+        deadline = self._clock.within(timeout_s)
         for member in self.members.values():
             member.end()
         for member in self.members.values():

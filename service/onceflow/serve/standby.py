@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.connector import BulletinBoard
 from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
@@ -52,7 +52,7 @@ class Standby:
     def look(self) -> str:
         """One look; returns as `wait`. A board that cannot be read tells neither way."""
         try:
-            posted = self.board.read(Deadline.after(self.clock, LOOK_TIMEOUT_S))
+            posted = self.board.read(self.clock.within(LOOK_TIMEOUT_S))
         except OnceflowError:
             self._heard_at_s = None
             return ""

@@ -183,6 +183,6 @@ def _tried(name: str, look: Callable[[], Check]) -> Check:
 
 
 def _deadline() -> Deadline:
-    from onceflow.clock import Deadline, SystemClock
+    from onceflow.clock import SystemClock
 
-    return Deadline.after(SystemClock(), LOOK_UP_TIMEOUT_S)
+    return SystemClock().within(LOOK_UP_TIMEOUT_S)

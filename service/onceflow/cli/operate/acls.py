@@ -51,7 +51,7 @@ def acls(
 
     Only `--grant` changes anything, and it takes no rights away.
     """
-    from onceflow.clock import Deadline, SystemClock
+    from onceflow.clock import SystemClock
     from onceflow.errors import ConfigError
     from onceflow.pipeline.loader import load_pipeline
 
@@ -63,7 +63,7 @@ def acls(
     rights = [right for task, group in wanted for right in connector.rights(topics, task, group)]
     if grant is not None:
         connection = settings_of(bootstrap_servers, config).connection()
-        deadline = Deadline.after(SystemClock(), GRANT_TIMEOUT_S)
+        deadline = SystemClock().within(GRANT_TIMEOUT_S)
         connector.grant(grant, rights, connection, deadline)
     if output is ResultFormat.JSON:
         for right in rights:

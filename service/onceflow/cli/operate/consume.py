@@ -13,7 +13,7 @@ import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat
-from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.clock import Clock, SystemClock
 from onceflow.errors import ConfigError
 from onceflow.texts import on_one_line, text_of
 
@@ -106,7 +106,7 @@ class TopicTail:
             ConfigError: the topic does not exist.
             DeadlineError: no broker answers.
         """
-        self.broker.brokers(Deadline.after(self.clock, ANSWER_TIMEOUT_S))
+        self.broker.brokers(self.clock.within(ANSWER_TIMEOUT_S))
         bounds = self._bounds()
         if not bounds:
             raise ConfigError("the topic does not exist", subject=self.topic)
@@ -125,7 +125,7 @@ class TopicTail:
         """Records up to what is committed at the time of the call."""
         ends = {p: end for p, (_, end) in self._bounds().items()}
         while ranges := self._slices(ends):
-            deadline = Deadline.after(self.clock, ANSWER_TIMEOUT_S)
+            deadline = self.clock.within(ANSWER_TIMEOUT_S)
             yield from self.broker.read(self.topic, ranges, deadline)
             self.position |= {p: end for p, (_, end) in ranges.items()}
 
@@ -138,7 +138,7 @@ class TopicTail:
         }
 
     def _bounds(self) -> Mapping[int, tuple[int, int]]:
-        offsets = self.broker.offsets(self.topic, Deadline.after(self.clock, ANSWER_TIMEOUT_S))
+        offsets = self.broker.offsets(self.topic, self.clock.within(ANSWER_TIMEOUT_S))
         return {p: (start, stable_end) for p, (start, stable_end, _) in offsets.items()}
 
 

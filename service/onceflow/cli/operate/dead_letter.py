@@ -128,7 +128,7 @@ def _opened(
 
 
 def _deadline() -> Deadline:
-    return Deadline.after(SystemClock(), TIMEOUT_S)
+    return SystemClock().within(TIMEOUT_S)
 
 
 def _print_table(found: list[Filed]) -> None:

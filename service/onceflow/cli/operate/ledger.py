@@ -103,13 +103,13 @@ def compare(
     Raises:
         ConfigError: no such pipeline, or its output is elsewhere.
     """
-    from onceflow.clock import Deadline, SystemClock
+    from onceflow.clock import SystemClock
     from onceflow.errors import ConfigError
     from onceflow.protocol.identity import DRIVER_SLOT
     from onceflow.repair.verification import verify
 
     with survey_of(target, settings) as survey:
-        deadline = Deadline.after(SystemClock(), VERIFY_TIMEOUT_S)
+        deadline = SystemClock().within(VERIFY_TIMEOUT_S)
         history = read_history(target.name, survey.ledger)
         if topic not in {None, history[-1].sink.topic}:
             raise ConfigError(

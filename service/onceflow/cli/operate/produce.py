@@ -52,14 +52,14 @@ def produce(
     config: ConfigFile = None,
 ) -> None:
     """Write each line of a file or a pipe as one record, within a second."""
-    from onceflow.clock import Deadline, SystemClock
+    from onceflow.clock import SystemClock
     from onceflow.contracts.connector import TopicSpec
 
     connection = settings_of(bootstrap_servers, config).connection()
     clock = SystemClock()
     read = written = 0
     with _opened(file) as input_, closing(kafka().broker(connection)) as broker:
-        deadline = Deadline.after(clock, CHUNK_TIMEOUT_S)
+        deadline = clock.within(CHUNK_TIMEOUT_S)
         broker.brokers(deadline)
         if partitions is not None:
             broker.create_topic(TopicSpec(topic, partitions), deadline)
@@ -72,7 +72,7 @@ def produce(
         for lines in chunks(input_.fileno(), clock):
             records = [keyed(number, line, key) for number, line in numbered(lines, read)]
             read += len(lines)
-            written += broker.publish(topic, records, Deadline.after(clock, CHUNK_TIMEOUT_S))
+            written += broker.publish(topic, records, clock.within(CHUNK_TIMEOUT_S))
     typer.echo(f"{written:,} records written to {topic}")
 
 
@@ -83,11 +83,9 @@ def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
         descriptor: of what to read, to its end.
         clock: measures `PATIENCE_S`, the longest that a line waits for others.
     """
-    from onceflow.clock import Deadline
-
     lines: list[bytes] = []
     unfinished = [b""]
-    patience = Deadline.after(clock, PATIENCE_S)
+    patience = clock.within(PATIENCE_S)
     while True:
         if lines and not select([descriptor], [], [], patience.remaining_s())[0]:
             yield lines
@@ -96,7 +94,7 @@ def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
         if not (block := os.read(descriptor, BLOCK_BYTES)):
             break
         if not lines:
-            patience = Deadline.after(clock, PATIENCE_S)
+            patience = clock.within(PATIENCE_S)
         first, *others = block.split(b"\n")
         unfinished.append(first)
         if others:

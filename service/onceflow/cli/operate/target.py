@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.shared.options import kafka
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
     """
     from onceflow.protocol.identity import DRIVER_SLOT
 
-    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
+    deadline = SystemClock().within(READ_TIMEOUT_S)
     history = [*ledger.history(DRIVER_SLOT, deadline)] if ledger.exists(deadline) else []
     if not history:
         raise ConfigError(
