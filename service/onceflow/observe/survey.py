@@ -29,6 +29,7 @@ LOOK_TIMEOUT_S = 10.0
 """For each kind of question. One without an answer leaves a blind spot."""
 
 REACH_TIMEOUT_S = 30.0
+HISTORY_TIMEOUT_S = 60.0
 
 _T = TypeVar("_T")
 
@@ -100,6 +101,19 @@ class Survey:
             blind=self._blind,
         )
 
+    def history(self) -> Sequence[HeadEntry]:
+        """Every readable `head`, oldest first; at least one.
+
+        Raises:
+            ConfigError: no such pipeline.
+        """
+        deadline = self.clock.within(HISTORY_TIMEOUT_S)
+        if self.ledger.exists(deadline) and (
+            history := [*self.ledger.history(DRIVER_SLOT, deadline)]
+        ):
+            return history
+        raise self._never_started()
+
     def watched(self, facts: Facts, seconds: float) -> Facts:
         """The same, and how much comes in within some seconds from now."""
         before, from_s = self._written(facts), self.clock.monotonic_s()
@@ -125,7 +139,10 @@ class Survey:
             head = None if found else self.ledger.read_head(DRIVER_SLOT, self._deadline())
             if recent := found or ([head] if head else []):
                 return recent
-        raise ConfigError(
+        raise self._never_started()
+
+    def _never_started(self) -> ConfigError:
+        return ConfigError(
             "this pipeline was never started at these brokers",
             subject=self.pipeline,
             then="check the name and the address",

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.operate.target import (
-    PipelineTarget,
-    Target,
-    file_of,
-    read_history,
-    survey_of,
-    target_of,
-)
+from onceflow.cli.operate.target import PipelineTarget, Target, file_of, survey_of, target_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, load_allowed, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
@@ -59,7 +52,7 @@ def show(
     """Show the newest commits, oldest first."""
     target = target_of(pipeline)
     with survey_of(target, settings_of(bootstrap_servers, config)) as survey:
-        history = read_history(target.name, survey.ledger)[-last:]
+        history = survey.history()[-last:]
     if output is ResultFormat.JSON:
         for entry in history:
             print_json(json.loads(entry.to_json()))
@@ -110,7 +103,7 @@ def compare(
 
     with survey_of(target, settings) as survey:
         deadline = SystemClock().within(VERIFY_TIMEOUT_S)
-        history = read_history(target.name, survey.ledger)
+        history = survey.history()
         if topic not in {None, history[-1].sink.topic}:
             raise ConfigError(
                 "this pipeline writes to another topic",

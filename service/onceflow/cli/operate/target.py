@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,9 @@ from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onceflow.contracts.sink import Ledger
     from onceflow.observe.survey import Survey
-    from onceflow.protocol.ledger import HeadEntry
     from onceflow.settings import Settings
 
-READ_TIMEOUT_S = 60.0
 FILE_SUFFIXES = (".yaml", ".yml")
 """No pipeline's name ends so: it has no dot."""
 
@@ -31,16 +27,10 @@ PipelineTarget = Annotated[
 
 @dataclass(frozen=True)
 class Target:
-    """What is known of it before anything is asked.
-
-    Args:
-        event_time_sources: sources with an event time; None if only its name is known.
-        waivers: of its file, as text.
-    """
+    """A pipeline; `event_time_sources` is None if only its name is known."""
 
     name: str
     event_time_sources: frozenset[str] | None = None
-    waivers: tuple[str, ...] = ()
 
 
 def target_of(text: str) -> Target:
@@ -55,7 +45,7 @@ def target_of(text: str) -> Target:
 
     pipeline = load_pipeline(Path(text)).pipeline
     timed = frozenset(name for name, source in pipeline.sources.items() if source.event_time)
-    return Target(pipeline.name, timed, tuple(map(str, pipeline.waivers)))
+    return Target(pipeline.name, timed)
 
 
 def file_of(text: str) -> Path:
@@ -90,22 +80,3 @@ def survey_of(target: Target, settings: Settings) -> AbstractContextManager[Surv
         SystemClock(),
         target.event_time_sources,
     )
-
-
-def read_history(name: str, ledger: Ledger) -> Sequence[HeadEntry]:
-    """Every readable `head`, oldest first; at least one.
-
-    Raises:
-        ConfigError: the pipeline was never started at these brokers.
-    """
-    from onceflow.protocol.identity import DRIVER_SLOT
-
-    deadline = SystemClock().within(READ_TIMEOUT_S)
-    history = [*ledger.history(DRIVER_SLOT, deadline)] if ledger.exists(deadline) else []
-    if not history:
-        raise ConfigError(
-            "this pipeline was never started at these brokers",
-            subject=name,
-            then="check the name and the address",
-        )
-    return history
