@@ -175,20 +175,28 @@ def rebuild(
     reason: Annotated[str, typer.Option(help="Why; recorded in the ledger.")],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
+    output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Reconstruct a lost `head` from the output and the checkpoint. Does not run the pipeline."""
     from onceflow.app import RunOptions
     from onceflow.cli.pipeline.run import open_application
-    from onceflow.cli.shared.report import open_report
-    from onceflow.clock import SystemClock
     from onceflow.protocol.compare import Remedy
+
+    def tell(event: str, /, **facts: object) -> None:
+        if event == "warning":
+            typer.echo(f"warning: {facts.get('text')}", err=True)
 
     options = RunOptions(remedy=Remedy.REBUILD, reason=reason)
     settings = settings_of(bootstrap_servers, config)
-    with open_report(SystemClock()) as tell:
-        pipeline = load_allowed(file, settings)
-        head = open_application(pipeline, settings, options, tell).repair()
-        tell("rebuilt", batch_id=head.batch.batch_id, sequence=dict(head.sink.sequence))
+    head = open_application(load_allowed(file, settings), settings, options, tell).repair()
+    batch_id, sequence = head.batch.batch_id, dict(head.sink.sequence)
+    if output is ResultFormat.JSON:
+        print_json({"batch_id": batch_id, "sequence": sequence})
+    else:
+        ends = ", ".join(
+            f"{partition}: {last}" for partition, (_, last) in sorted(sequence.items())
+        )
+        typer.echo(f"rebuilt from batch {batch_id}; last sequence by partition: {ends}")
 
 
 def _print_table(history: Sequence[HeadEntry]) -> None:
