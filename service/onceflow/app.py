@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from onceflow.clock import Deadline
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
 from onceflow.observe.retention import RetentionGuard
 from onceflow.pipeline.loader import PipelineFile
@@ -287,7 +286,7 @@ class Application:
             delivery=self._pipeline.mode,
             order=order,
         )
-        deadline = Deadline.after(self._around.clock, EVERYWHERE.timeout_s)
+        deadline = self._around.clock.within(EVERYWHERE.timeout_s)
         repairs = Repairs(
             lambda: confirm_owner(wanted.pipeline, run.ledger, owner, run.deadline()),
             run.checkpoint.write_plan,
@@ -345,7 +344,7 @@ class Application:
     def _cause(self, error: OnceflowError, owner: OwnerEntry) -> OnceflowError:
         """Before any halt: an instance that was taken over sees what its successor moves."""
         try:
-            found = self._run.ledger.read_owner(Deadline.after(self._around.clock, LOOK_TIMEOUT_S))
+            found = self._run.ledger.read_owner(self._around.clock.within(LOOK_TIMEOUT_S))
         except OnceflowError:
             return error
         if is_mine(found, owner.run_id):

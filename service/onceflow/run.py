@@ -151,7 +151,7 @@ class Run:
 
     def deadline(self) -> Deadline:
         """Time for one round of look-ups."""
-        return Deadline.after(self.around.clock, LOOK_UP_TIMEOUT_S)
+        return self.around.clock.within(LOOK_UP_TIMEOUT_S)
 
     def checkpoint_at(self, location: str) -> Checkpoint:
         """The pipeline's checkpoint, or a copy of it that lies elsewhere.

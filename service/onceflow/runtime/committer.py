@@ -301,7 +301,7 @@ class _Work:
         return self._held().require_incarnation()
 
     def _within(self, seconds: float) -> Deadline:
-        return Deadline.after(self._committer.clock, seconds)
+        return self._committer.clock.within(seconds)
 
 
 def _require_all(count: int, records: Sequence[OutputRecord]) -> None:

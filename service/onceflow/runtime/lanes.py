@@ -141,7 +141,7 @@ class LanePool:
             if self._is_closed.is_set():
                 return
             try:
-                self._settle(lane, Deadline.after(self.clock, self.settle_timeout_s))
+                self._settle(lane, self.clock.within(self.settle_timeout_s))
             except OnceflowError as error:
                 self._last_error = error
                 self._is_closed.wait(RENEWAL_PAUSE_S)

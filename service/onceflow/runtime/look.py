@@ -37,7 +37,7 @@ def look(
         OnceflowError: what the comparison found, or that the ledger cannot be read; nothing was
             written.
     """
-    deadline = Deadline.after(clock, LOOK_TIMEOUT_S)
+    deadline = clock.within(LOOK_TIMEOUT_S)
     try:
         return _look(ledger, compare, deadline)
     except DeadlineError:

@@ -66,7 +66,7 @@ def find_written(
         ConfigError: we may not read the output.
         DeadlineError: not everything could be read in time.
     """
-    deadline = Deadline.after(clock, look_back.timeout_s)
+    deadline = clock.within(look_back.timeout_s)
     with _readable(topic, "nothing tells whether this pipeline has written to its output before"):
         offsets = broker.offsets(topic, deadline)
         bounds = {partition: (start, end) for partition, (start, _, end) in offsets.items()}
@@ -91,7 +91,7 @@ def find_newest(head: HeadEntry, broker: Broker, clock: Clock) -> Mapping[int, R
         DeadlineError: not everything could be read in time.
     """
     topic, look_back = head.sink.topic, AT_EVERY_START
-    deadline = Deadline.after(clock, look_back.timeout_s)
+    deadline = clock.within(look_back.timeout_s)
     with _readable(topic, "nothing tells whether the ledger is as new as the output"):
         offsets = broker.offsets(topic, deadline)
         bounds = {partition: (start, stable) for partition, (start, stable, _) in offsets.items()}

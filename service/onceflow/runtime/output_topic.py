@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.connector import Broker
 from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow.protocol.ledger import SinkState
@@ -57,9 +57,9 @@ class OutputTopic:
             )
 
     def _find(self, topic: str) -> str | None:
-        patience = Deadline.after(self.clock, MISSING_FOR_S)
+        patience = self.clock.within(MISSING_FOR_S)
         while True:
-            deadline = Deadline.after(self.clock, self.look_up_timeout_s)
+            deadline = self.clock.within(self.look_up_timeout_s)
             found = self.broker.topic_id(topic, deadline)
             if found is not None or patience.is_over:
                 return found

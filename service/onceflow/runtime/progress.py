@@ -66,7 +66,7 @@ class ProgressReporter:
         return {"lag": sum(lag.values()) if lag else None}
 
     def _deadline(self) -> Deadline:
-        return Deadline.after(self.clock, LAG_TIMEOUT_S)
+        return self.clock.within(LAG_TIMEOUT_S)
 
 
 def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple[str, int], int]:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, InvariantError, OnceflowError, require
 from onceflow.protocol.ledger import HeadEntry
@@ -112,7 +112,7 @@ class RunningQuery:
         self._seen_batch = -1
         self._max_batch_s = max_batch_s
         self._computing: int | None = None
-        self._computed_until = Deadline.after(clock, max_batch_s)
+        self._computed_until = clock.within(max_batch_s)
 
     @property
     def head(self) -> HeadEntry:
@@ -168,7 +168,7 @@ class RunningQuery:
         computing = self._runner.computing
         if computing is None or computing != self._computing:
             self._computing = computing
-            self._computed_until = Deadline.after(self._clock, self._max_batch_s)
+            self._computed_until = self._clock.within(self._max_batch_s)
         elif self._computed_until.is_over:
             # Its result is not to be written any more, should there be one.
             self._runner.gate.close(0)
@@ -197,7 +197,7 @@ class RunningQuery:
         Returns:
             False if the running batch did not end in time; it was cut off and will be replayed.
         """
-        deadline = Deadline.after(self._clock, timeout_s)
+        deadline = self._clock.within(timeout_s)
         is_idle = self._runner.gate.close(deadline.remaining_s())
         while is_idle and not self._is_logged() and not deadline.is_over:
             self._clock.sleep(WATCH_INTERVAL_S / 10)

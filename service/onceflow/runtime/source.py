@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.contracts.source import (
     MAX_RECORDS_OPTION,
@@ -230,7 +230,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch reads. Waits a little for something new, or else for a tick."""
         begin, tick_ms = self._position(start), start.get(_TICK)
         max_records = _max_records(limit)
-        patience = Deadline.after(self._clock, 0.0 if self._is_frozen else IDLE_WAIT_S)
+        patience = self._clock.within(0.0 if self._is_frozen else IDLE_WAIT_S)
         while True:
             end = self._source.latest_position(begin, max_records)
             if end != begin or patience.is_over:

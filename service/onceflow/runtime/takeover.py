@@ -99,7 +99,7 @@ class TakeoverAttempt:
     timeout_s: float
 
     def __post_init__(self) -> None:
-        self._deadline = Deadline.after(self.clock, self.timeout_s)
+        self._deadline = self.clock.within(self.timeout_s)
         self._failure: OnceflowError | None = None
         self._owners: list[OwnerEntry | None] = []
         self._lanes: dict[LaneId, Incarnation] = {}
