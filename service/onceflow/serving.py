@@ -200,7 +200,7 @@ class Service:
 
     def _member(self, entry: Entry, options: RunOptions, report: Report) -> Member:
         history = self.histories[entry.name]
-        listening = self.metrics.listening(entry.name, history.listening(report))
+        listeners = (self.metrics.report_of(entry.name), history, report)
         observer = self.metrics.observer_of(entry.name)
 
         def make(listener: Report) -> Run:
@@ -212,8 +212,12 @@ class Service:
             history.only_holder = timed[0] if len(timed) == 1 else None
             return with_bulletins(file, options, around, lambda _: None)
 
+        def tell(event: str, /, **facts: object) -> None:
+            for listener in listeners:
+                listener(event, **facts)
+
         restarts = Restarts(entry.restart, self.around.clock, SystemRandom())
-        return Member(entry.name, make, restarts, listening)
+        return Member(entry.name, make, restarts, tell)
 
     def _is_renewed(self) -> bool:
         is_renewed = self._renewal.is_due()

@@ -128,7 +128,7 @@ def test_what_pipelines_say_reaches_a_terminal_as_escapes(site: Site, callers: C
 
 
 def test_the_last_hour_is_kept_and_told(site: Site, callers: Callers) -> None:
-    report = site.service.histories["views"].listening(lambda event, /, **facts: None)
+    report = site.service.histories["views"]
     report("owner", token=2, run_id="r")
     report("progress", lag=7)
     site.clock.sleep(INTERVAL_S)

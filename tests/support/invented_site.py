@@ -103,7 +103,7 @@ class Hour:
     lag: float = 0.0
 
     def __post_init__(self) -> None:
-        self.report = self.history.listening(lambda event, /, **facts: None)
+        self.report = self.history
 
     def pass_by(self) -> None:
         """Batch after batch; one failure and one take-over on the way."""

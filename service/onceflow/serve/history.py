@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onceflow.clock import Clock
-from onceflow.contracts.observer import Report
 
 INTERVAL_S = 5
 SLOTS = 720
@@ -63,15 +62,10 @@ class History:
         self.only_holder: str | None = None
         self.replayed: deque[int] = deque(maxlen=MAX_REPLAYED)
 
-    def listening(self, passed_on: Report) -> Report:
-        """A report that the history listens to as well."""
-
-        def listen(event: str, /, **facts: Any) -> None:
-            with self._lock:
-                self._hear(event, facts, self._clock.monotonic_s())
-            passed_on(event, **facts)
-
-        return listen
+    def __call__(self, event: str, /, **facts: Any) -> None:
+        """Take in what happened, as a `Report`."""
+        with self._lock:
+            self._hear(event, facts, self._clock.monotonic_s())
 
     def note_holder(self, holder: str | None) -> None:
         """Note which source holds the event watermark now."""

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -92,14 +93,9 @@ class Metrics(Collector):
         """Make the observer for a run of this pipeline."""
         return _Watcher(self, pipeline)
 
-    def listening(self, pipeline: str, passed_on: Report) -> Report:
-        """Wrap a report so that the metrics receive its events too."""
-
-        def listen(event: str, /, **facts: Any) -> None:
-            self._hear(pipeline, event, facts)
-            passed_on(event, **facts)
-
-        return listen
+    def report_of(self, pipeline: str) -> Report:
+        """Make the report for a run of this pipeline."""
+        return partial(self._hear, pipeline)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric for one scrape."""
@@ -128,7 +124,7 @@ class Metrics(Collector):
     def _of(self, pipeline: str) -> _Newest:
         return self._newest.setdefault(pipeline, _Newest())
 
-    def _hear(self, pipeline: str, event: str, facts: Mapping[str, Any]) -> None:
+    def _hear(self, pipeline: str, event: str, /, **facts: Any) -> None:
         with self._lock:
             newest = self._of(pipeline)
             if event == "batch":
