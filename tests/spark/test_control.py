@@ -99,7 +99,7 @@ def test_orders_return_at_once_and_the_pipeline_becomes_as_desired(
 
 def settled(client: httpx.Client) -> dict[str, Any] | None:
     row: dict[str, Any] = client.get("/v1/pipelines/views").json()
-    return None if row["observed"] in {"starting", "draining", "waiting"} else row
+    return row if row["observed"] in {row["desired"], "failed"} else None
 
 
 def test_an_order_whose_pipeline_fails_says_why(site: Site, callers: Callers) -> None:

@@ -336,7 +336,7 @@ def test_a_question_that_was_left_orders_nothing(invented: InventedSite, page: P
 
     def carry_out(route: Route) -> None:
         orders.append(route.request.url)
-        route.fulfill(json={"observed": "stopped", "error": None})
+        route.fulfill(json={"desired": "stopped", "observed": "stopped", "error": None})
 
     page.route("**/v1/pipelines/*/stop", carry_out)
     enter(page, invented.address, invented.tokens[Role.WRITE])

@@ -190,9 +190,11 @@ class Member:
         finally:
             with self._changed:
                 self._run = None
-        self._note(Observed.STOPPED)
+        is_over = self._desired is Desired.STOPPED
+        if is_over:
+            self._note(Observed.STOPPED)
         self._report("stopped")
-        return 0.0 if self._desired is Desired.RUNNING else None
+        return None if is_over else 0.0
 
     def _failed(self, error: Exception) -> float | None:
         self._error = error

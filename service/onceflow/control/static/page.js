@@ -3,7 +3,7 @@
 
 const EVERY_MS = 2000;
 const MAX_LOOKS = 200;
-const MOVING = new Set(["starting", "draining", "waiting"]);
+const SETTLED = { running: ["running", "standby", "failed"], stopped: ["stopped"] };
 const live = document.getElementById("live");
 
 async function refresh() {
@@ -78,7 +78,8 @@ async function carryOut(where, say) {
   const answer = await fetch(where, { method: "POST", headers: { "x-csrf-token": csrf } });
   let told = await answer.json();
   say(resultOf(told));
-  for (let look = 0; MOVING.has(told.observed) && look < MAX_LOOKS; look++) {
+  for (let look = 0; told.desired && look < MAX_LOOKS; look++) {
+    if (SETTLED[told.desired].includes(told.observed)) break;
     await new Promise((go) => setTimeout(go, EVERY_MS));
     const pipelines = await (await fetch("/v1/pipelines")).json();
     told = pipelines.find((one) => one.name === told.name);
