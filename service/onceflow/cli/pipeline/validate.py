@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,41 +114,27 @@ def validate(
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")
     settings = settings_of(config=config)
-    with ExitStack() as stack:
-        is_analysed = not file_only and has_spark()
-        load = partial(load_allowed, settings=settings) if is_analysed else load_pipeline
-
-        @cache  # started at the first file that deserves it, and kept
-        def spark() -> SparkSession | None:
-            session = analysis_session("validate", settings)
-            return stack.enter_context(session) if is_analysed else None
-
-        verdicts = list(_verdicts(files, load, settings, spark))
+    is_analysed = not file_only and has_spark()
+    load = partial(load_allowed, settings=settings) if is_analysed else load_pipeline
+    found = [_loaded(path, load) for path in files]
+    # Spark takes seconds to start: not for files that are refused anyway.
+    needs_spark = is_analysed and not all(isinstance(each, FileVerdict) for each in found)
+    with analysis_session("validate", settings) if needs_spark else nullcontext() as spark:
+        verdicts = [
+            each if isinstance(each, FileVerdict) else _judged(each, settings, spark)
+            for each in found
+        ]
         _print(verdicts, output)
     if any(verdict.faults for verdict in verdicts):
         raise typer.Exit(ConfigError.exit_code)
 
 
-def _verdicts(
-    paths: Sequence[Path],
-    load: Callable[[Path], PipelineFile],
-    settings: Settings,
-    spark: Callable[[], SparkSession | None],
-) -> Iterator[FileVerdict]:
-    """A verdict on each file, in the order given; without Spark, on what the file says alone."""
-    loaded: dict[Path, PipelineFile] = {}
-    refused: dict[Path, FileVerdict] = {}
-    for path in paths:
-        try:
-            loaded[path] = load(path)
-        except ConfigError as error:
-            unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
-            refused[path] = FileVerdict(path, error.faults or (unreadable,))
-    for path in paths:
-        if path in refused:
-            yield refused[path]
-        else:
-            yield _judged(loaded[path], settings, spark())
+def _loaded(path: Path, load: Callable[[Path], PipelineFile]) -> PipelineFile | FileVerdict:
+    try:
+        return load(path)
+    except ConfigError as error:
+        unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
+        return FileVerdict(path, error.faults or (unreadable,))
 
 
 def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) -> FileVerdict:
