@@ -156,7 +156,7 @@ def test_batches_without_output_lead_beyond_the_newest_in_the_output() -> None:
         (Plans(9, 9, {9: PLAN}), "older than the output"),
         (Plans(10, 10, {10: NO_PLAN}), "other input"),
         (Plans(499, 499, {499: PLAN, 10: NO_PLAN}), "other input"),
-        (Plans(499, 499, {499: PLAN}), "nobody can tell"),
+        (Plans(499, 499, {499: PLAN}), "it is unknown"),
     ],
     ids=["too old", "another plan", "of the generation before", "of either generation"],
 )

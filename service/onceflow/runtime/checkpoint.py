@@ -32,7 +32,7 @@ _COMMIT_FIELDS = {"nextBatchWatermarkMs", "stateUniqueIds"}
 """Of versions 1 and 2. Without the second, Spark would look for state under other names."""
 _COMMIT_CURE = "delete both: its batch is computed again, compared with the ledger, and skipped"
 _PIPELINE_FILE = "onceflow.json"
-"""Beside Spark's own files: which pipeline this checkpoint belongs to."""
+"""Next to Spark's own files: which pipeline this checkpoint belongs to."""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan import jvm_of
 
 ORIGIN_COLUMN = "__origin"
-"""Tells of a row which record it was made of."""
+"""The record that a row was made of."""
 LATE_COLUMN = "__is_late"
 MAY_BE_DUPLICATE_COLUMN = "__may_be_duplicate"
-"""Tells of a row that is not late where a source's duplicates are dropped. Whether it was dropped
-there is not known here; of a row that is late there, it is: it was not."""
+"""Set for a row that is not late where a source's duplicates are dropped: it may have been dropped
+there. A row that is late there was not."""
 WATERMARK_COLUMN = "__event_watermark_ms"
 
 

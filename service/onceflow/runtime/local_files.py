@@ -5,7 +5,7 @@ of every file that it creates by running `chmod`, and of the file's checksum too
 in each batch. The class below does it by a call, and is otherwise Hadoop's own, checksums included.
 
 Every stateful operator of every batch broadcasts Hadoop's configuration, two thirds of which are
-defaults of YARN and MapReduce. Nobody reads them here, so they are dropped.
+defaults of YARN and MapReduce. They are not read here, so they are dropped.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class LookBack(NamedTuple):
 
 
 EVERYWHERE = LookBack(FIRST_LOOK_BACK, looks=12, timeout_s=600.0)
-"""1,000 x 10^11 offsets: more than any partition holds. Somebody waits for it."""
+"""1,000 x 10^11 offsets: more than any partition holds. For an operator who waits."""
 AT_FIRST_START = LookBack(FIRST_LOOK_BACK, looks=3, timeout_s=30.0)
 """100,000 offsets of each partition, where nothing but the output may know the pipeline. A topic
 that it shares with others can hold billions of their records, which a first start should not read.

@@ -35,8 +35,8 @@ class OutputTopic:
     def check(self, sink: SinkState) -> None:
         """Compare; one request to a broker.
 
-        Whoever replaces the topic between this look and the commit of the batch is noticed at the
-        next one, and by consumers, which see a gap in the sequences.
+        A topic that is replaced between this look and the commit of the batch is noticed at the
+        next look, and by consumers, which see a gap in the sequences.
 
         Raises:
             CorruptionError: it is gone, or another one. Nothing was written.

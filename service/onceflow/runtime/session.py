@@ -267,7 +267,7 @@ class SharedEngine:
         self._lock = threading.Lock()
 
     def open_session(self, checkpoint: str) -> SparkSession:
-        """A new session; Spark is started at the first call. Nobody need stop it.
+        """Open a session, which need not be stopped; the first call starts Spark.
 
         Args:
             checkpoint: location of Spark's checkpoint.

@@ -156,7 +156,7 @@ def no_memory() -> RetriableError:
 
 
 def disk_is_full() -> RetriableError:
-    """Somebody has to make room."""
+    """Make the error that asks the operator to make room."""
     return RetriableError(
         "a disk is full: the checkpoint's, or the one for Spark's own files",
         found=_DISK_FULL,
