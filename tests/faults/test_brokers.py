@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.devkit.chaos import ChaosProxy
 from onceflow.errors import OnceflowError
+from tests.chaos import ChaosProxy
 from tests.support.cluster import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from onceflow.devkit.chaos import ChaosProxy, Rule, RunningRule
-from onceflow.devkit.chaos.rules import Action, Side
 from onceflow.errors import DeadlineError, OutcomeUnknownError
+from tests.chaos import ChaosProxy, Rule, RunningRule
+from tests.chaos.rules import Action, Side
 from tests.support.brokers import RunningBroker
 from tests.support.everything import some
 from tests.support.faulty import Faults

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.chaos import ChaosProxy, Rule
+from tests.chaos import ChaosProxy, Rule
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.raw_kafka import RawClient

@@ -17,9 +17,9 @@ import pytest
 
 from onceflow import app
 from onceflow.crashpoints import CrashPoint
-from onceflow.devkit.chaos import ChaosProxy
 from onceflow.errors import OnceflowError, RetriableError
 from onceflow.runtime import batch, committer, lanes, query, takeover
+from tests.chaos import ChaosProxy
 from tests.support.here import run_here
 from tests.support.views_job import ViewsJob
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from onceflow.clock import SystemClock
-from onceflow.devkit.chaos import ChaosProxy, Rule
-from onceflow.devkit.chaos.apis import ERROR_CODES
 from onceflow.errors import DeadlineError
+from tests.chaos import ChaosProxy, Rule
+from tests.chaos.apis import ERROR_CODES
 from tests.support.chaos_messages import decoded
 from tests.support.eventually import eventually
 from tests.support.raw_kafka import (

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.devkit.chaos.apis import API_KEYS, ERROR_CODES
-from onceflow.devkit.chaos.codec import Array, Blob, Cursor, Form, FrameError, Number, Text, varint
-from onceflow.devkit.chaos.frames import (
+from tests.chaos.apis import API_KEYS, ERROR_CODES
+from tests.chaos.codec import Array, Blob, Cursor, Form, FrameError, Number, Text, varint
+from tests.chaos.frames import (
     MAX_FRAME_BYTES,
     answered_id,
     frame_size,
     with_correlation_id,
     with_size,
 )
-from onceflow.devkit.chaos.messages import (
+from tests.chaos.messages import (
     Cluster,
     Node,
     Response,
@@ -32,8 +32,8 @@ from onceflow.devkit.chaos.messages import (
     read_request,
     tells_addresses,
 )
-from onceflow.devkit.chaos.refusals import REFUSABLE, refuse, refuse_instead
-from onceflow.devkit.chaos.schemas import SCHEMAS
+from tests.chaos.refusals import REFUSABLE, refuse, refuse_instead
+from tests.chaos.schemas import SCHEMAS
 from tests.support.chaos_messages import (
     CLIENT_ID,
     CORRELATION_ID,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.devkit.chaos import ChaosProxy, Rule
 from onceflow.errors import ConfigError, InvariantError
+from tests.chaos import ChaosProxy, Rule
 from tests.support.chaos_messages import encoded
 from tests.support.eventually import eventually
 from tests.support.raw_kafka import OF_BROKER, ListeningBroker, RawClient, end_txn, heartbeat

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from typer.testing import CliRunner
 
-from onceflow.cli.main import build_app
-from onceflow.devkit.chaos import Rule
-from onceflow.devkit.chaos.refusals import REFUSABLE
-from onceflow.devkit.chaos.rules import Traffic, load_rules
 from onceflow.errors import ConfigError, Fault
+from tests.chaos import Rule
+from tests.chaos.refusals import REFUSABLE
+from tests.chaos.rules import Traffic, load_rules
 
 
 def write(folder: Path, text: str) -> Path:
@@ -174,23 +172,3 @@ def test_any_transactional_id_of_a_request_may_match() -> None:
     assert rule.matches(traffic)
     assert not rule.matches(Traffic("request", "AddPartitionsToTxn", "me", ("a1",), 1))
     assert not rule.matches(Traffic("request", "Fetch", "me", (), 1))
-
-
-def test_the_command_refuses_a_faulty_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "rules:\n  - {api: EndTxm, on: request, action: drop}\n")
-
-    done = CliRunner().invoke(build_app(), ["dev", "chaos", str(path)])
-
-    assert isinstance(done.exception, ConfigError)
-    assert done.exception.exit_code == 2
-
-
-def test_the_command_refuses_brokers_whose_traffic_it_could_not_read(tmp_path: Path) -> None:
-    path = write(tmp_path, EVERY_ACTION)
-    config = tmp_path / "onceflow.yaml"
-    config.write_text("tls: {}\n")
-
-    done = CliRunner().invoke(build_app(), ["dev", "chaos", str(path), "--config", str(config)])
-
-    assert isinstance(done.exception, ConfigError)
-    assert "without TLS" in str(done.exception)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from onceflow.cli.chaos import chaos
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 
@@ -16,7 +15,6 @@ def register(app: typer.Typer) -> None:
     commands.command("up")(up)
     commands.command("down")(down)
     commands.command("status")(status)
-    commands.command("chaos")(chaos)
     app.add_typer(commands, name="dev", no_args_is_help=True)
 
 

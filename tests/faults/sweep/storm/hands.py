@@ -12,7 +12,7 @@ import psutil
 from confluent_kafka import KafkaException, Producer
 
 from onceflow.clock import Clock
-from onceflow.devkit.chaos import ChaosProxy
+from tests.chaos import ChaosProxy
 from tests.faults.sweep.storm.draw import Fault
 from tests.faults.sweep.storm.drivers import Drivers, Running
 from tests.faults.sweep.storm.workload import Names

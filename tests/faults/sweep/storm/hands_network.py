@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from onceflow.devkit.broker_start import answers
-from onceflow.devkit.chaos import Rule
 from onceflow.errors import DeadlineError
+from tests.chaos import Rule
 from tests.faults.sweep.storm.draw import Fault
 from tests.faults.sweep.storm.hands import Hand, NotFiredError, Proof, Stage, require
 

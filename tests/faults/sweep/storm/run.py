@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from onceflow.clock import Clock
-from onceflow.devkit.chaos import ChaosProxy
 from onceflow.errors import OnceflowError
+from tests.chaos import ChaosProxy
 from tests.faults.history.recorded import History
 from tests.faults.history.recorder import Recorder
 from tests.faults.sweep.storm.draw import Kind, faults

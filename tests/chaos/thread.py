@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from onceflow.clock import Clock, SystemClock
-from onceflow.devkit.chaos.faults import ArmedRule, Cut
-from onceflow.devkit.chaos.proxy import Counts, Proxy
-from onceflow.devkit.chaos.rules import Rule
 from onceflow.errors import DeadlineError, InvariantError
+from tests.chaos.faults import ArmedRule, Cut
+from tests.chaos.proxy import Counts, Proxy
+from tests.chaos.rules import Rule
 
 T = TypeVar("T")
 

@@ -7,13 +7,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from onceflow.devkit.chaos.codec import FrameError
-from onceflow.devkit.chaos.faults import ArmedRule, Cut, Faults, Held
-from onceflow.devkit.chaos.link import BUFFER_BYTES, Link
-from onceflow.devkit.chaos.messages import Cluster, Node, discovery_request, read_cluster
-from onceflow.devkit.chaos.rules import Rule
-from onceflow.devkit.chaos.session import Session
 from onceflow.errors import ConfigError
+from tests.chaos.codec import FrameError
+from tests.chaos.faults import ArmedRule, Cut, Faults, Held
+from tests.chaos.link import BUFFER_BYTES, Link
+from tests.chaos.messages import Cluster, Node, discovery_request, read_cluster
+from tests.chaos.rules import Rule
+from tests.chaos.session import Session
 
 HOST = "127.0.0.1"
 """Where the proxy listens: for clients of this machine only."""

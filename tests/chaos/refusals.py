@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from onceflow.devkit.chaos.codec import Message
-from onceflow.devkit.chaos.messages import Cluster, Request, Response, write_response
+from tests.chaos.codec import Message
+from tests.chaos.messages import Cluster, Request, Response, write_response
 
 Path = tuple[str, ...]
 

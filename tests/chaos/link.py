@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
-from onceflow.devkit.chaos.frames import SIZE_BYTES, frame_size, with_size
-from onceflow.devkit.chaos.rules import Rule
+from tests.chaos.frames import SIZE_BYTES, frame_size, with_size
+from tests.chaos.rules import Rule
 
 BUFFER_BYTES = 1024 * 1024
 """What is read ahead of a connection."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onceflow.devkit.chaos.codec import Array, Blob, Field, Form, Number, Struct, Text, Uuid
+from tests.chaos.codec import Array, Blob, Field, Form, Number, Struct, Text, Uuid
 
 _BOOL, _INT8, _INT16, _INT32, _INT64 = (Number(code) for code in "?bhiq")
 _TEXT, _UUID, _RECORDS = Text(), Uuid(), Blob()

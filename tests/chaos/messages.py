@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onceflow.devkit.chaos.apis import API_KEYS, API_NAMES, ERROR_CODES
-from onceflow.devkit.chaos.codec import Cursor, Form, FrameError, Message, Struct
-from onceflow.devkit.chaos.frames import (
+from tests.chaos.apis import API_KEYS, API_NAMES, ERROR_CODES
+from tests.chaos.codec import Cursor, Form, FrameError, Message, Struct
+from tests.chaos.frames import (
     RequestHeader,
     request_header,
     skip_tags,
     write_request_header,
     write_response_header,
 )
-from onceflow.devkit.chaos.schemas import SCHEMAS, Schema
+from tests.chaos.schemas import SCHEMAS, Schema
 
 TRANSACTION_KEY = 1
 """Key type of FindCoordinator for transactional ids."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from onceflow.devkit.chaos.apis import ERROR_CODES
-from onceflow.devkit.chaos.codec import FrameError
-from onceflow.devkit.chaos.faults import MAX_HELD, ArmedRule, Faults, Held
-from onceflow.devkit.chaos.frames import answered_id, with_correlation_id
-from onceflow.devkit.chaos.link import EndedError, Link
-from onceflow.devkit.chaos.messages import (
+from onceflow.errors import InvariantError
+from tests.chaos.apis import ERROR_CODES
+from tests.chaos.codec import FrameError
+from tests.chaos.faults import MAX_HELD, ArmedRule, Faults, Held
+from tests.chaos.frames import answered_id, with_correlation_id
+from tests.chaos.link import EndedError, Link
+from tests.chaos.messages import (
     Cluster,
     Node,
     Request,
@@ -25,9 +26,8 @@ from onceflow.devkit.chaos.messages import (
     read_request,
     tells_addresses,
 )
-from onceflow.devkit.chaos.refusals import refuse, refuse_instead
-from onceflow.devkit.chaos.rules import Rule, Side, Traffic
-from onceflow.errors import InvariantError
+from tests.chaos.refusals import refuse, refuse_instead
+from tests.chaos.rules import Rule, Side, Traffic
 
 MAX_IN_FLIGHT = 256
 """Requests of one connection that wait for an answer; librdkafka's own bound is far higher, and it

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from onceflow.clock import Clock, Deadline
-from onceflow.devkit.chaos.messages import Request
-from onceflow.devkit.chaos.rules import Rule, Side, Traffic
 from onceflow.errors import DeadlineError
+from tests.chaos.messages import Request
+from tests.chaos.rules import Rule, Side, Traffic
 
 MAX_HELD = 1000
 """Messages that one rule holds; a connection that brings more is closed."""

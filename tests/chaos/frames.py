@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from onceflow.devkit.chaos.codec import Cursor, Form, FrameError, Text
+from tests.chaos.codec import Cursor, Form, FrameError, Text
 
 SIZE_BYTES = 4
 MAX_FRAME_BYTES = 128 * 1024 * 1024

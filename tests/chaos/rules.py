@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from onceflow.devkit.chaos.apis import API_KEYS, ERROR_CODES
-from onceflow.devkit.chaos.refusals import REFUSABLE
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.keys import ANY_NAME, Key, KeyIndex
 from onceflow.pipeline.loader import validation_faults
 from onceflow.pipeline.values import fault
 from onceflow.pipeline.yaml_text import Document, parse_yaml
+from tests.chaos.apis import API_KEYS, ERROR_CODES
+from tests.chaos.refusals import REFUSABLE
 
 Side = Literal["request", "response"]
 Action = Literal["pass", "delay", "hold", "drop", "duplicate", "close", "error", "slow", "split"]
