@@ -1,4 +1,8 @@
-"""A proxy before real brokers that holds, loses, repeats and falsifies chosen messages."""
+"""A proxy in front of real brokers that holds, loses, repeats and falsifies chosen messages.
+
+It reads plaintext only, listens on 127.0.0.1, and replaces the brokers' addresses by its own in
+every answer that tells them.
+"""
 
 from tests.chaos.rules import Rule
 from tests.chaos.thread import ChaosProxy, RunningRule

@@ -11,10 +11,7 @@ from fnmatch import fnmatchcase
 from onceflow.clock import Clock, Deadline
 from onceflow.errors import DeadlineError
 from tests.chaos.messages import Request
-from tests.chaos.rules import Rule, Side, Traffic
-
-MAX_HELD = 1000
-"""Messages that one rule holds; a connection that brings more is closed."""
+from tests.chaos.rules import Rule, Side
 
 
 @dataclass
@@ -39,54 +36,39 @@ class Held:
 
 
 class ArmedRule:
-    """A rule, how often it acted, and what it holds. Counts may be read from any thread.
-
-    Args:
-        rule: what it does.
-    """
+    """A rule, how often it acted, and what it holds. The count may be read from any thread."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.held: deque[Held] = deque()
-        self._skipped = 0
-        self._fired = 0
+        self.fired = 0
         self._changed = threading.Condition()
 
-    @property
-    def fired(self) -> int:
-        """How often it matched and acted."""
-        with self._changed:
-            return self._fired
-
-    def takes(self, traffic: Traffic) -> bool:
+    def takes(self, on: Side, request: Request, broker: int) -> bool:
         """Whether it acts on this message; counts."""
-        if not self.rule.matches(traffic):
+        is_used_up = self.rule.times is not None and self.fired >= self.rule.times
+        if is_used_up or not self.rule.matches(on, request, broker):
             return False
         with self._changed:
-            if self._skipped < self.rule.skip:
-                self._skipped += 1
-                return False
-            if self.rule.times is not None and self._fired >= self.rule.times:
-                return False
-            self._fired += 1
+            self.fired += 1
             self._changed.notify_all()
         return True
 
     def wait_fired(self, times: int, timeout_s: float, clock: Clock) -> None:
-        """Block this thread until it has acted so often.
+        """Block this thread until it has acted that often.
 
         Raises:
             DeadlineError: it did not in time.
         """
         deadline = Deadline.after(clock, timeout_s)
         with self._changed:
-            while self._fired < times:
+            while self.fired < times:
                 if deadline.is_over:
                     raise DeadlineError(
                         "the rule did not act",
-                        subject=self.rule.name or repr(self.rule),
+                        subject=repr(self.rule),
                         expected=f"{times} times within {timeout_s:g} s",
-                        found=f"{self._fired}",
+                        found=f"{self.fired}",
                     )
                 self._changed.wait(deadline.remaining_s())
 
@@ -127,9 +109,9 @@ class Faults:
         self._cuts: list[Cut] = []
         self._healed = asyncio.Event()
 
-    def choose(self, traffic: Traffic) -> ArmedRule | None:
+    def choose(self, on: Side, request: Request, broker: int) -> ArmedRule | None:
         """The first rule that acts on this message, which is counted there."""
-        return next((armed for armed in self.rules if armed.takes(traffic)), None)
+        return next((armed for armed in self.rules if armed.takes(on, request, broker)), None)
 
     def cut(self, cut: Cut) -> None:
         """Sever what is described, until `heal`."""

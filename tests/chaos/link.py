@@ -6,9 +6,12 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
-from tests.chaos.frames import SIZE_BYTES, frame_size, with_size
+from tests.chaos.messages import FrameError
 from tests.chaos.rules import Rule
 
+SIZE_BYTES = 4
+MAX_FRAME_BYTES = 128 * 1024 * 1024
+"""Brokers take requests up to 100 MiB by default; answers to a fetch are smaller."""
 BUFFER_BYTES = 1024 * 1024
 """What is read ahead of a connection."""
 CONNECT_TIMEOUT_S = 10.0
@@ -24,12 +27,7 @@ class EndedError(ConnectionError):
 
 
 class Link:
-    """One connection.
-
-    Args:
-        reader: of what comes.
-        writer: of what goes.
-    """
+    """One connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -59,7 +57,9 @@ class Link:
             FrameError: no frame has such a size.
         """
         try:
-            size = frame_size(await self._reader.readexactly(SIZE_BYTES))
+            size = int.from_bytes(await self._reader.readexactly(SIZE_BYTES), signed=True)
+            if not 0 <= size <= MAX_FRAME_BYTES:
+                raise FrameError(f"a frame of {size} bytes")
             return await self._reader.readexactly(size)
         except asyncio.IncompleteReadError as error:
             raise EndedError from error
@@ -76,7 +76,7 @@ class Link:
         """
         if self._writer.is_closing():
             raise EndedError
-        data = with_size(frame)
+        data = len(frame).to_bytes(SIZE_BYTES) + frame
         pause_s = 0.0
         step = len(data)
         if how is not None and how.chunk_bytes is not None:

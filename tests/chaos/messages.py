@@ -1,57 +1,50 @@
-"""What the proxy reads in messages, and the addresses that it writes into them. Pure."""
+"""The messages that the proxy looks into, read and written with kafka-python. Pure."""
 
 from __future__ import annotations
 
+import io
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tests.chaos.apis import API_KEYS, API_NAMES, ERROR_CODES
-from tests.chaos.codec import Cursor, Form, FrameError, Message, Struct
-from tests.chaos.frames import (
-    RequestHeader,
-    request_header,
-    skip_tags,
-    write_request_header,
-    write_response_header,
-)
-from tests.chaos.schemas import SCHEMAS, Schema
+from kafka.errors import kafka_errors
+from kafka.protocol.admin import cluster
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.api_key import ApiKey
+from kafka.protocol.consumer import fetch
+from kafka.protocol.metadata import CoordinatorType, api_versions, find_coordinator, metadata
+from kafka.protocol.producer import produce, transaction
 
-TRANSACTION_KEY = 1
-"""Key type of FindCoordinator for transactional ids."""
 CONTROLLERS = 2
 """Endpoint type of DescribeCluster whose nodes are no brokers."""
-NO_ACKS = 0
 DISCOVERY_VERSION = 4
 """Of Metadata: brokers know it since 1.0."""
 CLIENT_ID = "onceflow-chaos"
 """Of the proxy's own requests."""
 
-_IDENTIFYING = frozenset(
-    {"transactional_id", "acks", "transactions", "key", "key_type", "keys"},
+API_NAMES: Mapping[int, str] = {key.value: key.name for key in ApiKey}
+ERROR_CODES: Mapping[str, int] = {kind.message: code for code, kind in kafka_errors.items()}
+"""By kafka-python's names, which are Kafka's older ones for some."""
+TELL_ADDRESSES = frozenset({"Produce", "Fetch", "Metadata", "FindCoordinator", "DescribeCluster"})
+"""Apis whose answers may tell where brokers are."""
+_TRANSACTIONS = frozenset(
+    {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit"}
 )
-"""Fields of requests that tell their transactional ids, and whether an answer comes."""
-_TELLS_ADDRESSES: Mapping[str, int] = {
-    "Produce": 10,
-    "Fetch": 16,
-    "Metadata": 0,
-    "FindCoordinator": 0,
-    "DescribeCluster": 0,
-    "ShareFetch": 0,
-    "ShareAcknowledge": 0,
-}
-"""Api -> first version whose answers may tell where brokers are."""
-_NODE_LISTS = ("brokers", "coordinators", "node_endpoints")
+_READ = TELL_ADDRESSES | _TRANSACTIONS | {"ApiVersions"}
+"""Apis that are looked into; all others pass unread."""
+_MODULES = (api_versions, cluster, fetch, find_coordinator, metadata, produce, transaction)
+_UNREADABLE = (struct.error, ValueError, IndexError)
+"""What kafka-python raises for bytes that are no message."""
+
+
+class FrameError(ValueError):
+    """Bytes that are no such message."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A broker and where it is.
-
-    Args:
-        node_id: as Kafka knows it.
-        host: where clients reach it.
-        port: at that host.
-    """
+    """A broker and where it is."""
 
     node_id: int
     host: str
@@ -60,13 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What one must know to answer in place of a broker.
-
-    Args:
-        nodes: every broker.
-        cluster_id: as Kafka knows it.
-        controller_id: a node id; -1 if it is unknown.
-    """
+    """What an answer in place of a broker must tell."""
 
     nodes: tuple[Node, ...]
     cluster_id: str | None
@@ -79,39 +66,55 @@ class Request:
 
     Args:
         frame: all of its bytes, without the size before them.
-        header: what it begins with.
+        header: as kafka-python reads it.
         api: Kafka's name; empty for one that is unknown.
-        transactional_ids: which it is about.
-        is_answered: whether the broker answers it.
+        body: as kafka-python reads it; None if the api or its version is not looked into.
     """
 
     frame: bytes
-    header: RequestHeader
+    header: Any
     api: str
-    transactional_ids: tuple[str, ...] = ()
-    is_answered: bool = True
+    body: Any = None
 
     @property
-    def schema(self) -> Schema | None:
-        """How to read it and its answer; None if the proxy knows no such api or version."""
-        known = SCHEMAS.get(self.api)
-        return known if known and self.header.api_version <= known.newest else None
+    def transactional_ids(self) -> list[str]:
+        """Transactional ids that it is about."""
+        match self.api:
+            case _ if self.body is None:
+                return []
+            case "FindCoordinator":
+                is_transactional = self.body.key_type == CoordinatorType.TRANSACTION
+                return (self.body.coordinator_keys or [self.body.key]) if is_transactional else []
+            case "AddPartitionsToTxn":
+                ids = [each.transactional_id for each in self.body.transactions or ()]
+                return ids or [self.body.v3_and_below_transactional_id]
+        found = getattr(self.body, "transactional_id", None)
+        return [] if found is None else [found]
 
     @property
-    def form(self) -> Form:
-        """How it is written, if there is a schema."""
-        if self.schema is None:
-            raise FrameError(f"no schema of {self.api} in version {self.header.api_version}")
-        return self.schema.form(self.header.api_version)
+    def is_answered(self) -> bool:
+        """Whether the broker answers it."""
+        return self.body is None or bool(self.body.expect_response())
 
-    def fields(self, names: frozenset[str]) -> Message:
-        """The body as far as the last of these fields; nothing if there is no schema of it."""
-        if self.schema is None or self.schema.request is None:
-            return {}
-        cursor = Cursor(self.frame, self.header.size)
-        if self.form.is_flexible:
-            skip_tags(cursor)
-        return self.schema.request.read_first(cursor, self.form, names)
+
+def message_class(name: str) -> Any:
+    """A class of kafka-python, such as `EndTxnRequest`."""
+    return next(getattr(module, name) for module in _MODULES if hasattr(module, name))
+
+
+def framed(message: Any, correlation_id: int, client_id: str = CLIENT_ID) -> bytes:
+    """The bytes of a message with its header.
+
+    Args:
+        message: of kafka-python.
+        correlation_id: of the request, also in its answer.
+        client_id: goes into a request.
+    """
+    if message.is_request():
+        message.with_header(correlation_id, client_id)
+    else:
+        message.with_header(correlation_id)
+    return bytes(message.encode(header=True))
 
 
 def read_request(frame: bytes) -> Request:
@@ -120,142 +123,83 @@ def read_request(frame: bytes) -> Request:
     Raises:
         FrameError: these bytes are no request.
     """
-    header = request_header(frame)
-    request = Request(frame, header, API_NAMES.get(header.api_key, ""))
-    first = request.fields(_IDENTIFYING)
-    is_answered = first.get("acks") != NO_ACKS
-    return Request(frame, header, request.api, tuple(_transactional_ids(first)), is_answered)
-
-
-def _transactional_ids(first: Message) -> Iterator[str]:
-    if first.get("transactional_id") is not None:
-        yield first["transactional_id"]
-    for transaction in first.get("transactions") or ():
-        yield transaction["transactional_id"]
-    if first.get("key_type") == TRANSACTION_KEY:
-        yield from first.get("keys") or [first.get("key", "")]
-
-
-def tells_addresses(request: Request) -> bool:
-    """Whether its answer may tell where brokers are, and the proxy can read it."""
-    since = _TELLS_ADDRESSES.get(request.api)
-    return since is not None and request.schema is not None and request.header.api_version >= since
-
-
-class Response:
-    """An answer, opened for reading and writing.
-
-    Args:
-        request: what it answers.
-        frame: all of its bytes, without the size before them.
-
-    Raises:
-        FrameError: it is no answer to that request, or there is no schema of it.
-    """
-
-    def __init__(self, request: Request, frame: bytes) -> None:
-        self._request = request
-        self._form = _response_form(request, frame)
-        cursor = Cursor(frame)
-        cursor.take(len(write_response_header(0, is_flexible=False)))
-        if _has_flexible_header(request):
-            skip_tags(cursor)
-        self.message = _struct(request).read(cursor, self._form)
-        if cursor.rest:
-            raise FrameError(f"{cursor.rest} bytes too many in an answer to {request.api}")
-
-    def frame(self) -> bytes:
-        """Its bytes, as the message is now."""
-        return write_response(self._request, self.message, self._form)
-
-
-def write_response(request: Request, message: Message, form: Form | None = None) -> bytes:
-    """An answer to that request.
-
-    Raises:
-        FrameError: there is no schema of it.
-    """
-    header = write_response_header(
-        request.header.correlation_id, is_flexible=_has_flexible_header(request)
-    )
-    return header + _struct(request).write(message, form or request.form)
-
-
-def _struct(request: Request) -> Struct:
-    if request.schema is None:
-        raise FrameError(f"no schema of {request.api} in version {request.header.api_version}")
-    return request.schema.response
-
-
-def _has_flexible_header(request: Request) -> bool:
-    # So that a client can read the answer before it knows which versions the broker has.
-    return request.api != "ApiVersions" and request.form.is_flexible
-
-
-def _response_form(request: Request, frame: bytes) -> Form:
-    """As the request's, but a broker that does not know its version lists its own in the oldest."""
-    unsupported = ERROR_CODES["UNSUPPORTED_VERSION"].to_bytes(2)
-    if request.api == "ApiVersions" and frame[4:6] == unsupported:
-        return Form(version=0, is_flexible=False)
-    return request.form
-
-
-def nodes(response: Response) -> tuple[Node, ...]:
-    """Every broker whose address the answer gives to the client."""
-    return tuple(
-        Node(place["node_id"], place["host"], place["port"])
-        for place in _addresses(response.message)
-    )
-
-
-def advertise(response: Response, known: Mapping[int, Node]) -> None:
-    """Put other addresses in place of those that the answer gives.
-
-    Args:
-        response: is changed.
-        known: by node id. Brokers that are not in it keep their addresses.
-    """
-    for place in _addresses(response.message):
-        node = known.get(place["node_id"])
-        if node is not None:
-            place["host"], place["port"] = node.host, node.port
-
-
-def _addresses(message: Message) -> Iterator[Message]:
-    if message.get("endpoint_type") == CONTROLLERS:
-        return
-    places = [place for name in _NODE_LISTS for place in message.get(name) or ()]
-    if "host" in message:  # of FindCoordinator, before it took several keys
-        places.append(message)
-    # An unknown coordinator has an id and a port of -1.
-    yield from (place for place in places if place["host"] and place["port"] >= 0)
-
-
-def limit_versions(response: Response) -> None:
-    """Take from a broker's versions those whose addresses and ids the proxy could not read."""
-    for api in response.message["apis"] or ():
-        schema = SCHEMAS.get(API_NAMES.get(api["api_key"], ""))
-        if schema is not None and api["max_version"] > schema.newest >= api["min_version"]:
-            api["max_version"] = schema.newest
+    try:
+        header = RequestHeader.decode(io.BytesIO(frame))
+        api = API_NAMES.get(header.request_api_key, "")
+        version = header.request_api_version
+        if api not in _READ or version > message_class(f"{api}Request").max_version:
+            return Request(frame, header, api)
+        body = message_class(f"{api}Request").decode(frame, version, header=True)
+    except _UNREADABLE as error:
+        raise FrameError("no request") from error
+    return Request(frame, header, api, body)
 
 
 def discovery_request() -> Request:
     """Asks for every broker, and for no topic."""
-    schema = SCHEMAS["Metadata"]
-    form = schema.form(DISCOVERY_VERSION)
-    header = write_request_header(
-        API_KEYS["Metadata"], form.version, 0, CLIENT_ID, is_flexible=form.is_flexible
-    )
-    body = schema.request.write({"topics": []}, form) if schema.request else b""
-    return read_request(header + body)
+    return read_request(framed(metadata.MetadataRequest[DISCOVERY_VERSION](topics=[]), 0))
 
 
-def read_cluster(request: Request, frame: bytes) -> Cluster:
-    """What the answer to `discovery_request` says.
+def read_answer(request: Request, frame: bytes) -> Any:
+    """Read an answer with kafka-python.
 
     Raises:
-        FrameError: it is no such answer.
+        FrameError: it is no answer to that request, or it has fields that kafka-python does not
+            know and would leave out.
     """
-    response = Response(request, frame)
-    message = response.message
-    return Cluster(nodes(response), message["cluster_id"], message["controller_id"])
+    if request.body is None:
+        raise FrameError(f"{request.api} is not read in this version")
+    try:
+        kind = message_class(f"{request.api}Response")
+        answer = kind.decode(frame, request.body.API_VERSION, header=True)
+    except _UNREADABLE as error:
+        raise FrameError(f"no answer to {request.api}") from error
+    if answer.encode(header=True) != frame:
+        raise FrameError(f"an answer to {request.api} that cannot be written again as it was")
+    return answer
+
+
+def with_correlation_id(frame: bytes, correlation_id: int) -> bytes:
+    """The same request under another correlation id."""
+    return frame[:4] + correlation_id.to_bytes(4, signed=True) + frame[8:]
+
+
+def answered_id(frame: bytes) -> int:
+    """The correlation id of an answer."""
+    return int.from_bytes(frame[:4], signed=True)
+
+
+def nodes(answer: Any) -> tuple[Node, ...]:
+    """Every broker whose address the answer tells."""
+    return tuple(Node(_node_id(place), place.host, place.port) for place in _addresses(answer))
+
+
+def advertise(answer: Any, known: Mapping[int, Node]) -> None:
+    """Replace the addresses of the brokers that are known, by node id."""
+    for place in _addresses(answer):
+        if node := known.get(_node_id(place)):
+            place.host, place.port = node.host, node.port
+
+
+def _addresses(answer: Any) -> Iterator[Any]:
+    if getattr(answer, "endpoint_type", None) == CONTROLLERS:
+        return
+    places = [answer]  # of FindCoordinator, before it took several keys
+    for name in ("brokers", "coordinators", "node_endpoints"):
+        places += getattr(answer, name, None) or ()
+    # An unknown coordinator has an id and a port of -1.
+    yield from (place for place in places if getattr(place, "host", "") and place.port >= 0)
+
+
+def _node_id(place: Any) -> int:
+    return int(place.broker_id if hasattr(place, "broker_id") else place.node_id)
+
+
+def limit_versions(answer: Any) -> None:
+    """Take from a broker's versions those that kafka-python could not read."""
+    for api in answer.api_keys:
+        name = API_NAMES.get(api.api_key)
+        if name in _READ:
+            newest = message_class(f"{name}Response").max_version
+            if api.min_version <= newest:
+                api.max_version = min(api.max_version, newest)

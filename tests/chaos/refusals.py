@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import chain
+from typing import Any
 
-from tests.chaos.codec import Message
-from tests.chaos.messages import Cluster, Request, Response, write_response
+from tests.chaos.messages import Cluster, Request, framed, message_class, read_answer
 
-Path = tuple[str, ...]
-
-_ERROR_PLACES: Mapping[str, tuple[Path, ...]] = {
-    "Produce": (("topics", "partitions"),),
-    "Metadata": (("topics",),),
-    "FindCoordinator": ((), ("coordinators",)),
-    "InitProducerId": ((),),
-    "AddPartitionsToTxn": (("topics", "partitions"), ("transactions", "topics", "partitions")),
-    "AddOffsetsToTxn": ((),),
-    "EndTxn": ((),),
-    "TxnOffsetCommit": (("topics", "partitions"),),
-}
-"""Where answers have their error codes. A version has one of the places."""
-
-REFUSABLE = frozenset(_ERROR_PLACES)
-"""Names of the apis that can be answered with an error."""
-
-_REQUEST_FIELDS = frozenset({"topics", "transactions", "key", "keys"})
+REFUSABLE = frozenset(
+    {
+        "AddOffsetsToTxn",
+        "AddPartitionsToTxn",
+        "EndTxn",
+        "FindCoordinator",
+        "InitProducerId",
+        "Metadata",
+        "Produce",
+        "TxnOffsetCommit",
+    }
+)
+"""Apis that can be answered with an error."""
 
 
 def refuse(request: Request, code: int, cluster: Cluster) -> bytes:
@@ -35,80 +31,114 @@ def refuse(request: Request, code: int, cluster: Cluster) -> bytes:
         request: to answer; of an api in REFUSABLE.
         code: Kafka's number of the error.
         cluster: goes into an answer that tells the brokers.
-
-    Raises:
-        FrameError: the request is of a version that the proxy does not know.
     """
-    asked = request.fields(_REQUEST_FIELDS)
-    make = _ANSWERS.get(request.api)
-    answer = make(asked, cluster) if make else {}
-    _mark(answer, _ERROR_PLACES[request.api], code)
-    return write_response(request, answer)
+    answer = _answer_to(request, cluster)
+    _mark(request.api, answer, code)
+    return framed(answer, request.header.correlation_id)
 
 
 def refuse_instead(request: Request, frame: bytes, code: int) -> bytes:
     """The broker's answer, with an error in it.
 
     Raises:
-        FrameError: the request is of a version that the proxy does not know.
+        FrameError: the answer cannot be read.
     """
-    response = Response(request, frame)
-    _mark(response.message, _ERROR_PLACES[request.api], code)
-    return response.frame()
+    answer = read_answer(request, frame)
+    _mark(request.api, answer, code)
+    return bytes(answer.encode(header=True))
 
 
-def _mark(answer: Message, places: Sequence[Path], code: int) -> None:
-    for path in places:
-        for struct in _structs(answer, path):
-            struct["error_code"] = code
+def _answer_to(request: Request, cluster: Cluster) -> Any:
+    """An answer without error about all that the request names."""
+    body = request.body
+    kind = message_class(f"{request.api}Response")
+    fields: dict[str, Any] = {}
+    match request.api:
+        case "Produce":
+            topic = kind.TopicProduceResponse
+            fields["responses"] = [
+                topic(
+                    name=each.name,
+                    topic_id=each.topic_id,
+                    partition_responses=[
+                        topic.PartitionProduceResponse(index=partition.index)
+                        for partition in each.partition_data
+                    ],
+                )
+                for each in body.topic_data
+            ]
+        case "Metadata":
+            broker = kind.MetadataResponseBroker
+            fields["brokers"] = [broker(**asdict(node)) for node in cluster.nodes]
+            fields["cluster_id"] = cluster.cluster_id
+            fields["controller_id"] = cluster.controller_id
+            topic = kind.MetadataResponseTopic
+            fields["topics"] = [
+                topic(name=each.name, topic_id=each.topic_id) for each in body.topics or ()
+            ]
+        case "FindCoordinator":
+            keys = body.coordinator_keys or ()
+            fields["coordinators"] = [kind.Coordinator(key=key) for key in keys]
+        case "AddPartitionsToTxn":
+            of_transaction = kind.AddPartitionsToTxnResult
+            fields["results_by_transaction"] = [
+                of_transaction(
+                    transactional_id=each.transactional_id,
+                    topic_results=_partitions_of_txn(each.topics),
+                )
+                for each in body.transactions or ()
+            ]
+            older = body.v3_and_below_topics or ()
+            fields["results_by_topic_v3_and_below"] = _partitions_of_txn(older)
+        case "TxnOffsetCommit":
+            topic = kind.TxnOffsetCommitResponseTopic
+            partition = topic.TxnOffsetCommitResponsePartition
+            fields["topics"] = [
+                topic(
+                    name=each.name,
+                    partitions=[
+                        partition(partition_index=one.partition_index) for one in each.partitions
+                    ],
+                )
+                for each in body.topics
+            ]
+    return kind[body.API_VERSION](**fields)
 
 
-def _structs(message: Message, path: Path) -> Iterator[Message]:
-    if not path:
-        yield message
-        return
-    for inner in message.get(path[0]) or ():
-        yield from _structs(inner, path[1:])
-
-
-def _partitions(asked: Message, cluster: Cluster) -> Message:
-    """The same topics and partitions as in the request, on both levels that may hold them."""
-    transactions = asked.get("transactions") or ()
-    return {
-        "topics": _topics(asked),
-        "transactions": [{**each, "topics": _topics(each)} for each in transactions],
-    }
-
-
-def _topics(asked: Message) -> list[Message]:
+def _partitions_of_txn(topics: Any) -> list[Any]:
+    topic = message_class("AddPartitionsToTxnResponse").AddPartitionsToTxnTopicResult
+    partition = topic.AddPartitionsToTxnPartitionResult
     return [
-        {**topic, "partitions": [{"index": _index(p)} for p in topic["partitions"] or ()]}
-        for topic in asked.get("topics") or ()
+        topic(
+            name=each.name,
+            results_by_partition=[partition(partition_index=index) for index in each.partitions],
+        )
+        for each in topics
     ]
 
 
-def _index(partition: Message | int) -> int:
-    return partition if isinstance(partition, int) else int(partition["index"])
-
-
-def _coordinators(asked: Message, cluster: Cluster) -> Message:
-    return {"coordinators": [{"key": key} for key in asked.get("keys") or ()]}
-
-
-def _metadata(asked: Message, cluster: Cluster) -> Message:
-    return {
-        "brokers": [asdict(node) for node in cluster.nodes],
-        "cluster_id": cluster.cluster_id,
-        "controller_id": cluster.controller_id,
-        "topics": asked.get("topics") or (),
-    }
-
-
-_ANSWERS: Mapping[str, Callable[[Message, Cluster], Message]] = {
-    "Produce": _partitions,
-    "Metadata": _metadata,
-    "FindCoordinator": _coordinators,
-    "AddPartitionsToTxn": _partitions,
-    "TxnOffsetCommit": _partitions,
-}
-"""What an answer holds besides its error, if anything."""
+def _mark(api: str, answer: Any, code: int) -> None:
+    places: Iterable[Any]
+    match api:
+        case "Produce":
+            places = chain.from_iterable(each.partition_responses for each in answer.responses)
+        case "Metadata":
+            places = answer.topics
+        case "FindCoordinator":
+            places = answer.coordinators or [answer]
+        case "AddPartitionsToTxn":
+            topics = [
+                *(answer.results_by_topic_v3_and_below or ()),
+                *chain.from_iterable(
+                    each.topic_results for each in answer.results_by_transaction or ()
+                ),
+            ]
+            for place in chain.from_iterable(each.results_by_partition for each in topics):
+                place.partition_error_code = code
+            return
+        case "TxnOffsetCommit":
+            places = chain.from_iterable(each.partitions for each in answer.topics)
+        case _:
+            places = [answer]
+    for place in places:
+        place.error_code = code

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from onceflow.errors import InvariantError
-from tests.chaos.apis import ERROR_CODES
-from tests.chaos.codec import FrameError
-from tests.chaos.faults import MAX_HELD, ArmedRule, Faults, Held
-from tests.chaos.frames import answered_id, with_correlation_id
+from tests.chaos.faults import ArmedRule, Held
 from tests.chaos.link import EndedError, Link
 from tests.chaos.messages import (
-    Cluster,
-    Node,
+    ERROR_CODES,
+    TELL_ADDRESSES,
+    FrameError,
     Request,
-    Response,
     advertise,
+    answered_id,
     limit_versions,
     nodes,
+    read_answer,
     read_request,
-    tells_addresses,
+    with_correlation_id,
 )
 from tests.chaos.refusals import refuse, refuse_instead
-from tests.chaos.rules import Rule, Side, Traffic
+from tests.chaos.rules import Rule, Side
+
+if TYPE_CHECKING:
+    from tests.chaos.proxy import Proxy
 
 MAX_IN_FLIGHT = 256
 """Requests of one connection that wait for an answer; librdkafka's own bound is far higher, and it
@@ -38,22 +38,8 @@ _NOTHING = b""
 """Stands among frames for a look at what is pending."""
 
 
-class Switchboard(Protocol):
-    """What a session needs from the proxy around it."""
-
-    @property
-    def faults(self) -> Faults:
-        """What is to go wrong."""
-
-    @property
-    def cluster(self) -> Cluster:
-        """As clients shall see it."""
-
-    async def advertised(self, found: Sequence[Node]) -> Mapping[int, Node]:
-        """Where clients reach these brokers through the proxy; by node id."""
-
-    def keep(self, armed: ArmedRule, held: Held) -> None:
-        """Remember what a rule holds, and let it go when its time has come."""
+class UnreadableError(Exception):
+    """A broker's answer that the proxy must read, and cannot."""
 
 
 @dataclass(frozen=True)
@@ -78,36 +64,27 @@ class Session:
 
     Brokers answer in the order in which requests arrive, and clients count on it. An answer that
     the proxy gives itself waits for its turn, too.
-
-    Args:
-        switchboard: the proxy.
-        node_id: of the broker.
-        client: the connection of the client.
-        broker: the connection to the broker.
     """
 
-    def __init__(self, switchboard: Switchboard, node_id: int, client: Link, broker: Link) -> None:
+    def __init__(self, proxy: Proxy, node_id: int, client: Link, broker: Link) -> None:
         self.node_id = node_id
         self.client_id: str | None = None
-        self._switchboard = switchboard
-        self._faults = switchboard.faults
+        self._proxy = proxy
+        self._faults = proxy.faults
         self._client = client
         self._broker = broker
         self._pending: deque[_Pending] = deque()
         self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._arrived: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
-        self._to_broker = asyncio.Lock()
-        self._to_client = asyncio.Lock()
         self._copy_ids = count(_FIRST_COPY_ID)
-        self._tasks = asyncio.TaskGroup()
 
     async def run(self) -> None:
         """Carry messages until one side ends or a rule does; closes both connections."""
         try:
-            async with self._tasks:
-                self._tasks.create_task(self._take_requests())
-                self._tasks.create_task(self._take_responses())
-                self._tasks.create_task(self._answer())
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._take_requests())
+                tasks.create_task(self._take_responses())
+                tasks.create_task(self._answer())
         except* (OSError, FrameError):
             pass  # one side is gone, or does not speak Kafka
         finally:
@@ -126,14 +103,13 @@ class Session:
         if armed is None or action == "pass":
             await self._forward(request)
         elif action in ("hold", "delay"):
-            held = self._hold(armed, "request", request)
-            await self._now_or_later(armed, held, self._forward_when_released(held))
+            await self._forward_when_released(self._hold(armed, "request", request))
         elif action == "duplicate":
             await self._forward(request)
             await self._forward_copy(request)
         elif action == "error":
             code = ERROR_CODES[armed.rule.error or ""]
-            refusal = refuse(request, code, self._switchboard.cluster)
+            refusal = refuse(request, code, self._proxy.cluster)
             await self._expect(_Pending(request, request.header.correlation_id, refusal))
             if self._arrived.empty():  # otherwise its turn comes after what is there
                 self._arrived.put_nowait(_NOTHING)
@@ -149,32 +125,33 @@ class Session:
         await self._pass_cuts()
         if request.is_answered:
             await self._room.acquire()
-        async with self._to_broker:
-            if self._broker.is_over:
-                raise EndedError
-            if held is not None:
-                held.is_sent = True
-            if request.is_answered:
-                self._pending.append(_Pending(request, request.header.correlation_id))
-            await self._broker.write(request.frame, how)
+        if self._broker.is_over:
+            raise EndedError
+        if held is not None:
+            held.is_sent = True
+        if request.is_answered:
+            self._pending.append(_Pending(request, request.header.correlation_id))
+        await self._broker.write(request.frame, how)
 
     async def _forward_copy(self, request: Request) -> None:
         copy_id = next(self._copy_ids)
         if request.is_answered:
             await self._room.acquire()
-        async with self._to_broker:
-            if request.is_answered:
-                self._pending.append(_Pending(request, copy_id, is_copy=True))
-            await self._broker.write(with_correlation_id(request.frame, copy_id))
+        if request.is_answered:
+            self._pending.append(_Pending(request, copy_id, is_copy=True))
+        await self._broker.write(with_correlation_id(request.frame, copy_id))
 
     async def _expect(self, pending: _Pending) -> None:
         await self._room.acquire()
         self._pending.append(pending)
 
     async def _forward_when_released(self, held: Held) -> None:
-        await held.released.wait()
-        if not self._client.is_over:
-            await self._forward(held.request, held=held)
+        try:
+            await held.released.wait()
+            if not self._client.is_over:
+                await self._forward(held.request, held=held)
+        finally:
+            held.left.set()
 
     async def _take_responses(self) -> None:
         try:
@@ -214,8 +191,7 @@ class Session:
         if armed is None or action == "pass":
             await self._reply(frame)
         elif action in ("hold", "delay"):
-            held = self._hold(armed, "response", request)
-            await self._now_or_later(armed, held, self._reply_when_released(held, frame))
+            await self._reply_when_released(self._hold(armed, "response", request), frame)
         elif action == "duplicate":
             await self._reply(frame)
             await self._reply(frame)
@@ -230,49 +206,33 @@ class Session:
 
     async def _reply(self, frame: bytes, how: Rule | None = None) -> None:
         await self._pass_cuts()
-        async with self._to_client:
-            await self._client.write(frame, how)
+        await self._client.write(frame, how)
 
     async def _reply_when_released(self, held: Held, frame: bytes) -> None:
-        await held.released.wait()
-        await self._reply(frame)
-        held.is_sent = True
-
-    async def _now_or_later(
-        self, armed: ArmedRule, held: Held, going_on: Coroutine[None, None, None]
-    ) -> None:
-        """Wait for what is held, or let others overtake it; either way it has left in the end."""
-        if armed.rule.overtake:
-            task = self._tasks.create_task(going_on)
-            task.add_done_callback(lambda _: held.left.set())
-            return
         try:
-            await going_on
+            await held.released.wait()
+            await self._reply(frame)
+            held.is_sent = True
         finally:
             held.left.set()
 
     async def _rewritten(self, request: Request, frame: bytes) -> bytes:
         """The answer as if the proxy were the cluster."""
         is_version_list = request.api == "ApiVersions"
-        if not is_version_list and not tells_addresses(request):
+        if request.body is None or not (is_version_list or request.api in TELL_ADDRESSES):
             return frame
         try:
-            response = Response(request, frame)
+            answer = read_answer(request, frame)
         except FrameError as error:
             # To let it pass would let the client pass the proxy by.
-            raise InvariantError(
-                "an answer cannot be read",
-                subject=f"{request.api} in version {request.header.api_version}",
-                found=str(error),
-            ) from error
+            raise UnreadableError(f"{request.body!r}: {error}") from error
         if is_version_list:
-            limit_versions(response)
-            return response.frame()
-        found = nodes(response)
-        if not found:
+            limit_versions(answer)
+        elif found := nodes(answer):
+            advertise(answer, await self._proxy.advertised(found))
+        else:
             return frame
-        advertise(response, await self._switchboard.advertised(found))
-        return response.frame()
+        return bytes(answer.encode(header=True))
 
     async def _pass_cuts(self) -> None:
         """Go on only if no cut is in the way."""
@@ -282,13 +242,9 @@ class Session:
             await self._faults.healed()
 
     def _choose(self, on: Side, request: Request) -> ArmedRule | None:
-        client_id = request.header.client_id or ""
-        ids = request.transactional_ids
-        return self._faults.choose(Traffic(on, request.api, client_id, ids, self.node_id))
+        return self._faults.choose(on, request, self.node_id)
 
     def _hold(self, armed: ArmedRule, on: Side, request: Request) -> Held:
-        if len(armed.held) >= MAX_HELD:
-            raise EndedError
         held = Held(on, request, self.node_id)
-        self._switchboard.keep(armed, held)
+        self._proxy.keep(armed, held)
         return held

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
 
 from onceflow.clock import Clock, SystemClock
-from onceflow.errors import DeadlineError, InvariantError
 from tests.chaos.faults import ArmedRule, Cut
 from tests.chaos.proxy import Counts, Proxy
 from tests.chaos.rules import Rule
@@ -22,39 +20,13 @@ CALL_TIMEOUT_S = 30.0
 """For the proxy's thread to do as it is told; to send what was held may take a while."""
 
 
-@dataclass(frozen=True)
-class _Running:
-    """What its thread has made.
-
-    Args:
-        proxy: runs in the loop.
-        loop: of the thread.
-        stop: ends the thread.
-        addresses: where it listens.
-    """
-
-    proxy: Proxy
-    loop: asyncio.AbstractEventLoop
-    stop: asyncio.Event
-    addresses: str
-
-
 class RunningRule:
-    """A rule that a proxy obeys.
-
-    Args:
-        armed: what the proxy knows of it.
-        proxy: that obeys it.
-    """
+    """A rule that a proxy obeys."""
 
     def __init__(self, armed: ArmedRule, proxy: ChaosProxy) -> None:
+        self.rule = armed.rule
         self._armed = armed
         self._proxy = proxy
-
-    @property
-    def rule(self) -> Rule:
-        """What it does."""
-        return self._armed.rule
 
     @property
     def fired(self) -> int:
@@ -67,7 +39,7 @@ class RunningRule:
         return len(self._armed.held)
 
     def wait_fired(self, times: int = 1, timeout_s: float = 30.0) -> None:
-        """Wait until it has acted so often since it was added.
+        """Wait until it has acted that often since it was added.
 
         Raises:
             DeadlineError: it did not in time.
@@ -80,7 +52,7 @@ class RunningRule:
         A request whose client has gone is sent on a new connection, and its answer is discarded.
 
         Raises:
-            DeadlineError: it could not be sent in time. The proxy goes on trying.
+            TimeoutError: it could not be sent in time. The proxy goes on trying.
         """
         self._proxy.run(lambda proxy: proxy.release(self._armed))
 
@@ -88,7 +60,7 @@ class RunningRule:
         """End it. What it holds goes on, as with `release`.
 
         Raises:
-            DeadlineError: it could not be sent in time. The proxy goes on trying.
+            TimeoutError: it could not be sent in time. The proxy goes on trying.
         """
         self._proxy.run(lambda proxy: proxy.disarm(self._armed))
 
@@ -98,42 +70,37 @@ class ChaosProxy:
 
     Args:
         bootstrap_servers: `host:port` of some brokers, comma separated. Plaintext only.
-        rules: to obey from the start.
         clock: to wait with.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, rules: Sequence[Rule] = (), clock: Clock | None = None
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
+        self.bootstrap_servers = ""
+        """Addresses of the proxy, one for each broker that ran at the start, comma separated."""
+        self.counts = Counts()
+        """What happened besides the rules; also known when the proxy has ended."""
         self._brokers = bootstrap_servers
-        self._first_rules = tuple(rules)
-        self._rules: list[RunningRule] = []
         self._thread: threading.Thread | None = None
-        self._running: _Running | None = None
-        self._counts = Counts()
-        self._addresses = ""
+        self._proxy: Proxy | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
 
     def __enter__(self) -> Self:
         """Start it.
 
         Raises:
-            ConfigError: no broker answers.
+            ConnectionError: no broker answers.
         """
-        started: Future[_Running] = Future()
+        started: Future[Proxy] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._main(started)), name="onceflow-chaos"
         )
         self._thread.start()
         try:
-            self._running = started.result()
-            self._counts = self._running.proxy.counts
-            self._addresses = self._running.addresses
+            self._proxy = started.result()
         except BaseException:
             self._thread.join()
             raise
-        for rule in self._first_rules:
-            self.add(rule)
         return self
 
     def __exit__(
@@ -145,30 +112,15 @@ class ChaosProxy:
         """End every connection; what is held is lost.
 
         Raises:
-            InvariantError: the proxy met what it was not made for.
+            RuntimeError: the proxy met what it was not made for.
         """
-        running, self._running = self._running, None
-        if running is None or self._thread is None:
+        proxy, self._proxy = self._proxy, None
+        if proxy is None or self._thread is None or self._loop is None:
             return
-        running.loop.call_soon_threadsafe(running.stop.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        if running.proxy.failures and error is None:
-            raise InvariantError("the chaos proxy failed") from running.proxy.failures[0]
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Addresses of the proxy, one for each broker that ran at the start, comma separated."""
-        return self._addresses
-
-    @property
-    def rules(self) -> tuple[RunningRule, ...]:
-        """Every rule that was ever added, with its count."""
-        return tuple(self._rules)
-
-    @property
-    def counts(self) -> Counts:
-        """What happened besides the rules; also known when the proxy has ended."""
-        return replace(self._counts)
+        if proxy.failures and error is None:
+            raise RuntimeError("the chaos proxy failed") from proxy.failures[0]
 
     def add(self, rule: Rule) -> RunningRule:
         """Obey a rule from now on, after those before it."""
@@ -176,9 +128,7 @@ class ChaosProxy:
         async def arm(proxy: Proxy) -> ArmedRule:
             return proxy.arm(rule)
 
-        running = RunningRule(self.run(arm), self)
-        self._rules.append(running)
-        return running
+        return RunningRule(self.run(arm), self)
 
     def cut(
         self, *, broker: int | None = None, client_id: str | None = None, is_silent: bool = False
@@ -199,35 +149,33 @@ class ChaosProxy:
     def heal(self) -> None:
         """End every cut. Silent connections go on where they were."""
 
-        async def mend(proxy: Proxy) -> None:
+        async def heal(proxy: Proxy) -> None:
             proxy.heal()
 
-        self.run(mend)
+        self.run(heal)
 
     def run(self, work: Callable[[Proxy], Coroutine[None, None, T]]) -> T:
         """Have the proxy's own thread do something, and wait for it.
 
         Raises:
-            DeadlineError: it takes too long. It goes on.
+            TimeoutError: it takes too long. It goes on.
         """
-        if self._running is None:
-            raise InvariantError("the chaos proxy is not entered")
-        future = asyncio.run_coroutine_threadsafe(work(self._running.proxy), self._running.loop)
-        try:
-            return future.result(CALL_TIMEOUT_S)
-        except TimeoutError as error:
-            raise DeadlineError(
-                "the chaos proxy is not done", expected=f"an end within {CALL_TIMEOUT_S:g} s"
-            ) from error
+        if self._proxy is None or self._loop is None:
+            raise RuntimeError("the chaos proxy is not entered")
+        future = asyncio.run_coroutine_threadsafe(work(self._proxy), self._loop)
+        return future.result(CALL_TIMEOUT_S)
 
-    async def _main(self, started: Future[_Running]) -> None:
+    async def _main(self, started: Future[Proxy]) -> None:
         proxy = Proxy(self._brokers)
-        stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         try:
             await proxy.open()
-            addresses = ",".join(f"{node.host}:{node.port}" for node in proxy.cluster.nodes)
-            started.set_result(_Running(proxy, asyncio.get_running_loop(), stop, addresses))
-            await stop.wait()
+            self.counts = proxy.counts
+            self.bootstrap_servers = ",".join(
+                f"{node.host}:{node.port}" for node in proxy.cluster.nodes
+            )
+            started.set_result(proxy)
+            await self._stop.wait()
         except BaseException as error:  # whoever entered hears of it  # noqa: BLE001
             started.set_exception(error)
         finally:

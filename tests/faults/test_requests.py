@@ -45,7 +45,7 @@ REFUSALS = {
         "INVALID_PRODUCER_EPOCH",
     ),
     "Produce": (
-        "NOT_LEADER_OR_FOLLOWER",
+        "NOT_LEADER_FOR_PARTITION",
         "NOT_ENOUGH_REPLICAS",
         "OUT_OF_ORDER_SEQUENCE_NUMBER",
         "INVALID_PRODUCER_EPOCH",
@@ -55,7 +55,7 @@ REFUSALS = {
     "EndTxn": (
         "NOT_COORDINATOR",
         "COORDINATOR_NOT_AVAILABLE",
-        "UNKNOWN_SERVER_ERROR",
+        "UNKNOWN",
         "INVALID_TXN_STATE",
         "PRODUCER_FENCED",
     ),

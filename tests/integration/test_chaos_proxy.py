@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 
 from onceflow.devkit.broker import EmbeddedCluster
 from tests.chaos import ChaosProxy, Rule
@@ -209,24 +214,31 @@ class Transaction:
         self._ids: Mapping[str, object] = {}
 
     def initialise(self) -> int:
-        fields = {"transactional_id": self.transactional_id, "transaction_timeout_ms": 60_000}
-        answer = self.client.ask("InitProducerId", 4, fields)
+        answer = self.client.ask(
+            InitProducerIdRequest[4](
+                transactional_id=self.transactional_id, transaction_timeout_ms=60_000
+            )
+        )
         self._ids = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
         return int(answer.error_code)
 
     def add_partition(self, topic: str) -> int:
-        fields = {
-            "v3_and_below_transactional_id": self.transactional_id,
-            **{f"v3_and_below_{name}": value for name, value in self._ids.items()},
-            "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
-        }
-        answer = self.client.ask("AddPartitionsToTxn", 3, fields)
+        place = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        answer = self.client.ask(
+            AddPartitionsToTxnRequest[3](
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_topics=[place(name=topic, partitions=[0])],
+                **{f"v3_and_below_{name}": value for name, value in self._ids.items()},
+            )
+        )
         (of_topic,) = answer.results_by_topic_v3_and_below
         return int(of_topic.results_by_partition[0].partition_error_code)
 
     def end(self) -> int:
-        fields = {"transactional_id": self.transactional_id, "committed": True, **self._ids}
-        return int(self.client.ask("EndTxn", 4, fields).error_code)
+        request = EndTxnRequest[4](
+            transactional_id=self.transactional_id, committed=True, **self._ids
+        )
+        return int(self.client.ask(request).error_code)
 
 
 @pytest.fixture
@@ -280,7 +292,7 @@ def test_librdkafka_takes_a_refusal_for_the_brokers(
         proxy.add(Rule(api=api, on="request", action="error", error=error, times=1))
         for api, error in {
             "Metadata": "LEADER_NOT_AVAILABLE",
-            "Produce": "NOT_LEADER_OR_FOLLOWER",
+            "Produce": "NOT_LEADER_FOR_PARTITION",
             "InitProducerId": "COORDINATOR_LOAD_IN_PROGRESS",
             "AddPartitionsToTxn": "CONCURRENT_TRANSACTIONS",
             "FindCoordinator": "COORDINATOR_NOT_AVAILABLE",

@@ -6,29 +6,39 @@ import queue
 import socket
 import socketserver
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.chaos_messages import decoded, encoded
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.producer import EndTxnRequest
+
+from tests.chaos.messages import framed
 
 TIMEOUT_S = 30.0
 HOST = "127.0.0.1"
 OF_BROKER = 4
 """Bytes of an answer's header; the listening broker sends the request after it."""
 END_TXN_VERSION = 3
-METADATA = 3
+CORRELATION_ID = 77
 
 
-def heartbeat(mark: str, correlation_id: int = 77) -> bytes:
+def heartbeat(mark: str) -> bytes:
     """A request that the proxy does not look into, told from others by its mark."""
-    return b"\0\x0c\0\3" + correlation_id.to_bytes(4) + b"\0\2me" + mark.encode()
+    return b"\0\x0c\0\3" + CORRELATION_ID.to_bytes(4) + b"\0\2me" + mark.encode()
 
 
 def end_txn(transactional_id: str) -> bytes:
-    fields = {"transactional_id": transactional_id, "producer_id": 1, "producer_epoch": 0}
-    return encoded("EndTxnRequest", END_TXN_VERSION, fields)
+    return request_frame(
+        EndTxnRequest[END_TXN_VERSION](
+            transactional_id=transactional_id, producer_id=1, producer_epoch=0
+        )
+    )
+
+
+def request_frame(message: Any) -> bytes:
+    """A request of kafka-python as the raw client sends it."""
+    return framed(message, CORRELATION_ID, "somebody")
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:
@@ -96,10 +106,10 @@ class RawClient:
             return True
         return False
 
-    def ask(self, api: str, version: int, fields: Mapping[str, Any]) -> Any:
+    def ask(self, message: Any) -> Any:
         """One request and its answer, in kafka-python's classes."""
-        self.send(encoded(f"{api}Request", version, fields))
-        return decoded(f"{api}Response", version, self.receive())
+        self.send(request_frame(message))
+        return message.header.get_response_class().decode(self.receive(), header=True)
 
 
 class ListeningBroker:
@@ -166,13 +176,14 @@ class ListeningBroker:
                 connection.sendall(len(answer).to_bytes(4) + answer)
 
     def _answer(self, frame: bytes) -> bytes:
-        if int.from_bytes(frame[:2]) != METADATA:
+        if int.from_bytes(frame[:2]) != MetadataRequest.API_KEY:
             self.received.put(frame)
             return frame[4:8] + frame
+        place = MetadataResponse.MetadataResponseBroker
         brokers = [
-            {"node_id": each.node_id, "host": HOST, "port": each._server.server_address[1]}
+            place(node_id=each.node_id, host=HOST, port=each._server.server_address[1])
             for each in (self, *self.others)
         ]
         version = int.from_bytes(frame[2:4])
-        answer = encoded("MetadataResponse", version, {"brokers": brokers, "topics": []})
-        return frame[4:8] + answer[4:]
+        answer = MetadataResponse[version](brokers=brokers, topics=[])
+        return framed(answer, int.from_bytes(frame[4:8]))

@@ -24,11 +24,11 @@ OF_A_TRANSACTION = (
 REFUSALS = (
     ("InitProducerId", "NOT_COORDINATOR"),
     ("AddPartitionsToTxn", "CONCURRENT_TRANSACTIONS"),
-    ("Produce", "NOT_LEADER_OR_FOLLOWER"),
+    ("Produce", "NOT_LEADER_FOR_PARTITION"),
     ("Produce", "NOT_ENOUGH_REPLICAS"),
     ("TxnOffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS"),
     ("EndTxn", "COORDINATOR_NOT_AVAILABLE"),
-    ("EndTxn", "UNKNOWN_SERVER_ERROR"),
+    ("EndTxn", "UNKNOWN"),
     ("EndTxn", "PRODUCER_FENCED"),
 )
 """What was asked for has been done, and the answer says otherwise; the last lies outright."""
