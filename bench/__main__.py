@@ -18,7 +18,7 @@ from bench.runs import Laboratory, Sizes
 from bench.show import draw_picture, show_chart, show_table
 from bench.workload import Oracle, Workload
 from onceflow.clock import SystemClock
-from onceflow.devkit.broker import EmbeddedCluster
+from onceflow.devkit.dev_broker import temporary_broker
 from onceflow.errors import OnceflowError
 
 WARM_UP_SHARE = 0.25
@@ -53,8 +53,8 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     )
     report = Report(describe_machine(), Workload(keys, partitions), sizes)
     clock = SystemClock()
-    with EmbeddedCluster() as cluster:
-        laboratory = Laboratory(cluster.bootstrap_servers, report.workload, sizes, clock)
+    with temporary_broker(clock) as bootstrap_servers:
+        laboratory = Laboratory(bootstrap_servers, report.workload, sizes, clock)
         for what, step in steps(laboratory, report, rounds):
             console.print(what, style="dim")
             step()

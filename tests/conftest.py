@@ -17,13 +17,10 @@ from typing import Any
 import hypothesis
 import pytest
 
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
+from onceflow.devkit.broker_config import COPIES
 from tests.support.brokers import BrokerChoice, RunningBroker, choose_broker
 from tests.support.cluster import FaultyCluster
-from tests.support.cluster_children import ChildProcessCluster
-from tests.support.cluster_containers import ContainerCluster
-from tests.support.kafka_version import kafka_jars
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
@@ -120,14 +117,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _place(item: pytest.Item) -> str:
     fixtures = _fixtures(item)
     if SHARED_FIXTURE in fixtures:
-        return f"{SHARED_CLUSTER}, {_cluster_kind(item.config).kind}"
+        return f"{SHARED_CLUSTER}, {_choice(item.config).cluster(COPIES).kind}"
     if "broker" in fixtures:
         return _choice(item.config).title
     return OWN_CLUSTER if "three_brokers" in fixtures else NO_BROKER
-
-
-def _cluster_kind(config: pytest.Config) -> type[ContainerCluster | ChildProcessCluster]:
-    return ContainerCluster if _choice(config).is_container else ChildProcessCluster
 
 
 def _is_spread(config: pytest.Config) -> bool:
@@ -174,9 +167,9 @@ def broker(pytestconfig: pytest.Config) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def three_brokers() -> Iterator[EmbeddedCluster]:
+def three_brokers() -> Iterator[ChildProcessCluster]:
     """Three brokers of this test's own, each of which may be killed and frozen."""
-    with EmbeddedCluster(ClusterOptions(brokers=3, jars=kafka_jars())) as cluster:
+    with ChildProcessCluster(ClusterOptions(brokers=COPIES)) as cluster:
         yield cluster
 
 
@@ -186,7 +179,7 @@ def shared_cluster(pytestconfig: pytest.Config) -> Iterator[FaultyCluster]:
 
     Not for a session: idle, they take a tenth of a core.
     """
-    with _cluster_kind(pytestconfig)() as cluster:
+    with _choice(pytestconfig).cluster(COPIES) as cluster:
         yield cluster
 
 

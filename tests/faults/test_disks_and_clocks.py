@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import OnceflowError
 from tests.support.cluster import leader_of, move_leader
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.cluster_clock import ClockOffset
 from tests.support.cluster_disk import small_disk
 from tests.support.driver import Driver
@@ -42,6 +40,7 @@ def test_a_disk_that_is_full_under_a_broker(tmp_path: Path, topic: Callable[[str
     with small_disk(tmp_path / "disk") as disk:
         options = ClusterOptions(
             settings=SMALL_SEGMENTS,
+            brokers=3,
             node_settings={SMALL: {"log.dirs": str(disk.folder / "data")}},
         )
         with (
@@ -70,7 +69,7 @@ def test_a_brokers_clock_that_jumps_in_the_middle_of_transactions(
     clock = ClockOffset(tmp_path / "clock")
     options = ClusterOptions(node_environment={1: clock.environment})
     with (
-        EmbeddedCluster(options) as cluster,
+        ChildProcessCluster(options) as cluster,
         open_stage(cluster.bootstrap_servers, topic("p")) as stage,
     ):
         faults = Faults()

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 
-from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.errors import ConfigError, CorruptionError, OnceflowError
 from tests.support.brokers import RunningBroker
+from tests.support.cluster_children import ChildProcessCluster
 from tests.support.here import finish, run_here, running_here
 from tests.support.history import read_ledger, read_topic
 from tests.support.stage import VALUES, Stage, open_stage
@@ -112,7 +112,7 @@ def test_consumer_offsets_deleted_under_a_driver_change_nothing(
 ) -> None:
     """The position is in the ledger; the group is there for people's tools."""
     with (
-        EmbeddedCluster() as cluster,
+        ChildProcessCluster() as cluster,
         open_stage(cluster.bootstrap_servers, topic("p")) as stage,
     ):
         driver = stage.driver()

@@ -10,14 +10,12 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import FencedError
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.driver import Driver
 from tests.support.eventually import eventually
 from tests.support.faulty import Faults
 from tests.support.history import Written, read_topic
-from tests.support.kafka_version import kafka_jars
 from tests.support.stage import VALUES, Stage, open_stage
 
 TRANSACTION_LOG = "__transaction_state"
@@ -36,14 +34,14 @@ FORGETFUL = {
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(ClusterOptions(jars=kafka_jars(), settings=request.param)) as cluster:
+def cluster(request: pytest.FixtureRequest) -> Iterator[ChildProcessCluster]:
+    with ChildProcessCluster(ClusterOptions(settings=request.param)) as cluster:
         yield cluster
 
 
 @pytest.mark.parametrize("cluster", [FORGETFUL], indirect=True, ids=["forgetful"])
 def test_ids_that_expire_while_nothing_comes_in(
-    cluster: EmbeddedCluster, topic: Callable[[str], str]
+    cluster: ChildProcessCluster, topic: Callable[[str], str]
 ) -> None:
     """The driver that lives on finds that they are still its own; a zombie finds that not."""
     with open_stage(cluster.bootstrap_servers, topic("p")) as stage:
@@ -64,7 +62,7 @@ def test_ids_that_expire_while_nothing_comes_in(
 
 @pytest.mark.parametrize("cluster", [{}], indirect=True, ids=["usual"])
 def test_ids_whose_epochs_are_used_up(
-    cluster: EmbeddedCluster, topic: Callable[[str], str]
+    cluster: ChildProcessCluster, topic: Callable[[str], str]
 ) -> None:
     """Kafka goes on with another producer id, also while a transaction is open under the old one.
 
@@ -129,7 +127,7 @@ def newest(stage: Stage) -> Sequence[State]:
     return list({state.name: state for state in states(stage)}.values())
 
 
-def age(stage: Stage, cluster: EmbeddedCluster, producer_epoch: int) -> None:
+def age(stage: Stage, cluster: ChildProcessCluster, producer_epoch: int) -> None:
     """Give every id of the stage that epoch, as so many initialisations would have."""
     # Kafka lets clients of this name write to its own topics.
     producer = Producer(

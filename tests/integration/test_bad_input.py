@@ -9,10 +9,9 @@ from random import Random
 import pytest
 from confluent_kafka import Consumer
 
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import ConfigError, DeadlineError, LineageError, OnceflowError, RecordError
 from tests.support.brokers import RunningBroker
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.eventually import eventually
 from tests.support.here import QUICK, run_here
 from tests.support.history import read_topic
@@ -165,7 +164,7 @@ def test_a_consumer_that_joined_the_pipelines_group(job: ViewsJob) -> None:
     "setting", ["transaction.state.log.min.isr", "transaction.state.log.replication.factor"]
 )
 def test_a_broker_that_can_never_begin_a_transaction(tmp_path: Path, setting: str) -> None:
-    with EmbeddedCluster(ClusterOptions(settings={setting: "3"})) as cluster:
+    with ChildProcessCluster(ClusterOptions(settings={setting: "3"})) as cluster:
         job = ViewsJob(cluster.bootstrap_servers, tmp_path)
         job.create_input()
         with pytest.raises(ConfigError, match=setting.replace(".", r"\.")):

@@ -13,9 +13,9 @@ from kafka.protocol.producer import (
     InitProducerIdRequest,
 )
 
-from onceflow.devkit.broker import EmbeddedCluster
 from tests.chaos import ChaosProxy, Rule
 from tests.support.brokers import RunningBroker
+from tests.support.cluster_children import ChildProcessCluster
 from tests.support.eventually import eventually
 from tests.support.raw_kafka import RawClient
 from tests.support.topics import administration, create_topic
@@ -99,7 +99,7 @@ def python_round(bootstrap_servers: str, topic: str, values: Sequence[bytes]) ->
 
 @pytest.mark.crash
 def test_all_traffic_of_three_brokers_passes(
-    three_brokers: EmbeddedCluster, topic: Callable[[str], str]
+    three_brokers: ChildProcessCluster, topic: Callable[[str], str]
 ) -> None:
     by_librdkafka, by_python = topic("librdkafka"), topic("python")
     with ChaosProxy(three_brokers.bootstrap_servers) as proxy:

@@ -16,7 +16,6 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import CoordinatorLoadInProgressError, KafkaConnectionError
 
 from onceflow.clock import SystemClock
-from onceflow.devkit.broker_start import ClusterOptions
 from tests.support.cluster import (
     TRANSACTION_STATE,
     FaultyBroker,
@@ -28,7 +27,7 @@ from tests.support.cluster import (
     move_leader,
     partition_of_transactional_id,
 )
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.cluster_clock import ClockOffset, faketime_environment
 from tests.support.cluster_disk import SmallDisk, small_disk
 from tests.support.cluster_view import complaints, views
@@ -244,6 +243,7 @@ def ailing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ailing]:
         clock = ClockOffset(folder / "clock")
         disk = stack.enter_context(small_disk(folder / "disk"))
         options = ClusterOptions(
+            brokers=3,
             node_settings={2: {"log.dirs": str(disk.folder / "data")}},
             node_environment={3: clock.environment},
         )

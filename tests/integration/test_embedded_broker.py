@@ -7,21 +7,21 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from onceflow.clock import SystemClock
-from onceflow.devkit import dev_broker
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions, ClusterPlan, answers, start_cluster
+from onceflow.devkit import broker_start, dev_broker
+from onceflow.devkit.broker_start import answers, free_ports
 from onceflow.devkit.paths import CACHE_VARIABLE, cache_dir
-from onceflow.devkit.processes import AttachedProcesses
-from onceflow.devkit.supervisor import Spec
 from onceflow.errors import ConfigError
 from tests.support.brokers import RunningBroker
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.eventually import eventually
 from tests.support.topics import create_topic
 
@@ -30,10 +30,19 @@ pytestmark = pytest.mark.crash
 TIMEOUT_S = 30
 UNTIL_KILLED = """
 import signal
-from onceflow.devkit.broker import EmbeddedCluster
-with EmbeddedCluster() as cluster:
+from tests.support.cluster_children import ChildProcessCluster
+with ChildProcessCluster() as cluster:
     broker = cluster.brokers[0]
     print(broker.address, broker.log.parent.parent, flush=True)
+    signal.pause()
+"""
+TEMPORARY_UNTIL_KILLED = """
+import signal, tempfile
+from onceflow.clock import SystemClock
+from onceflow.devkit.dev_broker import temporary_broker
+tempfile.tempdir = {folder!r}
+with temporary_broker(SystemClock()) as address:
+    print(address, tempfile.tempdir, flush=True)
     signal.pause()
 """
 
@@ -67,11 +76,6 @@ def committed_values(bootstrap_servers: str, topic: str) -> list[bytes | None]:
     return values
 
 
-def attached(plan: ClusterPlan) -> AttachedProcesses:
-    spec = Spec(commands=plan.commands, logs=plan.logs, remove=str(plan.folder))
-    return AttachedProcesses(spec, plan.supervisor_log)
-
-
 def test_the_broker_hides_aborted_records_and_shows_committed_ones(
     broker: RunningBroker, topic: Callable[[str], str]
 ) -> None:
@@ -86,7 +90,7 @@ def test_the_broker_hides_aborted_records_and_shows_committed_ones(
 
 
 def test_nothing_is_left_after_a_cluster_is_closed() -> None:
-    with EmbeddedCluster() as cluster:
+    with ChildProcessCluster() as cluster:
         broker = cluster.brokers[0]
         assert broker.log.exists()
 
@@ -95,56 +99,86 @@ def test_nothing_is_left_after_a_cluster_is_closed() -> None:
 
 
 def test_nothing_is_left_after_the_parent_is_killed() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", UNTIL_KILLED], stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        address, folder = parent.stdout.readline().split()
-        assert answers(address, 1)
-        parent.kill()
+    address, folder = killed(UNTIL_KILLED)
 
-    eventually(lambda: not Path(folder).exists())
+    eventually(lambda: not folder.exists())
     assert not answers(address, 1)
 
 
-def test_no_broker_is_left_after_the_supervisor_is_killed(tmp_path: Path) -> None:
-    plan, processes = start_cluster(tmp_path, ClusterOptions(), attached, SystemClock())
+def test_nothing_is_left_of_a_temporary_broker_after_the_parent_is_killed(tmp_path: Path) -> None:
+    address, folder = killed(TEMPORARY_UNTIL_KILLED.format(folder=str(tmp_path)))
 
-    os.kill(processes.pid, signal.SIGKILL)
-
-    eventually(lambda: not answers(plan.bootstrap_servers, 1))
-    processes.close()
+    eventually(lambda: not any(folder.iterdir()))
+    assert not answers(address, 1)
 
 
-def test_a_port_that_is_taken_is_left_to_its_owner(tmp_path: Path) -> None:
-    plans: list[ClusterPlan] = []
-    with socket.socket() as somebody:
+def test_nothing_is_left_of_a_temporary_broker_after_its_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with dev_broker.temporary_broker(SystemClock()) as address:
+        assert answers(address, 1)
+        assert any(tmp_path.iterdir())
 
-        def supervise(plan: ClusterPlan) -> AttachedProcesses:
-            if not plans:
-                somebody.bind(("127.0.0.1", plan.nodes[0].port))
+    assert not answers(address, 1)
+    eventually(lambda: not any(tmp_path.iterdir()))
+
+
+def killed(script: str) -> tuple[str, Path]:
+    """Kill a process when its broker answers; returns the broker's address and its folder."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        try:
+            address, folder = parent.stdout.readline().split()
+            eventually(lambda: answers(address, 1))
+        finally:
+            parent.kill()
+    return address, Path(folder)
+
+
+def test_no_broker_is_left_after_the_supervisor_is_killed() -> None:
+    with ChildProcessCluster() as cluster:
+        os.kill(cluster.supervisor_pid, signal.SIGKILL)
+
+        eventually(lambda: not answers(cluster.bootstrap_servers, 1))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [ChildProcessCluster, lambda: dev_broker.temporary_broker(SystemClock())],
+    ids=["of tests", "temporary"],
+)
+def test_a_port_that_is_taken_is_left_to_its_owner(
+    start: Callable[[], AbstractContextManager[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[int]] = []
+    with socket.socket() as somebody, ExitStack() as patches:
+
+        def taken_once(count: int) -> list[int]:
+            found = free_ports(count)
+            if not asked:
+                somebody.bind(("127.0.0.1", found[0]))
                 somebody.listen()
-            plans.append(plan)
-            return attached(plan)
+            asked.append(found)
+            return found
 
-        plan, processes = start_cluster(
-            tmp_path / "cluster", ClusterOptions(), supervise, SystemClock()
-        )
-        processes.close()
+        monkeypatch.setattr(broker_start, "free_ports", taken_once)
+        patches.enter_context(start())
 
-    assert len(plans) == 2
-    assert plan.nodes[0].port != plans[0].nodes[0].port
+    assert len(asked) == 2
 
 
 def test_a_broker_that_cannot_start_says_why() -> None:
     options = ClusterOptions(settings={"num.io.threads": "none"})
 
-    with pytest.raises(ConfigError, match=r"num\.io\.threads"):
-        EmbeddedCluster(options).start()
+    with pytest.raises(ConfigError, match=r"num\.io\.threads"), ChildProcessCluster(options):
+        pass
 
 
 def test_a_killed_broker_comes_back_with_what_was_acknowledged(
-    three_brokers: EmbeddedCluster, topic: Callable[[str], str]
+    three_brokers: ChildProcessCluster, topic: Callable[[str], str]
 ) -> None:
     name = topic("records")
     create_topic(three_brokers.bootstrap_servers, name)
@@ -161,7 +195,7 @@ def test_a_killed_broker_comes_back_with_what_was_acknowledged(
 
 
 def test_a_frozen_broker_answers_again_once_thawed() -> None:
-    with EmbeddedCluster() as cluster:
+    with ChildProcessCluster() as cluster:
         broker = cluster.brokers[0]
 
         broker.freeze()

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from onceflow.devkit.broker import EmbeddedCluster
 from tests.faults.history.check import assert_clean, check_all
 from tests.faults.history.made import header_bytes
 from tests.faults.history.model import Isolation, Outcome
@@ -20,6 +19,7 @@ from tests.faults.history.recorded import History
 from tests.faults.history.recorder import Recorder
 from tests.faults.history.writes import Expected, Pair
 from tests.support.brokers import RunningBroker
+from tests.support.cluster_children import ChildProcessCluster
 from tests.support.eventually import eventually
 from tests.support.topics import create_topic
 
@@ -228,7 +228,7 @@ def test_an_hour_of_inputs_need_not_be_kept(
 
 
 def test_readers_outlive_their_broker(topic: Callable[[str], str]) -> None:
-    with EmbeddedCluster() as cluster:
+    with ChildProcessCluster() as cluster:
         writer = Writer(cluster.bootstrap_servers, topic("out"))
         (broker,) = cluster.brokers
         with recording(writer) as recorder:

@@ -10,8 +10,6 @@ import pytest
 
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Incarnation, OutputRecord
-from onceflow.devkit.broker import EmbeddedBroker, EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import (
     ConfigError,
     DeadlineError,
@@ -24,9 +22,9 @@ from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow_connectors.kafka.sink.incarnation import ABORT_TIMEOUT_S
 from onceflow_connectors.kafka.sink.outbox import POLL_INTERVAL
 from tests.support.brokers import RunningBroker
+from tests.support.cluster_children import ChildProcessBroker, ChildProcessCluster
 from tests.support.contract_sink import Scene, head, head_record, record
 from tests.support.eventually import eventually
-from tests.support.kafka_version import kafka_jars
 from tests.support.real_sink import RealSink
 from tests.support.threads import client_threads
 
@@ -50,21 +48,21 @@ def scene(broker: RunningBroker) -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
-def own_cluster() -> Iterator[EmbeddedCluster]:
+def own_cluster() -> Iterator[ChildProcessCluster]:
     """A broker that may be frozen and killed."""
-    with EmbeddedCluster(ClusterOptions(jars=kafka_jars())) as cluster:
+    with ChildProcessCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
-def own_broker(own_cluster: EmbeddedCluster) -> Iterator[EmbeddedBroker]:
+def own_broker(own_cluster: ChildProcessCluster) -> Iterator[ChildProcessBroker]:
     (broker,) = own_cluster.brokers
     yield broker
     broker.thaw()
 
 
 @pytest.fixture
-def own_scene(own_cluster: EmbeddedCluster) -> Iterator[Scene]:
+def own_scene(own_cluster: ChildProcessCluster) -> Iterator[Scene]:
     with on(own_cluster.bootstrap_servers) as scene:
         assert scene.output
         assert scene.ledger_topic
@@ -183,14 +181,16 @@ def test_offsets_below_zero_are_a_bug(scene: Scene) -> None:
 # Silence: the broker is frozen, connections stay open, nothing answers
 
 
-def test_initialisation_keeps_to_its_deadline(own_scene: Scene, own_broker: EmbeddedBroker) -> None:
+def test_initialisation_keeps_to_its_deadline(
+    own_scene: Scene, own_broker: ChildProcessBroker
+) -> None:
     own_broker.freeze()
     with at_most(own_scene, 1.0) as deadline, pytest.raises(DeadlineError):
         own_scene.kafka.incarnation(own_scene.lane).initialise(deadline)
 
 
 def test_sending_keeps_to_its_deadline_when_there_is_no_room(
-    own_cluster: EmbeddedCluster, own_broker: EmbeddedBroker
+    own_cluster: ChildProcessCluster, own_broker: ChildProcessBroker
 ) -> None:
     small = {"queue.buffering.max.messages": "100"}
     with on(own_cluster.bootstrap_servers, small) as scene:
@@ -203,7 +203,7 @@ def test_sending_keeps_to_its_deadline_when_there_is_no_room(
 
 
 def test_sending_offsets_keeps_to_the_time_out_of_a_request(
-    own_cluster: EmbeddedCluster, own_broker: EmbeddedBroker
+    own_cluster: ChildProcessCluster, own_broker: ChildProcessBroker
 ) -> None:
     with on(own_cluster.bootstrap_servers, {"socket.timeout.ms": "1000"}) as scene:
         offsets = {(scene.output, 0): 1}
@@ -214,7 +214,7 @@ def test_sending_offsets_keeps_to_the_time_out_of_a_request(
 
 
 def test_a_commit_that_nobody_answers_is_unknown_until_the_ledger_tells(
-    own_scene: Scene, own_broker: EmbeddedBroker
+    own_scene: Scene, own_broker: ChildProcessBroker
 ) -> None:
     incarnation = own_scene.leave_open(own_scene.output, record(b"unknown"))
     incarnation.send(own_scene.ledger_topic, [head_record(0)], own_scene.within())
@@ -231,7 +231,7 @@ def test_a_commit_that_nobody_answers_is_unknown_until_the_ledger_tells(
 
 
 def test_an_abort_that_nobody_answers_ends_soon_and_says_nothing(
-    own_scene: Scene, own_broker: EmbeddedBroker
+    own_scene: Scene, own_broker: ChildProcessBroker
 ) -> None:
     incarnation = own_scene.leave_open(own_scene.output, record(b"x"))
     own_broker.freeze()
@@ -240,7 +240,7 @@ def test_an_abort_that_nobody_answers_ends_soon_and_says_nothing(
     assert own_scene.within().remaining_s() > ABORT_TIMEOUT_S
 
 
-def test_discarding_waits_for_nobody(own_scene: Scene, own_broker: EmbeddedBroker) -> None:
+def test_discarding_waits_for_nobody(own_scene: Scene, own_broker: ChildProcessBroker) -> None:
     initialised = own_scene.initialise(own_scene.lane + "x")
     full = own_scene.leave_open(own_scene.output, record(b"x"))
     committing = own_scene.begin(own_scene.lane)
@@ -266,7 +266,9 @@ def test_a_discarded_client_is_gone(scene: Scene) -> None:
     eventually(lambda: client_threads() & started, lambda left: not left)
 
 
-def test_a_ledger_read_keeps_to_its_deadline(own_scene: Scene, own_broker: EmbeddedBroker) -> None:
+def test_a_ledger_read_keeps_to_its_deadline(
+    own_scene: Scene, own_broker: ChildProcessBroker
+) -> None:
     assert own_scene.head() is None
     own_broker.freeze()
     with at_most(own_scene, 1.0) as deadline, pytest.raises(DeadlineError):
@@ -277,7 +279,7 @@ def test_a_ledger_read_keeps_to_its_deadline(own_scene: Scene, own_broker: Embed
 
 
 def test_a_broker_that_restarts_under_a_transaction_leaves_all_of_it_or_nothing(
-    own_cluster: EmbeddedCluster, own_scene: Scene, own_broker: EmbeddedBroker
+    own_cluster: ChildProcessCluster, own_scene: Scene, own_broker: ChildProcessBroker
 ) -> None:
     own_scene.commit(own_scene.ledger_topic, head_record(0))
     incarnation = own_scene.leave_open(own_scene.output, record(b"early"))

@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from onceflow.contracts.connector import TopicSpec
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
 from onceflow_connectors.kafka.sink.ledger import FIRST_REACH, HISTORY_MS
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.contract_sink import LEDGER_PARTITIONS, Scene, head, head_record
 from tests.support.eventually import eventually
-from tests.support.kafka_version import kafka_jars
 from tests.support.real_sink import RealSink
 from tests.support.topics import find_topic
 
@@ -83,17 +81,17 @@ def test_a_compacted_history_ends_in_the_newest_head(scene: Scene, sink: RealSin
 
 
 @pytest.fixture
-def three_brokers() -> Iterator[EmbeddedCluster]:
+def three_brokers() -> Iterator[ChildProcessCluster]:
     """Three to which a record is safe as soon as one has it, unless its topic says otherwise."""
     careless = {"min.insync.replicas": "1"}
-    with EmbeddedCluster(
-        ClusterOptions(brokers=3, jars=kafka_jars(), settings=careless)
-    ) as cluster:
+    with ChildProcessCluster(ClusterOptions(brokers=3, settings=careless)) as cluster:
         yield cluster
 
 
 @pytest.mark.crash
-def test_the_ledger_outlives_the_leader_of_its_partition(three_brokers: EmbeddedCluster) -> None:
+def test_the_ledger_outlives_the_leader_of_its_partition(
+    three_brokers: ChildProcessCluster,
+) -> None:
     sink = RealSink(three_brokers.bootstrap_servers)
     scene = Scene(sink)
     scene.commit(scene.ledger_topic, head_record(0))

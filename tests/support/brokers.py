@@ -9,14 +9,14 @@ engine answers and the image is there or can be built; brokers as child processe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from tests.support import kafka_container
-from tests.support.kafka_version import kafka_jars, kafka_title
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
+from tests.support.cluster_containers import ContainerCluster
+from tests.support.kafka_version import kafka_title
 
 ADDRESS_VARIABLE = "ONCEFLOW_TEST_BOOTSTRAP_SERVERS"
 KIND_VARIABLE = "ONCEFLOW_TEST_BROKER"
@@ -33,50 +33,46 @@ class RunningBroker:
 
 @dataclass(frozen=True)
 class BrokerChoice:
-    """How this run gets its broker.
+    """How this run gets its brokers.
 
     Args:
         title: for the top and the bottom of the report.
-        start: yields a broker that lives while the context is entered.
-        is_container: whether Testcontainers runs it.
+        address: of a broker that runs already; or empty.
+        is_container: whether Testcontainers runs brokers.
     """
 
     title: str
-    start: Callable[[], AbstractContextManager[RunningBroker]]
+    address: str = ""
     is_container: bool = False
+
+    def cluster(self, brokers: int) -> ContainerCluster | ChildProcessCluster:
+        """Brokers that live while the cluster is entered."""
+        if self.is_container:
+            return ContainerCluster(brokers)
+        return ChildProcessCluster(ClusterOptions(brokers))
+
+    @contextmanager
+    def start(self) -> Iterator[RunningBroker]:
+        """One broker that lives while the context is entered."""
+        if self.address:
+            yield RunningBroker(self.address)
+            return
+        with self.cluster(1) as cluster:
+            yield RunningBroker(cluster.bootstrap_servers)
 
 
 def choose_broker() -> BrokerChoice:
     """Decide, building the image if that is what is missing."""
     wanted = os.environ.get(KIND_VARIABLE, "")
     if address := os.environ.get(ADDRESS_VARIABLE):
-        return BrokerChoice(
-            f"existing broker at {address}", lambda: nullcontext(RunningBroker(address))
-        )
+        return BrokerChoice(f"existing broker at {address}", address)
     if wanted == "embedded":
-        return BrokerChoice(f"embedded broker (asked for), {kafka_title()}", _embedded)
+        return BrokerChoice(f"embedded broker (asked for), {kafka_title()}")
     try:
         engine = kafka_container.provide_image()
     except kafka_container.UnavailableError as error:
         if wanted == "testcontainers":
             raise
-        title = f"embedded broker (no Testcontainers: {error}), {kafka_title()}"
-        return BrokerChoice(title, _embedded)
+        return BrokerChoice(f"embedded broker (no Testcontainers: {error}), {kafka_title()}")
     title = f"Testcontainers broker ({engine}), {kafka_title()}"
-    return BrokerChoice(title, _container, is_container=True)
-
-
-@contextmanager
-def _embedded() -> Iterator[RunningBroker]:
-    with EmbeddedCluster(ClusterOptions(jars=kafka_jars())) as cluster:
-        yield RunningBroker(cluster.bootstrap_servers)
-
-
-@contextmanager
-def _container() -> Iterator[RunningBroker]:
-    kafka_container.remove_containers()
-    try:
-        with kafka_container.KafkaContainer() as container:
-            yield RunningBroker(container.bootstrap_servers)
-    finally:
-        kafka_container.remove_containers()
+    return BrokerChoice(title, is_container=True)

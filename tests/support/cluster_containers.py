@@ -1,6 +1,7 @@
-"""Three brokers in containers, on a network of their own.
+"""Real brokers in containers, on a network of their own.
 
 They reach one another by name, and clients reach them at published ports of the loopback address.
+How they are set up comes from the same place as for child processes.
 """
 
 from __future__ import annotations
@@ -16,28 +17,17 @@ from docker.models.containers import Container
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from onceflow.devkit.broker_config import (
-    COPIES,
-    HOST,
-    Node,
-    properties_text,
-    server_properties,
-)
+from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.broker_start import free_ports
 from onceflow.devkit.supervisor import GRACE_S
 from onceflow.errors import InvariantError
 from tests.support.cluster import heal, wait_until_whole
-from tests.support.kafka_container import (
-    CLIENT_PORT,
-    CONTROLLER_PORT,
-    INTERNAL_PORT,
-    MEMORY,
-    PROPERTIES,
-    image_tag,
-    remove_containers,
-)
+from tests.support.kafka_container import LABEL, image_tag, remove_containers
 
-LABEL = "onceflow.test-cluster"
+CLIENT_PORT, CONTROLLER_PORT, INTERNAL_PORT = 9092, 9093, 9094
+PROPERTIES = "/var/lib/kafka/server.properties"
+MEMORY = "1g"
+"""Three times what the broker's bounded heap needs, so that a leak is a failure."""
 END_TIMEOUT_S = 30
 """For the engine to notice that a container has ended."""
 FROZEN, RUNNING = "paused", "running"
@@ -47,19 +37,9 @@ class ContainerBroker:
     """One of the brokers."""
 
     def __init__(self, node_id: int, address: str, container: Container) -> None:
-        self._node_id = node_id
-        self._address = address
+        self.node_id = node_id
+        self.address = address
         self._container = container
-
-    @property
-    def node_id(self) -> int:
-        """As Kafka knows it; from 1."""
-        return self._node_id
-
-    @property
-    def address(self) -> str:
-        """`host:port` for clients; the same after `restart`."""
-        return self._address
 
     @property
     def is_running(self) -> bool:
@@ -96,28 +76,33 @@ class ContainerBroker:
 
 
 class ContainerCluster:
-    """Lives as long as it is entered; what an earlier run left behind is removed first."""
+    """Lives as long as it is entered; what an earlier run left behind is removed first.
+
+    Args:
+        count: of its brokers, 1 or 3.
+    """
 
     kind = "containers"
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
+        self.brokers: tuple[ContainerBroker, ...] = ()
+        """Each of them, in the order of their ids."""
+        self._count = count
         self._running = ExitStack()
-        self._brokers: tuple[ContainerBroker, ...] = ()
 
     def __enter__(self) -> Self:
-        remove_containers(LABEL)
+        remove_containers()
         with ExitStack() as starting:
             network = starting.enter_context(Network(docker_network_kw={"labels": _labels()}))
-            ports = free_ports(COPIES)
-            self._brokers = tuple(
-                ContainerBroker(
-                    number,
-                    f"{HOST}:{port}",
-                    starting.enter_context(
-                        _container(number, ports, network)
-                    ).get_wrapped_container(),
-                )
-                for number, port in enumerate(ports, start=1)
+            # Chosen before, so that they stay over a restart.
+            ports = free_ports(self._count)
+            containers = [
+                starting.enter_context(_container(number, ports, network))
+                for number in range(1, self._count + 1)
+            ]
+            self.brokers = tuple(
+                ContainerBroker(number, f"{HOST}:{port}", container.get_wrapped_container())
+                for number, (port, container) in enumerate(zip(ports, containers, strict=True), 1)
             )
             wait_until_whole(self)
             self._running = starting.pop_all()
@@ -134,12 +119,7 @@ class ContainerCluster:
     @property
     def bootstrap_servers(self) -> str:
         """Addresses of every broker, comma separated."""
-        return ",".join(broker.address for broker in self._brokers)
-
-    @property
-    def brokers(self) -> tuple[ContainerBroker, ...]:
-        """Each of them, in the order of their ids."""
-        return self._brokers
+        return ",".join(broker.address for broker in self.brokers)
 
     def wait_until_ready(self) -> None:
         """Wait until every broker answers and every partition has all its replicas in sync."""
@@ -151,7 +131,6 @@ class ContainerCluster:
 
 
 def _container(number: int, ports: Sequence[int], network: Network) -> DockerContainer:
-    """One broker; its port is chosen before, so that it stays over a restart."""
     container = DockerContainer(image_tag())
     container.with_network(network).with_network_aliases(_name(number))
     container.with_kwargs(labels=_labels(), mem_limit=MEMORY)
@@ -164,10 +143,12 @@ def _container(number: int, ports: Sequence[int], network: Network) -> DockerCon
 
 def _properties(number: int, ports: Sequence[int]) -> str:
     folder = Path(PROPERTIES).parent
-    nodes = [Node(each, CLIENT_PORT, CONTROLLER_PORT, folder) for each in range(1, COPIES + 1)]
-    voters = ",".join(f"{n.node_id}@{_name(n.node_id)}:{CONTROLLER_PORT}" for n in nodes)
+    numbers = range(1, len(ports) + 1)
+    nodes = [Node(each, CLIENT_PORT, CONTROLLER_PORT, folder) for each in numbers]
     overrides = {
-        "controller.quorum.voters": voters,
+        "controller.quorum.voters": ",".join(
+            f"{each}@{_name(each)}:{CONTROLLER_PORT}" for each in numbers
+        ),
         "listeners": f"PLAINTEXT://0.0.0.0:{CLIENT_PORT},INTERNAL://0.0.0.0:{INTERNAL_PORT},"
         f"CONTROLLER://0.0.0.0:{CONTROLLER_PORT}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{ports[number - 1]},"
@@ -176,7 +157,7 @@ def _properties(number: int, ports: Sequence[int]) -> str:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,"
         "CONTROLLER:PLAINTEXT",
     }
-    return properties_text(server_properties(nodes[number - 1], nodes, overrides))
+    return properties_text({**server_properties(nodes[number - 1], nodes), **overrides})
 
 
 def _name(number: int) -> str:

@@ -26,10 +26,9 @@ from confluent_kafka.admin import (
 from onceflow.cli.operate.acls import topics_of
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, Task, find_connector
-from onceflow.devkit.broker import EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions
 from onceflow.pipeline.loader import load_pipeline
 from tests.support.certificates import Authority
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.eventually import eventually
 from tests.support.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint
 from tests.support.topics import ANSWER_TIMEOUT_S, administration
@@ -46,7 +45,7 @@ _ANYTHING: Any = None
 class SecuredBroker:
     """The broker, and how to get in."""
 
-    cluster: EmbeddedCluster
+    cluster: ChildProcessCluster
     authority: Authority
     tokens: TokenEndpoint
 
@@ -56,7 +55,7 @@ class SecuredBroker:
         return self.cluster.bootstrap_servers
 
     def address_of(self, listener: str) -> str:
-        return self.cluster.brokers[0].address_of(listener)
+        return self.cluster.address_of(1, listener)
 
     def set_password(self, name: str, password: str) -> None:
         """Of SCRAM-SHA-512; a new one replaces the old."""
@@ -99,7 +98,7 @@ def secured_broker(folder: Path, tokens: TokenEndpoint) -> Iterator[SecuredBroke
         listeners=(SIGNED, MUTUAL),
         jvm_options=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={key_set}"],
     )
-    with EmbeddedCluster(options) as cluster:
+    with ChildProcessCluster(options) as cluster:
         yield SecuredBroker(cluster, authority, tokens)
 
 

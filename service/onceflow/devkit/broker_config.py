@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -21,14 +21,12 @@ class Node:
         port: for clients and other brokers.
         controller_port: for the quorum.
         folder: holds its settings, log and data.
-        listeners: name -> port of further listeners, whose protocols are for the settings to say.
     """
 
     node_id: int
     port: int
     controller_port: int
     folder: Path
-    listeners: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -46,31 +44,26 @@ class Node:
         return self.folder / "broker.log"
 
 
-def server_properties(
-    node: Node, nodes: Sequence[Node], overrides: Mapping[str, str]
-) -> dict[str, str]:
+def server_properties(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
     """Everything that differs from Kafka's defaults.
 
     Args:
         node: whose settings these are.
         nodes: all of the cluster.
-        overrides: win over what is chosen here.
     """
     voters = ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes)
     shared = _REPLICATED if len(nodes) >= COPIES else _SINGLE
-    further = "".join(f",{name}://{HOST}:{port}" for name, port in node.listeners.items())
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}{further}",
-        "advertised.listeners": f"PLAINTEXT://{node.address}{further}",
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.address}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(node.folder / "data"),
         **shared,
         **_QUICK,
-        **overrides,
     }
 
 

@@ -8,11 +8,11 @@ import secrets
 import socket
 import subprocess
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,11 +20,8 @@ from confluent_kafka.admin import AdminClient
 from onceflow.clock import Clock, Deadline
 from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.jars import JarCache, jar_set
-from onceflow.devkit.paths import cache_dir
-from onceflow.devkit.processes import Processes
 from onceflow.errors import ConfigError, DeadlineError, RetriableError
-from onceflow.java.choice import Java, find_java
-from onceflow.java.classes import archive_name, sharing_options
+from onceflow.java.choice import find_java
 
 START_TIMEOUT_S = 120.0
 """One broker needs 2 s here, three need 6 s; a loaded CI machine may need ten times that."""
@@ -34,13 +31,12 @@ MAX_START_ATTEMPTS = 5
 PROBE_TIMEOUT_S = 0.5
 """One question for metadata; between two of them we look whether a broker has ended."""
 
-_QUICK_START = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Ready a quarter sooner, for half the CPU time, than with the second compiler."""
-
 _JVM_OPTIONS = (
     "-XX:+ExitOnOutOfMemoryError",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+    # Ready a quarter sooner, for half the CPU time, than with the second compiler.
+    *("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
 )
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to clients: one of them might take a broker's while it is down."""
@@ -48,41 +44,28 @@ _PORT_TAKEN = "Address already in use"
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
-    """How a cluster differs from the usual one.
+class ClusterPlan:
+    """A cluster that is written down and formatted, but not started.
 
     Args:
-        brokers: 1, or 3 to lose one and keep a majority.
-        settings: of every broker; win over ours.
-        node_settings: by node id, of that broker alone; win over `settings`.
-        node_environment: by node id, variables for that broker alone.
-        jvm_options: of every broker, in place of those by which it shares classes.
-        jars: the set that holds Kafka, such as one of an older version.
-        listeners: names of further listeners of every broker, each on a free port.
+        folder: holds everything.
+        nodes: its brokers.
+        java: program and options that run a class of Kafka.
     """
-
-    brokers: int = 1
-    settings: Mapping[str, str] = field(default_factory=dict)
-    node_settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    node_environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    jvm_options: Sequence[str] = ()
-    listeners: Sequence[str] = ()
-    jars: str = "broker"
-
-
-@dataclass(frozen=True)
-class ClusterPlan:
-    """A cluster that is written down and formatted, but not started."""
 
     folder: Path
     nodes: Sequence[Node]
-    commands: Sequence[Sequence[str]]
-    environments: Sequence[Mapping[str, str]]
+    java: Sequence[str]
 
     @property
     def bootstrap_servers(self) -> str:
         """Addresses of every broker, comma separated."""
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """One command for each broker."""
+        return [[*self.java, "kafka.Kafka", str(node.properties_file)] for node in self.nodes]
 
     @property
     def logs(self) -> list[str]:
@@ -95,20 +78,31 @@ class ClusterPlan:
         return self.folder / "supervisor.log"
 
 
+class Processes(Protocol):
+    """The processes of a cluster, each with the index of its broker."""
+
+    def start(self) -> None:
+        """Start them all. Does not wait until they are ready."""
+
+    def exit_code(self, index: int) -> int | None:
+        """How one of them ended, or None while it runs; negative for a signal."""
+
+    def close(self) -> None:
+        """End them all and wait until they are gone."""
+
+
 AnyProcesses = TypeVar("AnyProcesses", bound=Processes)
 
 
 def start_cluster(
-    folder: Path,
-    options: ClusterOptions,
+    plan_cluster: Callable[[], ClusterPlan],
     supervise: Callable[[ClusterPlan], AnyProcesses],
     clock: Clock,
 ) -> tuple[ClusterPlan, AnyProcesses]:
     """Start brokers and wait until all of them answer.
 
     Args:
-        folder: data already in it is used.
-        options: what kind of cluster.
+        plan_cluster: called again if a port was taken.
         supervise: makes the processes of a plan, without starting them.
         clock: to wait with.
 
@@ -118,7 +112,7 @@ def start_cluster(
     """
     deadline = Deadline.after(clock, START_TIMEOUT_S)
     for _ in range(MAX_START_ATTEMPTS):
-        plan = _plan(folder, options)
+        plan = plan_cluster()
         processes = supervise(plan)
         with ExitStack() as on_failure:
             on_failure.callback(processes.close)
@@ -134,6 +128,44 @@ def start_cluster(
     )
 
 
+def write_plan(folder: Path, brokers: int, jars: str = "broker") -> ClusterPlan:
+    """Write the settings of a cluster on free ports. Data that is in the folder is kept.
+
+    Args:
+        folder: for everything.
+        brokers: 1, or 3 to lose one and keep a majority.
+        jars: name of the set that holds Kafka.
+
+    Raises:
+        ConfigError: no Java, no jars, or no ports.
+    """
+    java = [str(find_java().executable), *_JVM_OPTIONS, "-cp", broker_class_path(jars)]
+    ports = iter(free_ports(2 * brokers))
+    nodes = [
+        Node(number, next(ports), next(ports), folder / f"broker-{number}")
+        for number in range(1, brokers + 1)
+    ]
+    for node in nodes:
+        node.folder.mkdir(parents=True, exist_ok=True)
+        node.log.unlink(missing_ok=True)
+        node.properties_file.write_text(properties_text(server_properties(node, nodes)))
+    return ClusterPlan(folder, nodes, java)
+
+
+def format_storage(plan: ClusterPlan) -> None:
+    """Prepare the folders of a cluster's data, unless they have some.
+
+    Raises:
+        ConfigError: a broker refuses its settings.
+        DeadlineError: it takes too long.
+    """
+    # By the folder, so that data that was kept fits again.
+    identity = uuid.uuid5(uuid.NAMESPACE_URL, plan.folder.as_uri())
+    cluster_id = base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=")
+    for node in plan.nodes:
+        _format(plan.java, node, cluster_id)
+
+
 def broker_class_path(jars: str = "broker") -> str:
     """The broker's jars, each verified, as Java takes them.
 
@@ -144,11 +176,6 @@ def broker_class_path(jars: str = "broker") -> str:
         ConfigError: some cannot be had.
     """
     return os.pathsep.join(str(jar) for jar in JarCache.of_user().ensure(jar_set(jars)))
-
-
-def class_archive(java: Java, class_path: str) -> Path:
-    """Where the archive of the broker's classes is, in the user's cache. May not exist."""
-    return cache_dir() / "classes" / archive_name("broker", java, class_path)
 
 
 def wait_for_brokers(nodes: Sequence[Node], processes: Processes, deadline: Deadline) -> None:
@@ -197,40 +224,8 @@ def _require_alive(nodes: Sequence[Node], processes: Processes) -> None:
             )
 
 
-def _plan(folder: Path, options: ClusterOptions) -> ClusterPlan:
-    java = find_java()
-    class_path = broker_class_path(options.jars)
-    sharing = sharing_options(class_archive(java, class_path))
-    run = [str(java.executable), *_QUICK_START, "-cp", class_path]
-    ports = iter(free_ports((2 + len(options.listeners)) * options.brokers))
-    nodes = [
-        Node(
-            node_id=number,
-            port=next(ports),
-            controller_port=next(ports),
-            folder=folder / f"broker-{number}",
-            listeners={name: next(ports) for name in options.listeners},
-        )
-        for number in range(1, options.brokers + 1)
-    ]
-    # By the folder, so that data that was kept fits again.
-    identity = uuid.uuid5(uuid.NAMESPACE_URL, folder.as_uri())
-    cluster_id = base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=")
-    for node in nodes:
-        node.folder.mkdir(parents=True, exist_ok=True)
-        node.log.unlink(missing_ok=True)
-        overrides = {**options.settings, **options.node_settings.get(node.node_id, {})}
-        properties = server_properties(node, nodes, overrides)
-        node.properties_file.write_text(properties_text(properties))
-        _format([run[0], *sharing, *run[1:]], node, cluster_id)
-    command = [run[0], *_JVM_OPTIONS, *(options.jvm_options or sharing), *run[1:], "kafka.Kafka"]
-    commands = [[*command, str(node.properties_file)] for node in nodes]
-    environments = [options.node_environment.get(node.node_id, {}) for node in nodes]
-    return ClusterPlan(folder, nodes, commands, environments)
-
-
-def _format(run: Sequence[str], node: Node, cluster_id: str) -> None:
-    command = [*run, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+def _format(java: Sequence[str], node: Node, cluster_id: str) -> None:
+    command = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
     command += [f"--cluster-id={cluster_id}", "--config", str(node.properties_file)]
     try:
         done = subprocess.run(

@@ -1,22 +1,33 @@
-"""The one cluster of `onceflow dev up`: it stays when the command has ended, until `dev down`.
+"""Real Kafka brokers from cached jars: for `onceflow dev up`, and for a block of code.
 
-A file lock, held by the cluster's supervisor, tells whether it runs. So a crash, or a process id
-that somebody else has got since, can't be mistaken for it.
+The cluster of `dev up` stays when the command has ended, until `dev down`. A file lock, held by the
+cluster's supervisor, tells whether it runs. So a crash, or a process id that somebody else has got
+since, can't be mistaken for it.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from onceflow.clock import Clock
-from onceflow.devkit.broker_start import ClusterOptions, ClusterPlan, start_cluster
+from onceflow.devkit.broker_start import (
+    ClusterPlan,
+    format_storage,
+    start_cluster,
+    write_plan,
+)
 from onceflow.devkit.paths import cache_dir
 from onceflow.devkit.processes import DetachedProcesses, lock_holder, stop_lock_holder
 from onceflow.devkit.supervisor import Spec
 from onceflow.errors import ConfigError
+
+LOCK = "running.lock"
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ def start_detached(brokers: int, clock: Clock) -> DevBroker:
     folder = dev_folder()
     folder.mkdir(parents=True, exist_ok=True)
     plan, _ = start_cluster(
-        folder, ClusterOptions(brokers), lambda plan: _detached(plan, clock), clock
+        lambda: _planned(folder, brokers), lambda plan: _detached(plan, "", clock), clock
     )
     started = DevBroker(plan.bootstrap_servers, brokers)
     _state_file().write_text(json.dumps(asdict(started)))
@@ -100,8 +111,44 @@ def remove_data() -> None:
     shutil.rmtree(dev_folder(), ignore_errors=True)
 
 
-def _detached(plan: ClusterPlan, clock: Clock) -> DetachedProcesses:
-    spec = Spec(commands=plan.commands, logs=plan.logs, lock=str(_lock_file()))
+@contextmanager
+def temporary_broker(clock: Clock) -> Iterator[str]:
+    """Run a broker inside the block. Nothing is left of it, also not after a SIGKILL.
+
+    Returns:
+        Its address.
+
+    Raises:
+        ConfigError: it cannot be started.
+        DeadlineError: it did not answer in time.
+    """
+    plan, processes = start_cluster(
+        _temporary_plan, lambda plan: _detached(plan, str(plan.folder), clock), clock
+    )
+    try:
+        with closing(processes):
+            yield plan.bootstrap_servers
+    finally:
+        shutil.rmtree(plan.folder, ignore_errors=True)
+
+
+def _temporary_plan() -> ClusterPlan:
+    folder = Path(tempfile.mkdtemp(prefix="onceflow-broker-"))
+    with ExitStack() as on_failure:
+        on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+        plan = _planned(folder, 1)
+        on_failure.pop_all()
+    return plan
+
+
+def _planned(folder: Path, brokers: int) -> ClusterPlan:
+    plan = write_plan(folder, brokers)
+    format_storage(plan)
+    return plan
+
+
+def _detached(plan: ClusterPlan, remove: str, clock: Clock) -> DetachedProcesses:
+    spec = Spec(plan.commands, plan.logs, str(plan.folder / LOCK), remove)
     return DetachedProcesses(spec, plan.supervisor_log, clock)
 
 
@@ -110,7 +157,7 @@ def _state_file() -> Path:
 
 
 def _lock_file() -> Path:
-    return dev_folder() / "running.lock"
+    return dev_folder() / LOCK
 
 
 def _recorded() -> DevBroker | None:

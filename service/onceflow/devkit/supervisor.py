@@ -1,15 +1,13 @@
-"""A small process that holds others as its children, so that none outlives who asked for them.
+"""A small process that holds brokers as its children, and outlives who asked for them.
 
-After a SIGKILL nobody can clean up behind himself; somebody else must. Attached, the supervisor
-reads orders from a pipe whose other end only the asking process holds: when that process dies, in
-whatever way, the pipe ends, and the supervisor kills its children and removes their data. Detached,
-it runs until SIGTERM, or until a child ends, and holds a file lock, so that others can tell whether
-it lives. Should the supervisor itself be killed, Linux kills its children (PR_SET_PDEATHSIG). That
-is set here rather than in the asking process because it fires when the forking *thread* ends, and
-this process has one thread only.
+It holds a file lock, so that others can tell whether it lives, and runs until SIGTERM or until a
+child ends; then it ends the others. A temporary one also ends when its standard input does, whose
+other end only the asking process holds, and removes its folder: so nothing is left after a SIGKILL
+of that process. Should the supervisor itself be killed, Linux kills its children
+(PR_SET_PDEATHSIG). That is set here rather than in the asking process because it fires when the
+forking *thread* ends, and this process has one thread only.
 
 It is run as a script, `python -m onceflow.devkit.supervisor SPEC`, and imports nothing heavy.
-Orders: `start I`, `signal I NUMBER`, `stop I`, `poll I`; each is answered by one line.
 """
 
 from __future__ import annotations
@@ -39,104 +37,61 @@ class Spec:
     """What to supervise.
 
     Args:
-        commands: one for each child; `I` of an order counts from 0.
+        commands: one for each child.
         logs: a file for each child's output; appended to.
-        remove: folder to delete at the end, or empty.
-        lock: file to lock for as long as the supervisor lives, which makes it detached; or empty.
-        environments: for each child, variables on top of the supervisor's own; may be empty.
+        lock: file to lock for as long as the supervisor lives.
+        remove: folder of a temporary supervisor, to delete at the end; or empty.
     """
 
     commands: Sequence[Sequence[str]]
     logs: Sequence[str]
+    lock: str
     remove: str = ""
-    lock: str = ""
-    environments: Sequence[Mapping[str, str]] = ()
 
     def arguments(self) -> list[str]:
         """The command that runs a supervisor."""
         return [sys.executable, "-m", "onceflow.devkit.supervisor", json.dumps(asdict(self))]
 
 
-class _Children:
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+def start_child(
+    command: Sequence[str], log: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process that dies with this one.
 
-    def start(self, index: int) -> int:
-        environments = self._spec.environments
-        with Path(self._spec.logs[index]).open("ab") as log:
-            self._running[index] = subprocess.Popen(
-                self._spec.commands[index],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **environments[index]} if environments else None,
-                preexec_fn=_die_with_supervisor,  # noqa: PLW1509  this process has one thread
-            )
-        return self._running[index].pid
+    Args:
+        command: program and arguments.
+        log: file for its output; appended to.
+        environment: variables on top of our own.
+    """
+    with Path(log).open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  this process has one thread
+        )
 
-    def signal(self, index: int, number: int) -> int:
-        child = self._running[index]
+
+def end_children(children: Sequence[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    """Send a signal to all, and wait until they are gone."""
+    for child in children:
         child.send_signal(number)
-        if number == signal.SIGKILL:
-            child.wait()
-        elif number == signal.SIGSTOP:
-            # Threads go on until they are told. Its exit code, if it ends, is left to `poll`.
-            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        return child.pid
-
-    def poll(self, index: int) -> int | None:
-        return self._running[index].poll()
-
-    def stop(self, index: int) -> int | None:
-        child = self._running[index]
-        child.send_signal(signal.SIGTERM)
+    for child in children:
         with suppress(subprocess.TimeoutExpired):
             child.wait(GRACE_S)
-        return child.poll()
-
-    def end(self) -> None:
-        for child in self._running.values():
-            child.send_signal(signal.SIGTERM if self._spec.lock else signal.SIGKILL)
-        for child in self._running.values():
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(GRACE_S)
-            child.kill()
-            child.wait()
+        child.kill()
+        child.wait()
 
 
-def _die_with_supervisor() -> None:
+def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
-
-
-def _obey(children: _Children) -> None:
-    """Carry out orders until the pipe ends."""
-    for line in sys.stdin:
-        order, *numbers = line.split()
-        index, *rest = (int(number) for number in numbers)
-        match order:
-            case "start":
-                answer: int | None = children.start(index)
-            case "signal":
-                answer = children.signal(index, *rest)
-            case "stop":
-                answer = children.stop(index)
-            case _:
-                answer = children.poll(index)
-        sys.stdout.write(f"{json.dumps(answer)}\n")
-        sys.stdout.flush()
-
-
-def _stay(children: _Children, count: int) -> None:
-    """Run every child until one of them ends."""
-    for index in range(count):
-        children.start(index)
-    os.wait()
 
 
 def _detach(lock: IO[str]) -> None:
@@ -151,27 +106,40 @@ def _detach(lock: IO[str]) -> None:
         os._exit(0)
 
 
-def _clean(children: _Children, folder: str) -> None:
+def _clean(children: Sequence[subprocess.Popen[bytes]], number: signal.Signals) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    children.end()
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    end_children(children, number)
+
+
+def _remove(folder: str) -> None:
+    """Delete the folder once the asking process needs it no more; it may read the logs."""
+    _wait_for_end_of_input()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for_end_of_input() -> None:
+    os.read(sys.stdin.fileno(), 1)  # nobody writes
 
 
 def main() -> None:
-    """Supervise what the first argument says, then leave nothing behind."""
+    """Supervise what the first argument says."""
     spec = Spec(**json.loads(sys.argv[1]))
-    signal.signal(signal.SIGTERM, _leave)
+    children: list[subprocess.Popen[bytes]] = []
     with ExitStack() as at_end:
-        if spec.lock:
-            _detach(at_end.enter_context(Path(spec.lock).open("a")))
-        children = _Children(spec)
-        at_end.callback(_clean, children, spec.remove)
-        if spec.lock:
-            _stay(children, len(spec.commands))
-        else:
-            at_end.enter_context(suppress(BrokenPipeError))
-            _obey(children)
+        if spec.remove:
+            at_end.callback(_remove, spec.remove)
+        _detach(at_end.enter_context(Path(spec.lock).open("a")))
+        at_end.callback(_clean, children, signal.SIGKILL if spec.remove else signal.SIGTERM)
+        signal.signal(signal.SIGTERM, _leave)
+        for command, log in zip(spec.commands, spec.logs, strict=True):
+            children.append(start_child(command, log))
+        signal.signal(signal.SIGCHLD, _leave)
+        if all(child.poll() is None for child in children):
+            if spec.remove:
+                _wait_for_end_of_input()
+            else:
+                signal.pause()
 
 
 if __name__ == "__main__":

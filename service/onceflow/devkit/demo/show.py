@@ -17,7 +17,6 @@ from rich.table import Table
 
 from onceflow.clock import Clock, Deadline
 from onceflow.crashpoints import CrashPoint
-from onceflow.devkit.broker import EmbeddedCluster
 from onceflow.devkit.demo.page_views import (
     PIPELINE_FILE,
     answer_row,
@@ -33,6 +32,7 @@ from onceflow.devkit.demo.stage import (
     read_plainly,
     run_service,
 )
+from onceflow.devkit.dev_broker import temporary_broker
 from onceflow.errors import CorruptionError, require
 from onceflow_connectors.consumer import Consumer, Counters
 
@@ -73,9 +73,12 @@ def run_demo(console: Console, clock: Clock, records: int = RECORDS) -> Proof:
     Raises:
         OnceflowError: something failed that the demonstration does not provoke.
     """
-    with tempfile.TemporaryDirectory(prefix="onceflow-demo-") as folder, EmbeddedCluster() as kafka:
-        console.print(f"[bold]1[/] a real Kafka broker listens on {kafka.bootstrap_servers}")
-        return _play(console, clock, kafka.bootstrap_servers, Path(folder), records)
+    with (
+        tempfile.TemporaryDirectory(prefix="onceflow-demo-") as folder,
+        temporary_broker(clock) as bootstrap_servers,
+    ):
+        console.print(f"[bold]1[/] a real Kafka broker listens on {bootstrap_servers}")
+        return _play(console, clock, bootstrap_servers, Path(folder), records)
 
 
 def _play(

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from onceflow.clock import SystemClock
-from onceflow.devkit.broker import EmbeddedCluster
 from tests.faults.sweep.frozen import at_home, run_frozen
 from tests.faults.sweep.recovery.trial import Found, Trial
+from tests.support.cluster_children import ChildProcessCluster
 
 MODULE = "tests.faults.sweep.recovery"
 FOLDER = Path("artifacts/faults")
@@ -39,7 +39,7 @@ def main(
         f"{' --standby' if is_standing_by else ''}\n"
         f"folder: {place}"
     )
-    with EmbeddedCluster() as cluster:
+    with ChildProcessCluster() as cluster:
         trial = Trial(
             cluster.bootstrap_servers,
             place,

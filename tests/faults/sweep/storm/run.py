@@ -23,7 +23,7 @@ from tests.faults.sweep.storm.hands_brokers import heal
 from tests.faults.sweep.storm.player import Course, Played, Player, Timing
 from tests.faults.sweep.storm.verdict import Seen, Verdict, judge
 from tests.faults.sweep.storm.workload import INPUT_PARTITIONS, Names, write_pipeline
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.eventually import eventually
 from tests.support.service import started
 from tests.support.topics import create_topic
@@ -109,7 +109,7 @@ class Storm:
             options.seed, options.seconds, options.every_s, options.rate, self._clock.unix_ms()
         )
         with ExitStack() as stack:
-            cluster = stack.enter_context(ChildProcessCluster())
+            cluster = stack.enter_context(ChildProcessCluster(ClusterOptions(brokers=3)))
             servers = cluster.bootstrap_servers
             create_topic(servers, self._names.input_topic, INPUT_PARTITIONS)
             file = write_pipeline(self._names, self._folder, options.max_records_per_batch)

@@ -1,4 +1,4 @@
-"""Archives the broker's classes: `python -m onceflow.devkit.record_broker_classes`.
+"""Archives the broker's classes: `python -m tests.support.record_broker_classes`.
 
 For the Java that is in use. From the archive, a broker starts for half the CPU time. Takes twelve
 seconds of processor, and 50 MB of the user's cache.
@@ -14,10 +14,16 @@ from tempfile import TemporaryDirectory
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from onceflow.devkit.broker import EmbeddedBroker, EmbeddedCluster
-from onceflow.devkit.broker_start import ClusterOptions, broker_class_path, class_archive
+from onceflow.devkit.broker_start import broker_class_path
 from onceflow.errors import DeadlineError
 from onceflow.java.classes import record_with, recording_options, remove_old
+from tests.support.cluster_children import (
+    ChildProcessBroker,
+    ChildProcessCluster,
+    ClusterOptions,
+    class_archive,
+)
+from tests.support.kafka_version import kafka_jars
 
 _ANSWER_TIMEOUT_S = 60
 _MAX_STOPS = 12
@@ -39,7 +45,7 @@ def record(archive: Path) -> None:
     with TemporaryDirectory(dir=archive.parent) as folder:
         unfinished = Path(folder) / archive.name
         options = ClusterOptions(jvm_options=recording_options(unfinished))
-        with EmbeddedCluster(options) as cluster:
+        with ChildProcessCluster(options) as cluster:
             _use(cluster.bootstrap_servers)
             _end(cluster.brokers[0])
         unfinished.replace(archive)
@@ -65,7 +71,7 @@ def _use(bootstrap_servers: str) -> None:
     consumer.close()
 
 
-def _end(broker: EmbeddedBroker) -> None:
+def _end(broker: ChildProcessBroker) -> None:
     """Let it end by itself, as it writes the archive only then."""
     for _ in range(_MAX_STOPS):
         with suppress(DeadlineError):
@@ -75,4 +81,4 @@ def _end(broker: EmbeddedBroker) -> None:
 
 
 if __name__ == "__main__":
-    record_with(lambda java: record(class_archive(java, broker_class_path())))
+    record_with(lambda java: record(class_archive(java, broker_class_path(kafka_jars()))))
