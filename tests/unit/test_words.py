@@ -40,7 +40,6 @@ NOT_YET = (
     "connectors/onceflow_connectors/kafka/",
     "connectors/onceflow_connectors/kafka_python_settings.py",
     "tests/",
-    "docs/chaos.md",
     "docs/faults.md",
     "docs/pipeline.md",
 )
