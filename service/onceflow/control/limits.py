@@ -1,4 +1,8 @@
-"""Bounds on what one client may ask for: requests a second, failures to sign in, bytes."""
+"""Bounds on what one client may ask for: requests a second, failures to sign in.
+
+Our own, because the package `limits` has windows and no token buckets, reads the wall clock by
+itself, and starts a timer thread at each request.
+"""
 
 from __future__ import annotations
 
