@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, Fault, RetriableError
 from onceflow.protocol.identity import consumer_group
 from onceflow_connectors.consumer.records import Partition, Position, Record
@@ -35,7 +35,7 @@ def patiently(look_up: Callable[[], T]) -> T:
     Clients do not retry every passing error: on a fresh cluster a coordinator is still loading.
     """
     clock = SystemClock()
-    deadline = Deadline.after(clock, ANSWER_TIMEOUT_S)
+    deadline = clock.within(ANSWER_TIMEOUT_S)
     while True:  # ends with an answer, or with the deadline
         try:
             return look_up()

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import CorruptionError, LineageError, OnceflowError, require
 from onceflow.protocol.identity import pipeline_of_tag
@@ -99,7 +99,7 @@ class FilteringConsumer:
             ConfigError: the group's offsets were committed by another program.
         """
         require(self._is_open, "a consumer is used inside its `with` block only")
-        deadline = Deadline.after(SystemClock(), timeout_s)
+        deadline = SystemClock().within(timeout_s)
         record = self._next_admitted()
         while record is None:
             self._buffer.extend(self._client.poll(deadline.remaining_s()))

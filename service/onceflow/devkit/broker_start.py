@@ -110,7 +110,7 @@ def start_cluster(
         ConfigError: no Java, no jars, or a broker ended; quotes its log.
         DeadlineError: no answer in time. In both cases nothing is left running.
     """
-    deadline = Deadline.after(clock, START_TIMEOUT_S)
+    deadline = clock.within(START_TIMEOUT_S)
     for _ in range(MAX_START_ATTEMPTS):
         plan = plan_cluster()
         processes = supervise(plan)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.devkit.supervisor import Spec
 from onceflow.errors import ConfigError
 
@@ -91,7 +91,7 @@ def stop_lock_holder(lock: Path, clock: Clock) -> None:
     if pid is None:
         return
     os.kill(pid, signal.SIGTERM)
-    deadline = Deadline.after(clock, STOP_TIMEOUT_S)
+    deadline = clock.within(STOP_TIMEOUT_S)
     while lock_holder(lock) is not None:
         deadline.check("detached processes do not end", subject=f"supervisor {pid}")
         clock.sleep(LOOK_INTERVAL_S)

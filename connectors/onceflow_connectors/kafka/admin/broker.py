@@ -61,7 +61,7 @@ class KafkaBroker:
 
     def brokers(self, deadline: Deadline) -> int:
         """Count them. Gives up after `NO_ANSWER_S`, however long the deadline."""
-        patience = Deadline.after(deadline.clock, deadline.at_most_s(NO_ANSWER_S))
+        patience = deadline.clock.within(deadline.at_most_s(NO_ANSWER_S))
         return len(self._cluster(patience).nodes)
 
     def broker_config(self, deadline: Deadline) -> Mapping[str, str]:

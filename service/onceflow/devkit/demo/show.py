@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.crashpoints import CrashPoint
 from onceflow.devkit.demo.page_views import (
     PIPELINE_FILE,
@@ -155,7 +155,7 @@ def _read_filtered(
     bootstrap_servers: str, count: int, clock: Clock
 ) -> tuple[Counter[tuple[tuple[str, str], tuple[int, int]]], Counters]:
     """Read `count` records through our own consumer, which would notice holes and repeats."""
-    deadline = Deadline.after(clock, READ_TIMEOUT_S)
+    deadline = clock.within(READ_TIMEOUT_S)
     rows: Counter[tuple[tuple[str, str], tuple[int, int]]] = Counter()
     with Consumer(bootstrap_servers, group="demo-reader", topics=["page-views"]) as records:
         while rows.total() < count:

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint
 from onceflow.errors import DeadlineError, require
 
@@ -130,7 +130,7 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 def read_plainly(bootstrap_servers: str, topic: str, clock: Clock) -> list[bytes]:
     """Read a topic to its end with an ordinary read_committed consumer."""
-    deadline = Deadline.after(clock, READ_TIMEOUT_S)
+    deadline = clock.within(READ_TIMEOUT_S)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
