@@ -23,7 +23,7 @@ from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint_disk import require_lasting
 from onceflow.runtime.session import SharedEngine
 from onceflow.serve.exit_watch import end_within
-from onceflow.serve.fleet import Fleet, Member, Run, Status
+from onceflow.serve.fleet import DrainableRun, Fleet, Member, Status
 from onceflow.serve.history import History
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serve.metrics import Metrics
@@ -203,7 +203,7 @@ class Service:
         listeners = (self.metrics.report_of(entry.name), history, report)
         observer = self.metrics.observer_of(entry.name)
 
-        def make(listener: Report) -> Run:
+        def make(listener: Report) -> DrainableRun:
             # On every start: the file may have been fixed, or a secret renewed.
             file = self.load(entry.name)
             self.around = replace(self.around, connection=self.settings.connection())

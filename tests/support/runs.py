@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onceflow.contracts.observer import Report
-from onceflow.serve.fleet import Member, Observed, Run
+from onceflow.serve.fleet import DrainableRun, Member, Observed
 from tests.support.eventually import eventually
 
 WAIT_S = 60.0
@@ -45,7 +45,7 @@ class Maker:
     faults: list[Exception] = field(default_factory=list)
     on_make: Callable[[], None] = lambda: None
 
-    def __call__(self, report: Report) -> Run:
+    def __call__(self, report: Report) -> DrainableRun:
         self.on_make()
         if self.faults:
             raise self.faults.pop()

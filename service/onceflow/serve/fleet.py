@@ -58,7 +58,7 @@ _OBSERVED_AT = {
 _AT_REST = frozenset({Observed.STOPPED, Observed.WAITING, Observed.FAILED})
 
 
-class Run(Protocol):
+class DrainableRun(Protocol):
     """One run of a pipeline: `Application`."""
 
     def run(self) -> None:
@@ -94,7 +94,7 @@ class Member:
     """
 
     def __init__(
-        self, name: str, make: Callable[[Report], Run], restarts: Restarts, report: Report
+        self, name: str, make: Callable[[Report], DrainableRun], restarts: Restarts, report: Report
     ) -> None:
         self.name = name
         self._make = make
@@ -103,7 +103,7 @@ class Member:
         self._desired = Desired.RUNNING
         self._observed = Observed.STOPPED
         self._error: BaseException | None = None
-        self._run: Run | None = None
+        self._run: DrainableRun | None = None
         self._orders = 0
         self._is_drain_due = self._is_ending = False
         self._changed = threading.Condition()
