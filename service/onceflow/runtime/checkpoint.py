@@ -29,7 +29,7 @@ from onceflow.runtime.state_files import find_copy, find_damage, version_of
 _OFFSET_LOG_VERSION = "v1"
 _COMMIT_LOG_VERSIONS = ("v1", "v2", "v3")
 _COMMIT_FIELDS = {"nextBatchWatermarkMs", "stateUniqueIds"}
-"""Of versions 1 and 2. Without the second, Spark would look for state under other names."""
+"""Fields of versions 1 and 2. Without the second, Spark would look for state under other names."""
 _COMMIT_CURE = "delete both: its batch is computed again, compared with the ledger, and skipped"
 _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
