@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
+from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.connector import Connection
+from onceflow.contracts.values import DurationMs, SizeBytes, duration_text, fault
 from onceflow.errors import ConfigError, Fault
 from onceflow.foreign_settings import CLIENT
 from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
-from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.values import DurationMs, SizeBytes, duration_text, fault
 from onceflow.pipeline.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {

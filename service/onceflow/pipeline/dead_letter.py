@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from onceflow.pipeline.block import Block
-from onceflow.pipeline.values import TopicName
+from onceflow.contracts.block import Block
+from onceflow.contracts.values import TopicName
 
 OnReject: TypeAlias = Literal["dead_letter", "drop", "fail"]
 """What becomes of a rejected record. `dead_letter` and `drop` count it; `fail` stops the pipeline

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from onceflow.contracts.values import duration_text
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.source import Source
-from onceflow.pipeline.values import duration_text
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import (
     Determinism,

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.values import fault, not_yet
 from onceflow.errors import ConfigError
-from onceflow.pipeline.block import Block, Combination
 from onceflow.pipeline.files import MAX_SCHEMA_BYTES, read_text, require_inside
-from onceflow.pipeline.values import fault, not_yet
 from onceflow.protocol.ledger import canonical_json
 
 Format = Annotated[Literal["json", "csv", "text", "binary", "avro"], not_yet("protobuf")]

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from onceflow.contracts.values import FAULT_TYPE
 from onceflow.errors import ConfigError, Fault, did_you_mean
 from onceflow.pipeline.files import MAX_PIPELINE_BYTES, read_text, require_inside
 from onceflow.pipeline.formats import Avro
 from onceflow.pipeline.keys import KeyIndex
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.values import FAULT_TYPE
 from onceflow.pipeline.yaml_text import Document, parse_yaml
 
 _EXPECTED: Mapping[str, str] = {

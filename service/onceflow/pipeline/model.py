@@ -11,13 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
-from onceflow.pipeline.block import Block, Combination
-from onceflow.pipeline.dead_letter import DeadLetter, Late, OnDivergence, OnReject
-from onceflow.pipeline.determinism.code_files import code_of
-from onceflow.pipeline.restart import Restart
-from onceflow.pipeline.sink import Sink
-from onceflow.pipeline.source import KafkaSource, Source
-from onceflow.pipeline.values import (
+from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.values import (
     DurationMs,
     Location,
     PipelineName,
@@ -25,6 +20,11 @@ from onceflow.pipeline.values import (
     ViewName,
     fault,
 )
+from onceflow.pipeline.dead_letter import DeadLetter, Late, OnDivergence, OnReject
+from onceflow.pipeline.determinism.code_files import code_of
+from onceflow.pipeline.restart import Restart
+from onceflow.pipeline.sink import Sink
+from onceflow.pipeline.source import KafkaSource, Source
 from onceflow.pipeline.waivers import Waiver
 from onceflow.protocol.delivery import Delivery
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from onceflow.pipeline.block import Block, Combination
-from onceflow.pipeline.values import DurationMs, fault, parse_duration_ms
+from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.values import DurationMs, fault, parse_duration_ms
 
 
 def _without_default(schema: dict[str, JsonValue]) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from onceflow.pipeline.block import Block, Combination
+from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.values import TopicName, fault
 from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
-from onceflow.pipeline.values import TopicName, fault
 from onceflow.protocol.order import Term
 
 

@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.topic_pattern import topic_pattern
-from onceflow.pipeline.block import Block, Combination
-from onceflow.pipeline.dead_letter import OnReject
-from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
-from onceflow.pipeline.values import (
+from onceflow.contracts.values import (
     ColumnNames,
     DurationMs,
     IdleMs,
@@ -23,6 +21,8 @@ from onceflow.pipeline.values import (
     TopicPattern,
     fault,
 )
+from onceflow.pipeline.dead_letter import OnReject
+from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 
 DEFAULT_MAX_RECORDS_PER_BATCH = 500_000
 """Where throughput stops growing (measured), far below what a 2 GB driver can hold."""

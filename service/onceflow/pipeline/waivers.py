@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from onceflow.pipeline.block import Block
-from onceflow.pipeline.values import fault
+from onceflow.contracts.block import Block
+from onceflow.contracts.values import fault
 
 MIN_REASON = 10
 """Characters; enough to keep `ok` and `todo` out."""

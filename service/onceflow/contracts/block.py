@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from onceflow.pipeline.values import FAULT_TYPE
+from onceflow.contracts.values import FAULT_TYPE
 
 Combination = tuple[tuple[str, ...], PydanticCustomError]
 """Path inside the block, and what is wrong there."""
