@@ -223,7 +223,7 @@ class Application:
         is_new = self._options.remedy is Remedy.NEW_GENERATION
         needs = TopicNeeds(
             pipeline=pipeline.name,
-            inputs=[t for source in pipeline.sources.values() for t in source.kafka.named],
+            inputs=pipeline.named_inputs,
             output=kafka.topic,
             letters=self._run.parts.letter_topics,
             partitions=kafka.partitions,

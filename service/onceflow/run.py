@@ -53,8 +53,7 @@ class Surroundings:
     """The process that a run runs in, and what it lends it.
 
     Args:
-        connector_name: of its entry point, for the processes that read sources.
-        connector: the one of that name.
+        connector: for the sink.
         connection: to the brokers.
         session: Spark settings.
         clock: the process's clock.
@@ -66,7 +65,6 @@ class Surroundings:
         beat: called several times a second from the claim on, while the run makes progress.
     """
 
-    connector_name: str
     connector: Connector
     connection: Connection
     session: SessionSettings
@@ -102,9 +100,7 @@ class Run:
         self.file = file
         self.pipeline = file.pipeline
         self.around = around
-        self.parts = Parts(
-            file.pipeline, around.connector_name, around.connector, around.connection
-        )
+        self.parts = Parts(file.pipeline, around.connector, around.connection)
         self._sources: dict[str, SourceArithmetic] = {}
         self._event_time = EventTimeTeller(around.clock)
         self._stack = ExitStack()
@@ -119,16 +115,16 @@ class Run:
         with ExitStack() as stack:
             stack.callback(self._event_time.close)
             around = self.around
-            require_sources(self.file, around.connector)
+            require_sources(self.file)
             self.broker = around.connector.broker(around.connection)
             stack.callback(self.broker.close)
             self.ledger = around.connector.ledger(self.pipeline.name, around.connection)
             stack.callback(self.ledger.close)
-            for name in self.pipeline.sources:
+            for name, source in self.pipeline.sources.items():
                 spec = self.parts.spec(name, _NO_COLUMNS)
-                source = around.connector.source(spec, around.connection)
-                stack.callback(source.close)
-                self._sources[name] = SourceArithmetic(source.ranges, source.position)
+                planner = source.block.planner(spec, around.connection)
+                stack.callback(planner.close)
+                self._sources[name] = SourceArithmetic(planner.ranges, planner.position)
             self.checkpoint = self.checkpoint_at(self.pipeline.checkpoint_location)
             self._stack = stack.pop_all()
         return self
@@ -223,7 +219,11 @@ class Run:
             partition_of=parts.partition_of(head.sink.partitions),
             max_result_bytes=budget,
             sources=self._sources,
-            retired={name: source.kafka.retired for name, source in pipeline.sources.items()},
+            retired={
+                name: topics.retired
+                for name, source in pipeline.sources.items()
+                if (topics := source.block.kafka_topics())
+            },
             checkpoint=self.checkpoint,
             read_execution=self._read_execution,
             check_output=check_output,

@@ -17,7 +17,7 @@ from tests.support.history import read_topic
 from tests.support.topics import create_topic, ordered_producer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+NAMES = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))
 INPUT_PARTITIONS = 2
 
 

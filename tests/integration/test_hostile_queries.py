@@ -89,7 +89,6 @@ class Shared:
             file.write_text(file.read_text().replace("sink: {", "sink: {emit: updates, "))
         events = Events()
         around = Surroundings(
-            connector_name="kafka",
             connector=find_connector("kafka"),
             connection=Connection(self.bootstrap_servers),
             session=BRIEF if name == "lasts" else LIMITED,

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from onceflow.devkit.conformance import Outcome, check_source
-from onceflow.devkit.conformance_cases import CASES, Case
+from onceflow.contracts.connector import Connection
+from onceflow.testing import (
+    CompactionPromises,
+    GrowthPromises,
+    IdentityPromises,
+    RetentionPromises,
+    SourceContract,
+    TransactionPromises,
+)
 from onceflow_connectors.kafka.source.consumers import close_idle_readers
 from tests.support.brokers import RunningBroker
 from tests.support.kafka_origin import KafkaOrigin
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_kafka_source_keeps_a_promise(
-    case: Case, broker: RunningBroker, topic: Callable[[str], str]
-) -> None:
-    @contextmanager
-    def open_topic() -> Iterator[KafkaOrigin]:
+class TestKafkaSource(
+    SourceContract,
+    TransactionPromises,
+    CompactionPromises,
+    RetentionPromises,
+    IdentityPromises,
+    GrowthPromises,
+):
+    @pytest.fixture
+    def connection(self, broker: RunningBroker) -> Connection:
+        return Connection(broker.bootstrap_servers)
+
+    @pytest.fixture
+    def origin(self, broker: RunningBroker, topic: Callable[[str], str]) -> Iterator[KafkaOrigin]:
         origin = KafkaOrigin(broker.bootstrap_servers, topic("origin"))
         origin.create()
         yield origin
         close_idle_readers()
-
-    (result,) = check_source(open_topic, [case])
-    assert result.outcome is Outcome.PASSED, str(result)

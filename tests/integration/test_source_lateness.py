@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.source import MAX_RECORDS_OPTION, META_COLUMNS, SourceSpec
+from onceflow.contracts.source import META_COLUMNS, SourceSpec
 from onceflow.runtime.source import SourceHandle, open_stream
 from tests.support.brokers import RunningBroker
 from tests.support.here import engine, run_here
@@ -103,9 +103,9 @@ def test_a_backlog_of_uneven_partitions_loses_nothing_to_lateness(
     # One more far ahead closes every window before it.
     produce(origin, {**records, 0: [*records[0], BEGIN_MS + 2 * HOUR_MS]})
     schema = pa.schema([("_timestamp", META_COLUMNS["_timestamp"])])
-    options = {"topics": [origin.topic], MAX_RECORDS_OPTION: LIMIT}
-    spec = SourceSpec("uneven", options, "binary", schema, lateness_ms=lateness_ms)
-    handle = SourceHandle("kafka", spec, Connection(broker.bootstrap_servers))
+    block = origin.block.with_limit(LIMIT)
+    spec = SourceSpec("uneven", "binary", schema, lateness_ms=lateness_ms)
+    handle = SourceHandle("kafka", block, spec, Connection(broker.bootstrap_servers))
     found = counts(open_stream(session, handle), tmp_path / "checkpoint")
     if lateness_ms is not None:
         assert found == expected_counts(records)

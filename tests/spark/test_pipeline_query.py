@@ -33,7 +33,7 @@ Row = dict[str, Any]
 def data_of(file: PipelineFile, folder: Path) -> dict[str, Path]:
     """`<topic>.jsonl` for each source."""
     sources = file.pipeline.sources.items()
-    return {name: folder / f"{(source.kafka.topics or ())[0]}.jsonl" for name, source in sources}
+    return {name: folder / f"{source.block.written['topics'][0]}.jsonl" for name, source in sources}
 
 
 def in_order(rows: list[Row]) -> list[str]:

@@ -32,7 +32,7 @@ from onceflow.runtime.source import (
 from onceflow.runtime.spark_errors import from_text
 from tests.support import log_connector
 from tests.support.clock import ManualClock
-from tests.support.log_source import LogOrigin, open_log
+from tests.support.log_source import LogBlock, LogOrigin, open_log
 from tests.support.processes import command_of
 
 ROOT = Path(__file__).parents[2]
@@ -57,13 +57,11 @@ def plugin(
     monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", paths)
 
 
-def spec(origin: LogOrigin, name: str = "log", **options: Any) -> SourceSpec:
-    schema = pa.schema([("value", pa.binary())])
-    return SourceSpec(name, {"path": str(origin.source().file.path), **options}, "binary", schema)
-
-
-def handle(source: SourceSpec) -> SourceHandle:
-    return SourceHandle(log_connector.NAME, source, Connection("nowhere:1", {"password": SECRET}))
+def handle(origin: LogOrigin, name: str = "log", **options: Any) -> SourceHandle:
+    block = LogBlock.model_validate({**origin.block.written, **options})
+    spec = SourceSpec(name, "binary", pa.schema([("value", pa.binary())]))
+    connection = Connection("nowhere:1", {"password": SECRET})
+    return SourceHandle(log_connector.KIND, block, spec, connection)
 
 
 class Collecting:
@@ -91,7 +89,7 @@ def test_a_query_reads_everything_once_and_goes_on_where_it_was(
     sink, checkpoint = Collecting(), tmp_path / "checkpoint"
     origin.append(0, [(b"k", b"a%d" % i) for i in range(5)])
     origin.append(1, [(b"k", b"b0")])
-    frame = open_stream(spark, handle(spec(origin, max_records_per_batch=2)))
+    frame = open_stream(spark, handle(origin, max_records_per_batch=2))
     run(frame, checkpoint, sink)
     assert [len(batch) for batch in sink.batches] == [2, 2, 2]
     origin.append(1, [(b"k", b"b1")])
@@ -109,7 +107,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was_logged(
     def fail(frame: DataFrame, batch_id: int) -> None:
         raise RuntimeError("as planned")
 
-    frame = open_stream(spark, handle(spec(origin)))
+    frame = open_stream(spark, handle(origin))
     with pytest.raises(StreamingQueryException, match="as planned"):
         run(frame, checkpoint, fail)
     origin.append(0, [(b"k", b"second")])
@@ -130,7 +128,7 @@ def test_what_plans_a_source_is_forked(
         every = [each for each in family if PLANNERS in command_of(each)]
         forked.extend(each for each in every if each.parent() in every)
 
-    run(open_stream(spark, handle(spec(origin))), tmp_path / "checkpoint", look)
+    run(open_stream(spark, handle(origin)), tmp_path / "checkpoint", look)
     assert forked
 
 
@@ -139,7 +137,7 @@ def test_the_offset_log_names_the_source_and_shows_no_secret(
     spark: SparkSession, origin: LogOrigin, tmp_path: Path
 ) -> None:
     origin.append(0, [(b"k", b"x")])
-    frame = open_stream(spark, handle(spec(origin, name="left")))
+    frame = open_stream(spark, handle(origin, name="left"))
     query = run(frame, tmp_path / "checkpoint", Collecting())
     logged = json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1])
     assert logged["source"] == "left"
@@ -155,7 +153,7 @@ def test_an_error_of_a_worker_comes_back_as_itself(
 ) -> None:
     origin.append(0, [(b"k", b"x")] * 3)
     origin.delete_before(0, 1)
-    frame = open_stream(spark, handle(spec(origin)))
+    frame = open_stream(spark, handle(origin))
     with pytest.raises(StreamingQueryException) as caught:
         run(frame, tmp_path / "checkpoint", Collecting())
     error = from_text(str(caught.value))
@@ -165,7 +163,7 @@ def test_an_error_of_a_worker_comes_back_as_itself(
 
 
 def test_what_both_halves_need_travels_as_options(origin: LogOrigin) -> None:
-    sent = handle(spec(origin, max_records_per_batch=7))
+    sent = handle(origin, max_records_per_batch=7)
     assert SourceHandle.from_options(sent.to_options()) == sent
     assert SECRET in sent.to_options()["connection_secret"]
 
@@ -177,7 +175,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def reader(origin: LogOrigin, clock: ManualClock) -> SourceReader:
-    return SourceReader(spec(origin, max_records_per_batch=2), origin.source(), clock)
+    return SourceReader(handle(origin, max_records_per_batch=2), clock)
 
 
 def test_planning_obeys_the_limit_that_spark_hands_in(
@@ -189,11 +187,6 @@ def test_planning_obeys_the_limit_that_spark_hands_in(
     assert limit == ReadMaxRows(2)
     assert reader.latestOffset(start, limit)["position"]["ends"]["0"] == 2
     assert reader.latestOffset(start, ReadAllAvailable())["position"]["ends"]["0"] == 5
-
-
-def test_without_a_limit_everything_is_read(origin: LogOrigin) -> None:
-    reader = SourceReader(spec(origin), origin.source(), ManualClock())
-    assert reader.getDefaultReadLimit() == ReadAllAvailable()
 
 
 def test_planning_waits_a_bounded_time_for_something_new(
@@ -214,8 +207,8 @@ def test_planning_does_not_wait_for_what_may_not_come(
 
 
 def test_the_position_of_another_source_is_refused(origin: LogOrigin, clock: ManualClock) -> None:
-    left = SourceReader(spec(origin, name="left"), origin.source(), clock)
-    right = SourceReader(spec(origin, name="right"), origin.source(), clock)
+    left = SourceReader(handle(origin, name="left"), clock)
+    right = SourceReader(handle(origin, name="right"), clock)
     offset = left.initialOffset()
     for use in (
         lambda: right.latestOffset(offset, ReadAllAvailable()),

@@ -87,10 +87,9 @@ class Run:
         teller = EventTimeTeller(SystemClock())
 
         def load(name: str, source: Source, columns: StructType) -> DataFrame:
-            options = {"path": str(self.origins[name].source().file.path)}
-            spec = SourceSpec(name, options, "binary", to_arrow(columns))
-            ticks = teller.plan(idle_ms)
-            handle = SourceHandle(log_connector.NAME, spec, Connection("nowhere:1"), ticks)
+            spec = SourceSpec(name, "binary", to_arrow(columns))
+            block, ticks = self.origins[name].block, teller.plan(idle_ms)
+            handle = SourceHandle(log_connector.KIND, block, spec, Connection("nowhere:1"), ticks)
             stream = open_stream(self.spark, handle)
             return accepted(observed(with_reason(source, stream, F.current_timestamp()), name))
 

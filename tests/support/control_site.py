@@ -64,7 +64,6 @@ class Site:
             f"    spark.driver.extraJavaOptions: -Dpassword={SECRET}-4\n"
         )
         around = Surroundings(
-            connector_name="unreachable",
             connector=UnreachableConnector(),
             connection=Connection(HERE),
             session=QUICK,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PROMISES = ROOT / "service" / "onceflow" / "testing" / "source_contract.py"
+"""Whose tests a class inherits."""
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -96,10 +98,17 @@ def names_of_tests(path: Path) -> set[str]:
     """`name` of each test function and `Class::name` of each test method, without running any."""
     module = ast.parse(path.read_text(encoding="utf-8"))
     found = {test.name for test in _tests(module)}
-    for node in module.body:
-        if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}::{test.name}" for test in _tests(node)}
+    promises = {node.name: node for node in _classes(PROMISES)}
+    for node in _classes(path):
+        bases = [promises[b.id] for b in node.bases if isinstance(b, ast.Name) and b.id in promises]
+        for tests in map(_tests, (node, *bases)):
+            found |= {f"{node.name}::{test.name}" for test in tests}
     return found
+
+
+def _classes(path: Path) -> list[ast.ClassDef]:
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in module.body if isinstance(node, ast.ClassDef)]
 
 
 def _tests(parent: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:

@@ -89,7 +89,6 @@ def application(
     """An application that ends when it has caught up, unless `options` say otherwise."""
     events = Events()
     around = Surroundings(
-        connector_name="kafka",
         connector=find_connector("kafka"),
         connection=Connection(brokers) if isinstance(brokers, str) else brokers,
         session=session,

@@ -284,7 +284,6 @@ def invented_site(folder: Path) -> Iterator[InventedSite]:
         path.write_text(text)
         entries.append(Entry(name, path))
     around = Surroundings(
-        connector_name="unreachable",
         connector=UnreachableConnector(),
         connection=Connection(HERE),
         session=QUICK,

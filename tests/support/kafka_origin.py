@@ -1,4 +1,4 @@
-"""A Kafka topic as the origin of the conformance kit."""
+"""A Kafka topic as an origin of `onceflow.testing`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
@@ -17,8 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.source import SourceSpec
-from onceflow.devkit.conformance_origin import Feature, Record
+from onceflow.testing import Record, Source
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.eventually import eventually
 from tests.support.topics import (
@@ -30,7 +28,6 @@ from tests.support.topics import (
     ordered_producer,
 )
 
-VALUE = pa.schema([("value", pa.binary())])
 PARTITIONS = 2
 COMPACTING = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.001"}
 POLL_S = 0.2
@@ -38,21 +35,22 @@ POLL_S = 0.2
 
 @dataclass
 class KafkaOrigin:
-    """Implements the kit's `Origin`."""
+    """An origin that can do everything."""
 
     bootstrap_servers: str
     topic: str
-    features: frozenset[Feature] = frozenset(Feature)
     options: Mapping[str, object] = field(default_factory=dict)
 
     def create(self) -> None:
         create_topic(self.bootstrap_servers, self.topic, PARTITIONS, {"retention.ms": "-1"})
         eventually(lambda: self.partitions() == PARTITIONS)
 
-    def source(self) -> KafkaSource:
-        options = {"topics": [self.topic], **self.options}
-        spec = SourceSpec("origin", options, "binary", VALUE, lateness_ms=0)
-        return KafkaSource(spec, Connection(self.bootstrap_servers))
+    @property
+    def block(self) -> KafkaSource:
+        return KafkaSource.model_validate({"topics": [self.topic], **self.options})
+
+    def source(self) -> Source:
+        return Source(self.block, Connection(self.bootstrap_servers))
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
         producer = ordered_producer(self.bootstrap_servers)
@@ -133,7 +131,7 @@ class KafkaOrigin:
 
 @dataclass
 class KafkaTransaction:
-    """Implements the kit's `Transaction`."""
+    """Implements `onceflow.testing.Transaction`."""
 
     producer: Producer
 

@@ -1,4 +1,4 @@
-"""A rewindable source over one small file: the shortest thing that passes the conformance kit.
+"""A rewindable source over one small file: it keeps every promise of `onceflow.testing`.
 
 It has everything that makes Kafka's logs difficult (transactions, compaction, retention, identity,
 growth) and, being a file, can be read by other processes.
@@ -10,17 +10,20 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
+from pydantic import Field, ImportString
 
-from onceflow.contracts.source import Capabilities, Position, Split, TopicRanges
-from onceflow.devkit.conformance_origin import VALUE_COLUMN, Feature, Record
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import Position, SourceSpec, Split, TopicRanges
+from onceflow.contracts.source_block import Capabilities, SourceBlock
 from onceflow.errors import CorruptionError
+from onceflow.testing import Record
 
-TOPIC = "log"
+TOPIC = "log:entries"
 BATCH_ROWS = 4
 COMMITTED, OPEN, ABORTED = "committed", "open", "aborted"
 
@@ -49,16 +52,11 @@ class LogFile:
 
 
 class LogOrigin:
-    """Implements the kit's `Origin`."""
+    """An origin of `onceflow.testing` that can do everything."""
 
-    features: frozenset[Feature] = frozenset(Feature)
-
-    def __init__(self, file: LogFile, kind: type[LogSource]) -> None:
+    def __init__(self, file: LogFile, block: LogBlock) -> None:
         self._file = file
-        self._kind = kind
-
-    def source(self) -> LogSource:
-        return self._kind(self._file)
+        self.block = block
 
     def append(self, partition: int, records: Sequence[Record], transaction: str = "") -> None:
         log = self._file.load()
@@ -102,7 +100,7 @@ class LogOrigin:
 
 @dataclass
 class LogTransaction:
-    """Implements the kit's `Transaction`."""
+    """Implements `onceflow.testing.Transaction`."""
 
     file: LogFile
     partition: int
@@ -122,22 +120,42 @@ class LogTransaction:
         self.file.save(log)
 
 
-@dataclass
-class LogSource:
-    """Implements `contracts.source.Source`.
+class LogBlock(SourceBlock):
+    """A log in a file."""
+
+    capabilities: ClassVar = Capabilities(
+        is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
+    )
+    path: str
+    planner_class: ImportString[Any] = Field(
+        default="tests.support.log_source.LogPlanner", validate_default=True
+    )
+    reader_class: ImportString[Any] = Field(
+        default="tests.support.log_source.LogReader", validate_default=True
+    )
+
+    def planner(self, spec: SourceSpec, connection: Connection) -> LogPlanner:
+        made: LogPlanner = self.planner_class(LogFile(Path(self.path)))
+        return made
+
+    def reader(self, spec: SourceSpec, connection: Connection) -> LogReader:
+        made: LogReader = self.reader_class(LogFile(Path(self.path)))
+        return made
+
+    def describe(self) -> str:
+        return f"log {self.path}"
+
+
+class LogPlanner:
+    """Implements `contracts.source.Planner`.
 
     A position is `{"ends": {"0": 5, "1": 3}, "id": ..., "starts": {}}`. Partitions enter at 0, so
     only a position that was made from ranges needs `starts`.
     """
 
-    file: LogFile
-    frozen: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
-        )
+    def __init__(self, file: LogFile) -> None:
+        self.file = file
+        self.frozen: dict[str, int] = {}
 
     def initial_position(self) -> Position:
         return {"ends": {}, "id": self.file.load()["id"], "starts": {}}
@@ -183,25 +201,11 @@ class LogSource:
             if low < high
         ]
 
-    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        for split in splits:
-            log = self.checked_log(split.topic_id)
-            values = [value for _, value in self.visible(log, split)]
-            for low in range(0, len(values), BATCH_ROWS):
-                column = pa.array(values[low : low + BATCH_ROWS], pa.binary())
-                yield pa.RecordBatch.from_arrays([column], names=[VALUE_COLUMN])
-
-    def committed(self, position: Position) -> None:
-        pass
-
     def close(self) -> None:
         pass
 
     def checked_log(self, log_id: str) -> dict[str, Any]:
-        log = self.file.load()
-        if log["id"] != log_id:
-            raise CorruptionError("the log was replaced", expected=log_id, found=log["id"])
-        return log
+        return checked(self.file, log_id)
 
     def stable_ends(self, log: dict[str, Any]) -> dict[str, int]:
         """Up to the first entry of an open transaction."""
@@ -217,6 +221,32 @@ class LogSource:
             for number, partition in enumerate(log["partitions"])
         }
 
+
+def checked(file: LogFile, log_id: str) -> dict[str, Any]:
+    """The log, if it is still the one of this id."""
+    log = file.load()
+    if log["id"] != log_id:
+        raise CorruptionError("the log was replaced", expected=log_id, found=log["id"])
+    return log
+
+
+class LogReader:
+    """Implements `contracts.source.Reader`."""
+
+    def __init__(self, file: LogFile) -> None:
+        self.file = file
+
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        for split in splits:
+            log = self.checked_log(split.topic_id)
+            values = [value for _, value in self.visible(log, split)]
+            for low in range(0, len(values), BATCH_ROWS):
+                column = pa.array(values[low : low + BATCH_ROWS], pa.binary())
+                yield pa.RecordBatch.from_arrays([column], names=["value"])
+
+    def checked_log(self, log_id: str) -> dict[str, Any]:
+        return checked(self.file, log_id)
+
     def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
         """Offset and value of the committed records of a split."""
         partition = log["partitions"][split.partition]
@@ -231,8 +261,9 @@ class LogSource:
 
 
 @contextmanager
-def open_log(folder: Path, kind: type[LogSource] = LogSource) -> Iterator[LogOrigin]:
-    """A fresh origin."""
+def open_log(folder: Path, **classes: str) -> Iterator[LogOrigin]:
+    """A fresh origin, read by other classes if these are named."""
     file = LogFile(folder / f"{uuid.uuid4().hex}.json")
     file.create()
-    yield LogOrigin(file, kind)
+    block = LogBlock.model_validate({"path": str(file.path), **classes})
+    yield LogOrigin(file, block)

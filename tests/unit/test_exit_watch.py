@@ -55,7 +55,6 @@ def test_it_is_told_before_anything_is_closed(
     """Nobody listens at the address, so the run fails at its first look."""
     told: list[BaseException | None] = []
     around = Surroundings(
-        connector_name="kafka",
         connector=find_connector("kafka"),
         connection=Connection("127.0.0.1:1"),
         session=SessionSettings(),

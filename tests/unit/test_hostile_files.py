@@ -9,13 +9,13 @@ from unittest.mock import patch
 
 import pytest
 
+from onceflow.contracts.source_block import KafkaTopics
 from onceflow.contracts.topic_pattern import TopicPattern
 from onceflow.errors import ConfigError
 from onceflow.pipeline import loader, yaml_text
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.protocol.identity import check_pipeline_name
 from onceflow.serving import find_entries, load_alone
-from onceflow_connectors.kafka.source.origin import Selection
 from tests.support.pipelines import CLICKS, pipeline_text
 
 QUICK_S = 10.0
@@ -168,8 +168,8 @@ def test_no_internal_topic_can_be_named(tmp_path: Path, topic: str, old: str, ne
 @pytest.mark.parametrize("topic", INTERNAL)
 def test_no_pattern_means_an_internal_topic(topic: str) -> None:
     for pattern in (".*", "(?s).*", "onceflow.*|__.*", topic.replace(".", r"\.")):
-        assert not Selection(None, pattern).covers(topic)
-        assert Selection(None, pattern + "|clicks").covers("clicks")
+        assert not KafkaTopics(pattern=pattern).covers(topic)
+        assert KafkaTopics(pattern=pattern + "|clicks").covers("clicks")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from onceflow.contracts.connector import Connection, Connector, find_connector
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import ConfigError
 from onceflow_connectors.kafka.connector import KafkaConnector
+from onceflow_connectors.kafka.source.source import KafkaSource
 
 NOBODY = Connection("127.0.0.1:1", {"no.such.property": "would be refused by any client"})
 
@@ -28,8 +29,8 @@ def test_an_unknown_connector_is_refused_with_those_that_are() -> None:
 
 
 def test_making_things_only_stores(connector: Connector) -> None:
-    spec = SourceSpec("clicks", {"topics": ["clicks"]}, "json", pa.schema([]))
-    connector.source(spec, NOBODY).close()
+    spec = SourceSpec("clicks", "json", pa.schema([]))
+    KafkaSource(topics=("clicks",)).planner(spec, NOBODY).close()
     connector.incarnation("id", NOBODY).discard()
     connector.ledger("pipeline", NOBODY).close()
     connector.broker(NOBODY).close()

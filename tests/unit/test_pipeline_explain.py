@@ -61,7 +61,8 @@ def test_stations_say_what_is_known_about_them(tmp_path: Path) -> None:
     (source,) = found.sources
     assert source.facts == (
         "topics like c.*",
-        "json, from latest at the first start",
+        "json",
+        "starting: latest",
         "event time at, 10 s lateness",
     )
     assert found.query.facts == ("Spark SQL", "a fact")

@@ -11,6 +11,7 @@ from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.model import Pipeline
 from onceflow.pipeline.rules import Rule
 from onceflow.protocol.delivery import Delivery
+from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.pipelines import CLICKS, pipeline_text
 
 VALID = pipeline_text()
@@ -41,7 +42,7 @@ def test_a_file_says_what_it_says(tmp_path: Path) -> None:
     pipeline = load(tmp_path, VALID)
 
     assert (pipeline.name, pipeline.delivery) == ("views", "exactly_once")
-    assert pipeline.sources["clicks"].kafka.topics == ("clicks",)
+    assert pipeline.named_inputs == ["clicks"]
     assert pipeline.sources["clicks"].lateness_ms == 10_000
     assert pipeline.sink.output_mode == "append"
     assert pipeline.trigger_ms == 280
@@ -247,9 +248,10 @@ def test_a_url_stays_as_it_is(tmp_path: Path) -> None:
 def test_the_first_start_may_be_at_an_instant_of_any_zone(tmp_path: Path) -> None:
     text = changed("[clicks]", "[clicks], starting: {timestamp: 2026-11-01T01:00:00+01:00}")
 
-    options = load(tmp_path, text).sources["clicks"].options()
+    block = load(tmp_path, text).sources["clicks"].block
 
-    assert options["starting"] == {"timestamp": "2026-11-01T00:00:00+00:00"}
+    assert isinstance(block, KafkaSource)
+    assert block.starting_ms == 1_793_491_200_000
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from datetime import date
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from onceflow.app import Application, RunOptions
-from onceflow.contracts.connector import Connection, Connector, find_connector
-from onceflow.contracts.source import Capabilities, SourceSpec
+from onceflow.contracts.connector import Connection, find_connector
+from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.promises import replay_of, source_faults
@@ -20,25 +19,12 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Replay
 from onceflow.run import Surroundings
 from onceflow.runtime.session import SessionSettings
+from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text, write_pipeline
 
 ALL = Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
 NONE = Capabilities(is_replayable=False, has_stable_ranges=False, is_ordered=False)
-
-
-class Gateway:
-    """A connector of which nothing but its source's promises is asked."""
-
-    def __init__(self, capabilities: Capabilities) -> None:
-        self._capabilities = capabilities
-
-    def source(self, spec: SourceSpec, connection: Connection) -> Any:
-        return type("Source", (), {"capabilities": self._capabilities})()
-
-
-def connector(capabilities: Capabilities) -> Connector:
-    return cast("Connector", Gateway(capabilities))
 
 
 def _silent(kind: str, /, **facts: object) -> None:
@@ -63,9 +49,13 @@ def test_a_replay_needs_every_promise(missing: str) -> None:
 
 
 @pytest.mark.parametrize("delivery", Delivery)
-def test_only_at_most_once_can_do_without_a_replay(tmp_path: Path, delivery: Delivery) -> None:
+def test_only_at_most_once_can_do_without_a_replay(
+    tmp_path: Path, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = file_of(tmp_path, delivery)
-    faults = list(source_faults(file, connector(NONE)))
+    assert list(source_faults(file)) == []
+    monkeypatch.setattr(KafkaSource, "capabilities", NONE)
+    faults = list(source_faults(file))
     assert bool(faults) == (delivery is not Delivery.AT_MOST_ONCE)
     for fault in faults:
         assert fault.where == "sources.clicks"
@@ -73,18 +63,14 @@ def test_only_at_most_once_can_do_without_a_replay(tmp_path: Path, delivery: Del
         assert fault.what.startswith(f"{delivery.value} is not possible: the source cannot")
         assert "delivery: at_most_once" in fault.suggestion
         assert fault.rule == "impossible-delivery"
-    assert list(source_faults(file, connector(ALL))) == []
 
 
-def test_kafka_can_do_it_all(tmp_path: Path) -> None:
-    file = file_of(tmp_path, Delivery.EXACTLY_ONCE)
-    assert list(source_faults(file, find_connector("kafka"))) == []
-
-
-def test_a_start_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
+def test_a_start_is_refused_before_anything_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KafkaSource, "capabilities", NONE)
     around = Surroundings(
-        connector_name="gateway",
-        connector=connector(NONE),
+        connector=find_connector("kafka"),
         connection=Connection("127.0.0.1:1"),
         session=SessionSettings(),
         clock=ManualClock(),

@@ -1,79 +1,100 @@
-"""The conformance kit lets a right source pass, and finds what is wrong with each wrong one."""
+"""A right source passes `onceflow.testing`, and each wrong one fails the test of what it breaks."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import ConfigDict
 
 from onceflow.contracts.source import Position, Split, TopicRanges
-from onceflow.devkit.conformance import Outcome, check_source
-from onceflow.devkit.conformance_cases import CASES, Case
-from tests.support.log_source import ABORTED, TOPIC, LogOrigin, LogSource, open_log
+from onceflow.errors import OnceflowError
+from onceflow.testing import (
+    CompactionPromises,
+    GrowthPromises,
+    IdentityPromises,
+    RetentionPromises,
+    Source,
+    SourceContract,
+    TransactionPromises,
+)
+from tests.support.log_source import (
+    ABORTED,
+    TOPIC,
+    LogBlock,
+    LogOrigin,
+    LogPlanner,
+    LogReader,
+    open_log,
+)
 
 
-def case(name: str) -> Case:
-    return next(case for case in CASES if str(case) == name)
+class TestLog(
+    SourceContract,
+    TransactionPromises,
+    CompactionPromises,
+    RetentionPromises,
+    IdentityPromises,
+    GrowthPromises,
+):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Iterator[LogOrigin]:
+        with open_log(tmp_path) as origin:
+            yield origin
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_source_that_keeps_its_promises_passes(case: Case, tmp_path: Path) -> None:
-    (result,) = check_source(partial(open_log, tmp_path), [case])
-    assert result.outcome is Outcome.PASSED, str(result)
-
-
-class Unsorted(LogSource):
+class Unsorted(LogPlanner):
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         end = super().latest_position(start, max_records)
         return {name: end[name] for name in sorted(end, reverse=True)}
 
 
-class Restless(LogSource):
+class Restless(LogPlanner):
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         end = super().latest_position(start, max_records)
         return {**end, "polls": start.get("polls", 0) + 1}
 
 
-class Deaf(LogSource):
+class Deaf(LogPlanner):
     def is_silent(self, position: Position) -> bool:
         return True
 
 
-class Unaware(LogSource):
+class Unaware(LogPlanner):
     """Takes what it cannot read yet for nothing."""
 
     def is_silent(self, position: Position) -> bool:
         return self.latest_position(position, None) == position
 
 
-class Greedy(LogSource):
+class Greedy(LogPlanner):
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         return super().latest_position(start, None)
 
 
-class Stuck(LogSource):
+class Stuck(LogPlanner):
     def latest_position(self, start: Position, max_records: int | None) -> Position:
         return super().latest_position(start, max_records and max_records - 1)
 
 
-class Thawed(LogSource):
+class Thawed(LogPlanner):
     def freeze_latest(self) -> None:
         pass
 
 
-class Overlapping(LogSource):
+class Overlapping(LogPlanner):
     def ranges(self, start: Position | None, end: Position) -> TopicRanges:
         bounds = super().ranges(start, end)[TOPIC]
         return {TOPIC: {p: (max(0, low - 1), high) for p, (low, high) in bounds.items()}}
 
 
-class ToTheNewest(LogSource):
+class ToTheNewest(LogReader):
     """Reads to wherever the log ends by now."""
 
     def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
@@ -81,7 +102,7 @@ class ToTheNewest(LogSource):
         return super().visible(log, replace(split, end=end))
 
 
-class Remembering(LogSource):
+class Remembering(LogReader):
     """Goes on where the last read of the partition ended."""
 
     def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
@@ -91,34 +112,12 @@ class Remembering(LogSource):
         return super().visible(log, replace(split, start=start))
 
 
-class FirstOnly(LogSource):
+class FirstOnly(LogReader):
     def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         return super().read(splits[:1])
 
 
-class Forgetful(LogSource):
-    """Knows in memory only what it planned; a copy has another memory."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Forgetful, (self.file,))
-
-    def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        self.__dict__["planned"] = True
-        return super().splits(start, end)
-
-    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        return super().read(splits) if self.__dict__.get("planned") else iter(())
-
-
-class Unpicklable(LogSource):
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Unpicklable, (self.file, {"0": 0}))
-
-    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        return iter(()) if self.frozen else super().read(splits)
-
-
-class AskingAgain(LogSource):
+class AskingAgain(LogPlanner):
     """A replay depends on where a new pipeline would start."""
 
     def ranges(self, start: Position | None, end: Position) -> TopicRanges:
@@ -128,19 +127,19 @@ class AskingAgain(LogSource):
         return super().ranges(start, end)
 
 
-class Unrepairable(LogSource):
+class Unrepairable(LogPlanner):
     def position(self, like: Position | None, ranges: TopicRanges) -> Position:
         return {**super().position(like, ranges), "starts": {}}
 
 
-class Uncommitted(LogSource):
+class Uncommitted(LogPlanner):
     """Reads to the end of the log, decided or not."""
 
     def stable_ends(self, log: dict[str, Any]) -> dict[str, int]:
         return {str(n): len(p["entries"]) for n, p in enumerate(log["partitions"])}
 
 
-class ReadingVoid(LogSource):
+class ReadingVoid(LogReader):
     def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
         decided = {
             name: "committed" if state == ABORTED else state
@@ -149,13 +148,13 @@ class ReadingVoid(LogSource):
         return super().visible({**log, "transactions": decided}, split)
 
 
-class StoppingAtHoles(LogSource):
+class StoppingAtHoles(LogReader):
     def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
         found = super().visible(log, split)
         return [(at, value) for n, (at, value) in enumerate(found) if at == split.start + n]
 
 
-class Resetting(LogSource):
+class Resetting(LogReader):
     """Jumps to where the log starts now."""
 
     def visible(self, log: dict[str, Any], split: Split) -> list[tuple[int, bytes]]:
@@ -163,67 +162,79 @@ class Resetting(LogSource):
         return super().visible(log, replace(split, start=start))
 
 
-class Credulous(LogSource):
+class Credulous(LogPlanner):
     def checked_log(self, log_id: str) -> dict[str, Any]:
         return self.file.load()
 
 
-class ShortSighted(LogSource):
+class ShortSighted(LogPlanner):
     """Sees the two partitions that it began with."""
 
     def stable_ends(self, log: dict[str, Any]) -> dict[str, int]:
         return {n: end for n, end in super().stable_ends(log).items() if n in {"0", "1"}}
 
 
+class Dying(LogReader):
+    """Reads in the process that it knows, and in no other."""
+
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        if multiprocessing.parent_process() is not None:
+            os._exit(1)
+        return super().read(splits)
+
+
+class Lax(LogBlock):
+    model_config = ConfigDict(extra="allow")
+
+
+class LikeATopic(LogPlanner):
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        return [replace(split, topic="log") for split in super().splits(start, end)]
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (Unsorted, "positions_are_canonical"),
-        (Restless, "rest_is_rest"),
-        (Deaf, "silence_is_told"),
-        (Unaware, "undecided_is_no_silence"),
-        (Greedy, "limit_holds"),
-        (Stuck, "limit_holds"),
-        (Thawed, "frozen_end"),
-        (Overlapping, "everything_once_in_order"),
-        (ToTheNewest, "parts_of_a_split"),
-        (Remembering, "same_split_same_records"),
-        (Remembering, "abandoned_read"),
-        (FirstOnly, "splits_read_together"),
-        (Forgetful, "killed_reader"),
-        (Unpicklable, "pickled_copy"),
-        (AskingAgain, "replay_needs_the_log_only"),
-        (Unrepairable, "repaired_position"),
-        (Uncommitted, "undecided_is_unread"),
-        (ReadingVoid, "void_records_leave_holes"),
-        (StoppingAtHoles, "void_records_leave_holes"),
-        (StoppingAtHoles, "compaction_leaves_holes"),
-        (Resetting, "lost_to_retention"),
-        (Credulous, "replaced_origin"),
-        (ShortSighted, "new_partition"),
+        (Unsorted, "test_positions_are_canonical"),
+        (Restless, "test_rest_is_rest"),
+        (Deaf, "test_silence_is_told"),
+        (Unaware, "test_undecided_is_no_silence"),
+        (Greedy, "test_limit_holds"),
+        (Stuck, "test_limit_holds"),
+        (Thawed, "test_frozen_end"),
+        (Overlapping, "test_everything_once_in_order"),
+        (ToTheNewest, "test_parts_of_a_split"),
+        (Remembering, "test_same_split_same_records"),
+        (Remembering, "test_abandoned_read"),
+        (FirstOnly, "test_splits_read_together"),
+        (Dying, "test_killed_reader"),
+        (Lax, "test_unknown_keys_are_refused"),
+        (LikeATopic, "test_only_topics_are_named_like_topics"),
+        (AskingAgain, "test_replay_needs_the_log_only"),
+        (Unrepairable, "test_repaired_position"),
+        (Uncommitted, "test_undecided_is_unread"),
+        (ReadingVoid, "test_void_records_leave_holes"),
+        (StoppingAtHoles, "test_void_records_leave_holes"),
+        (StoppingAtHoles, "test_compaction_leaves_holes"),
+        (Resetting, "test_lost_to_retention"),
+        (Credulous, "test_replaced_origin"),
+        (ShortSighted, "test_new_partition"),
     ],
 )
 def test_a_broken_promise_is_found(
-    kind: type[LogSource], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Records that are missing never come: no need to wait for them.
-    monkeypatch.setattr("onceflow.devkit.conformance_origin.SETTLE_TIMEOUT_S", 0.0)
-    (result,) = check_source(partial(open_log, tmp_path, kind), [case(name)])
-    assert result.outcome is Outcome.FAILED, str(result)
+    monkeypatch.setattr("onceflow.testing.reading.SETTLE_TIMEOUT_S", 0.0)
+    role = "reader_class" if issubclass(kind, LogReader) else "planner_class"
+    classes = {} if issubclass(kind, LogBlock) else {role: f"{__name__}.{kind.__name__}"}
+    with open_log(tmp_path, **classes) as origin:
+        if issubclass(kind, LogBlock):
+            origin.block = kind.model_validate(origin.block.written)
+        with pytest.raises((AssertionError, OnceflowError, pytest.fail.Exception)):
+            getattr(TestLog(), name)(origin, Source(origin.block))
 
 
 def test_every_promise_is_broken_by_one_of_these() -> None:
     (marks,) = test_a_broken_promise_is_found.pytestmark  # type: ignore[attr-defined]
-    assert {name for _, name in marks.args[1]} == {str(case) for case in CASES}
-
-
-def test_what_an_origin_cannot_do_is_passed_over(tmp_path: Path) -> None:
-    @contextmanager
-    def open_plain() -> Iterator[LogOrigin]:
-        with open_log(tmp_path) as origin:
-            origin.features = frozenset()
-            yield origin
-
-    needy = [case for case in CASES if case.needs]
-    results = check_source(open_plain, needy)
-    assert {result.outcome for result in results} == {Outcome.NOT_APPLICABLE}
+    assert {name for _, name in marks.args[1]} == {n for n in dir(TestLog) if n.startswith("test_")}

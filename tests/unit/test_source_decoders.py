@@ -28,7 +28,7 @@ def rows(
     options: Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """Decoded rows; of a single column, its values."""
-    spec = SourceSpec("s", {}, format_name, schema, options or {})
+    spec = SourceSpec("s", format_name, schema, options or {})
     arrays = decode(decoder_for(spec), payloads)
     batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     batch.validate(full=True)
@@ -384,7 +384,7 @@ def test_bad_payloads_become_rows_with_a_reason_and_change_no_other(
     payloads: list[bytes | None],
 ) -> None:
     schema = one(pa.int64())
-    decoder = decoder_for(SourceSpec("s", {}, "json", schema))
+    decoder = decoder_for(SourceSpec("s", "json", schema))
     good = {b'{"a": 1}': 1, b'{"a": null}': None}
     for whole in [payloads, [*payloads, b'{"a": 1}']]:
         if not whole:

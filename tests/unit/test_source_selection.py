@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onceflow.protocol.identity import ledger_topic
-from onceflow_connectors.kafka.source.options import SourceOptions
+from onceflow_connectors.kafka.source.source import KafkaSource
 
-EVERYTHING = SourceOptions.parse("all", {"pattern": ".*", "retired": ["old"]}).selection
+EVERYTHING = KafkaSource(pattern=".*", retired=("old",)).kafka_topics()
 
 
 @pytest.mark.parametrize("topic", [ledger_topic("views"), "__transaction_state", "old"])
@@ -20,5 +20,5 @@ def test_a_pattern_never_matches_what_onceflow_or_kafka_keeps_nor_what_is_retire
 def test_a_pattern_matches_whole_names() -> None:
     assert EVERYTHING.covers("clicks")
     assert EVERYTHING.covers("older")
-    clicks = SourceOptions.parse("clicks", {"pattern": "clicks"}).selection
+    clicks = KafkaSource(pattern="clicks").kafka_topics()
     assert not clicks.covers("clicks2")

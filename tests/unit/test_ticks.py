@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from onceflow.contracts.source import TICK_COLUMN, Capabilities, SourceSpec
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import TICK_COLUMN, SourceSpec
+from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError
 from onceflow.runtime.executed import Execution
-from onceflow.runtime.source import SourceReader
+from onceflow.runtime.source import SourceHandle, SourceReader
 from onceflow.runtime.ticks import TICKS_PER_IDLE, EventTimeTeller, Ticker, TickPlan
 from tests.support.clock import ManualClock
-from tests.support.log_source import LogOrigin, LogSource, open_log
+from tests.support.log_source import LogBlock, LogOrigin, open_log
 
 IDLE_MS = 20_000
 STEP_MS = IDLE_MS // TICKS_PER_IDLE
@@ -189,14 +191,17 @@ def origin(tmp_path: Path) -> Iterator[LogOrigin]:
         yield origin
 
 
+def handle(block: LogBlock, ticks: TickPlan | None = None) -> SourceHandle:
+    spec = SourceSpec("log", "binary", pa.schema([("value", pa.binary())]))
+    return SourceHandle("log", block, spec, Connection(""), ticks)
+
+
 class Reading:
     """The adapter over a log, behind whose driver event time has come to NEWEST_MS."""
 
     def __init__(self, query: Query, origin: LogOrigin) -> None:
         self.query = query
-        schema = pa.schema([("value", pa.binary())])
-        self.spec = SourceSpec("log", {}, "binary", schema)
-        self.reader = SourceReader(self.spec, origin.source(), query.clock, query.plan)
+        self.reader = SourceReader(handle(origin.block, query.plan), query.clock)
         self.offset = self.reader.initialOffset()
         query.note(NEWEST_MS)
 
@@ -253,7 +258,7 @@ def test_a_replay_has_the_same_tick(reading: Reading, origin: LogOrigin) -> None
     ticked = reading.plan(IDLE_MS)
     first = reading.rows(start, ticked)
     origin.append(0, [(b"k", b"later")])
-    another = SourceReader(reading.spec, origin.source(), ManualClock(), reading.query.plan)
+    another = SourceReader(handle(origin.block, reading.query.plan), ManualClock())
     tasks = another.partitions(start, ticked)
     assert [b.to_pylist() for task in tasks for b in another.read(task)] == [first]
 
@@ -276,24 +281,17 @@ def test_until_caught_up_there_are_no_ticks(reading: Reading) -> None:
 def test_without_idle_after_earlier_ticks_mean_nothing(reading: Reading, origin: LogOrigin) -> None:
     start = reading.offset
     ticked = reading.plan(IDLE_MS)
-    reading.reader = SourceReader(reading.spec, origin.source(), reading.query.clock)
+    reading.reader = SourceReader(handle(origin.block), reading.query.clock)
     assert reading.rows(start, ticked) == []
     origin.append(0, [(b"k", b"a")])
     assert reading.rows(ticked, reading.plan()) == [{"value": b"a"}]
 
 
-class Silent(LogSource):
-    """Promises nothing about silence."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
-
-
-def test_a_source_that_cannot_tell_silence_gets_no_ticks(origin: LogOrigin) -> None:
-    source = Silent(origin.source().file)
-    spec = SourceSpec("log", {}, "binary", pa.schema([("value", pa.binary())]))
-    plan = TickPlan(IDLE_MS, "nowhere")
+def test_a_source_that_cannot_tell_silence_gets_no_ticks(
+    origin: LogOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
+    monkeypatch.setattr(LogBlock, "capabilities", silent)
     with pytest.raises(ConfigError, match="cannot tell whether it is silent"):
-        SourceReader(spec, source, ManualClock(), plan)
-    assert SourceReader(spec, source, ManualClock()).initialOffset()
+        SourceReader(handle(origin.block, TickPlan(IDLE_MS, "nowhere")), ManualClock())
+    assert SourceReader(handle(origin.block), ManualClock()).initialOffset()

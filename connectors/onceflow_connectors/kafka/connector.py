@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import (
@@ -23,18 +23,9 @@ from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.sink.ledger import KafkaLedger
 from onceflow_connectors.kafka.sink.partitioners import partitions_of
 
-if TYPE_CHECKING:
-    # Needs Arrow, which whoever only looks things up need not have installed.
-    from onceflow.contracts.source import Source, SourceSpec
-
 
 class KafkaConnector:
     """Implements `contracts.connector.Connector`."""
-
-    def source(self, spec: SourceSpec, connection: Connection) -> Source:
-        from onceflow_connectors.kafka.source.source import KafkaSource  # noqa: PLC0415  needs Arrow
-
-        return KafkaSource(spec, connection)
 
     def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
         return KafkaIncarnation(transactional_id, connection)

@@ -9,15 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from onceflow.clock import Deadline
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow.errors import ConfigError
-
-if TYPE_CHECKING:
-    # Needs Arrow, which a program that only looks things up need not have installed.
-    from onceflow.contracts.source import Source, SourceSpec
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -279,10 +275,7 @@ class BulletinBoard(Protocol):
 
 
 class Connector(Protocol):
-    """One kind of system that pipelines read from and write to."""
-
-    def source(self, spec: SourceSpec, connection: Connection) -> Source:
-        """Make a source. Only stores; connects at first use. The result can be pickled."""
+    """What pipelines write to: output, ledger and positions. Sources are in `source_block`."""
 
     def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
         """Make a fresh incarnation of a transactional id. Only stores."""

@@ -1,8 +1,11 @@
 """The contract of a rewindable source. Plain Python and Arrow, so it can be tested without Spark.
 
-A source turns a *position* (a small JSON object) into records. Spark logs the end position of a
-batch before it reads it; whatever a source needs to read the same records again must be in it.
-`onceflow.devkit.conformance` checks any implementation against these promises.
+A source has two halves: a `Planner` on the driver, which decides how far each batch reads, and a
+`Reader` in the workers, which reads. Both are made by its block (`contracts.source_block`).
+
+A *position* is a small JSON object. Spark logs the end position of a batch before it reads the
+batch; all that a source needs to read the same records again must be in it. `onceflow.testing`
+checks any implementation against these promises.
 """
 
 from __future__ import annotations
@@ -37,49 +40,29 @@ those of the payload are null. If not asked for, such a payload is a `RecordErro
 TICK_COLUMN = "_tick_at"
 """Reserved for ticks, which are not records: no column of a source has this name."""
 
-MAX_RECORDS_OPTION = "max_records_per_batch"
-"""Option that every source offers: bound on the records of one batch."""
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """The promises of a source. Exactly once needs the first three.
-
-    Args:
-        is_replayable: a split can be read again later, within the retention of the origin.
-        has_stable_ranges: the same split always holds the same records.
-        is_ordered: a split yields its records in the same order every time.
-        tells_silence: `is_silent` can be asked; `idle_after` needs it, exactly once does not.
-    """
-
-    is_replayable: bool
-    has_stable_ranges: bool
-    is_ordered: bool
-    tells_silence: bool = False
-
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """One entry of `sources` in a pipeline file, after validation.
+    """One entry of `sources` in a pipeline file, but for the block of its kind.
 
     Args:
         name: of the view in the query.
-        options: the connector's own block, e.g. `topics`, `starting`, `max_records_per_batch`.
         format: how payloads are decoded: json, csv, text, binary, avro.
-        format_options: the format's own settings, e.g. an Avro schema.
         schema: the columns that the query uses, in the order that `read` must yield them; names in
             `META_COLUMNS` are filled from the record itself, `REJECT_COLUMN` as described there,
             all others from its payload.
+        format_options: the format's own settings, e.g. an Avro schema.
         lateness_ms: how far behind the newest event a record may be. None if the source has no
             event time; its partitions then need not advance together in time.
+        folder: of the pipeline file: relative paths in the block are relative to it.
     """
 
     name: str
-    options: Mapping[str, Any]
     format: str
     schema: pa.Schema
     format_options: Mapping[str, Any] = field(default_factory=dict)
     lateness_ms: int | None = None
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +70,9 @@ class Split:
     """A range that one task reads. Pickled to the workers.
 
     Args:
+        topic: where from. A name with a colon, such as `KIND:PLACE`, unless it is a topic of the
+            pipeline's brokers: no topic has a colon in its name, so the two are never mixed up.
+        partition: of the topic.
         start: first offset to read.
         end: next offset to read after this split; `start < end`.
         topic_id: of the topic that the split was planned for, so that a new topic of the same name
@@ -100,16 +86,8 @@ class Split:
     topic_id: str = ""
 
 
-class Source(Protocol):
-    """Reads one origin in ranges.
-
-    Planning methods run in one process on the driver, `read` in many workers; an instance is
-    pickled to each of them before its first use and shares nothing with the others.
-    """
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The promises of this source."""
+class Planner(Protocol):
+    """Decides what each batch reads. Lives in one process, on the driver."""
 
     def initial_position(self) -> Position:
         """Where a new pipeline starts, after the user's `starting`.
@@ -167,6 +145,13 @@ class Source(Protocol):
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         """Cut a batch into tasks; pure: a replay gets the same splits."""
 
+    def close(self) -> None:
+        """Let go of connections. The planner is not used again."""
+
+
+class Reader(Protocol):
+    """Reads what was planned. Lives in a worker, for one task, and shares nothing with others."""
+
     def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """Read splits one after the other, each in offset order, with the columns of the spec.
 
@@ -179,9 +164,3 @@ class Source(Protocol):
                 deleted and created again; names the range and the cure.
             DeadlineError: the range could not be read to its end in time.
         """
-
-    def committed(self, position: Position) -> None:
-        """Everything before `position` is durable in the output. May free resources."""
-
-    def close(self) -> None:
-        """Close connections. The instance is not used again."""

@@ -182,7 +182,7 @@ class _Pages:
         records = seen.get("records", {})
         sources = [
             (
-                ", ".join(source.kafka.topics or (source.kafka.pattern or "",)),
+                source.block.describe(),
                 view,
                 _lag_of(view, seen.get("sources", ())),
                 newest["source_records"].get(view),

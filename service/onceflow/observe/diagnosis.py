@@ -336,7 +336,7 @@ def _no_input(facts: Facts) -> Iterator[Diagnosis]:
     if any(one.lag or one.undecided for one in facts.inputs) or facts.arrivals_per_s:
         return
     if not facts.inputs:
-        if "input" not in facts.blind:
+        if not any(what.startswith("input") for what in facts.blind):
             yield Diagnosis(
                 Cause.NO_INPUT,
                 "nothing has been read yet",

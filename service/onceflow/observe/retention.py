@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.errors import Fault, OnceflowError
+from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.texts import span_text
 
@@ -144,10 +145,15 @@ def look(
 
 
 def positions_of(head: HeadEntry) -> Mapping[str, Mapping[int, int]]:
-    """Topic -> partition -> next offset to read; of two sources of a topic, the lower."""
+    """Topic -> partition -> next offset to read; of two sources of a topic, the lower.
+
+    What is not read from Kafka is left out: how long it is kept is not known.
+    """
     found: dict[str, dict[int, int]] = {}
     for topics in head.plan.sources.values():
         for topic, ranges in topics.items():
+            if not is_kafka_topic(topic):
+                continue
             at = found.setdefault(topic, {})
             for partition, (_, end) in ranges.items():
                 at[partition] = min(end, at.get(partition, end))

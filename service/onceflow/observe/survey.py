@@ -20,7 +20,12 @@ from onceflow.errors import ConfigError, OnceflowError
 from onceflow.observe.facts import Facts, InputFacts, OutputFacts
 from onceflow.observe.retention import Forecast, forecast, look
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
-from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
+from onceflow.protocol.identity import (
+    DRIVER_SLOT,
+    head_partition,
+    is_kafka_topic,
+    ledger_topic,
+)
 from onceflow.protocol.ledger import HEAD_KEY, HeadEntry, SinkState
 
 TAIL_OFFSETS = 400
@@ -152,6 +157,12 @@ class Survey:
         deadline = self._deadline()
         for source, topics in sorted(head.plan.sources.items()):
             for topic, ranges in sorted(topics.items()):
+                if not is_kafka_topic(topic):
+                    self._blind[f"input of source {source}"] = (
+                        f"{topic} is not a topic: this kind of source does not tell how many"
+                        " records wait, how long they are kept, and when the newest was written"
+                    )
+                    continue
                 offsets = self.broker.offsets(topic, deadline)
                 newest = self.broker.newest_timestamps(topic, deadline)
                 open_ends = {p: lso for p, (_, lso, end) in offsets.items() if lso < end}

@@ -125,9 +125,9 @@ def explain(
 
 
 def _source(view: str, source: Source) -> Station:
-    kafka = source.kafka
-    what = f"topics {', '.join(kafka.topics)}" if kafka.topics else f"topics like {kafka.pattern}"
-    facts = [what, f"{source.format}, from {kafka.starting} at the first start"]
+    block = source.block
+    chosen = (f"{k}: {value}" for k, value in block.written.items() if k in block.outside_results)
+    facts = [block.describe(), source.format, *chosen]
     if source.event_time is not None:
         lateness = duration_text(source.lateness_ms or 0)
         facts.append(f"event time {source.event_time}, {lateness} lateness")

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, ValidationError
 
 from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.source_block import find_source
 from onceflow.contracts.values import (
     DurationMs,
     Location,
@@ -20,11 +21,12 @@ from onceflow.contracts.values import (
     ViewName,
     fault,
 )
+from onceflow.errors import ConfigError
 from onceflow.pipeline.dead_letter import DeadLetter, Late, OnDivergence, OnReject
 from onceflow.pipeline.determinism.code_files import code_of
 from onceflow.pipeline.restart import Restart
 from onceflow.pipeline.sink import Sink
-from onceflow.pipeline.source import KafkaSource, Source
+from onceflow.pipeline.source import AnySource, kinds_in
 from onceflow.pipeline.waivers import Waiver
 from onceflow.protocol.delivery import Delivery
 
@@ -56,7 +58,7 @@ class Pipeline(Block):
         description="What is promised about each input record, for source, state and sink together;"
         " see [guarantees.md](guarantees.md#delivery-modes).",
     )
-    sources: dict[ViewName, Source] = Field(
+    sources: dict[ViewName, AnySource] = Field(
         min_length=1, description="The inputs, each under the name of its view in the query."
     )
     query: str | None = Field(
@@ -158,13 +160,19 @@ class Pipeline(Block):
         written = self.checkpoint or f".onceflow/{self.name}"
         return written if "://" in written else str((self._folder / written).resolve())
 
+    @property
+    def named_inputs(self) -> list[str]:
+        """Topics that its sources name and read."""
+        found = (source.block.kafka_topics() for source in self.sources.values())
+        return [topic for topics in found if topics is not None for topic in topics.named]
+
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
-        Left out is what changes only when and where: trigger, checkpoint, restarts, `starting`,
-        `max_records_per_batch`, `retired`, `on_trimmed`, `idle_after`, and where rejected, late and
-        divergent records go; the output's partitions and the order of records, which the ledger
-        pins; and waivers, which change nothing.
+        Left out is what changes only when and where: trigger, checkpoint, restarts, `idle_after`,
+        what a source's block says of itself (`SourceBlock.outside_results`), and where rejected,
+        late and divergent records go; the output's partitions and the order of records, which the
+        ledger pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -180,16 +188,12 @@ class Pipeline(Block):
                 "on_divergence": True,
                 "restart": True,
                 "sources": {
-                    "__all__": {
-                        "kafka": {
-                            "starting",
-                            "max_records_per_batch",
-                            "retired",
-                            "on_trimmed",
-                        },
+                    name: {
+                        "block": set(source.block.outside_results),
                         "idle_after_ms": True,
                         "on_reject": True,
                     }
+                    for name, source in self.sources.items()
                 },
                 "sink": {"on_reject": True, "order_by": True, "kafka": {"partitions"}},
             },
@@ -218,14 +222,15 @@ def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
             written.append(topic)
     sources = given.get("sources")
     for name, source in sources.items() if isinstance(sources, Mapping) else ():
-        try:
-            block = KafkaSource.model_validate(source["kafka"])
-            is_loop = any(block.reads(topic) for topic in written)
-        except (ValidationError, TypeError, KeyError):
-            continue
-        if is_loop:
+        for kind in kinds_in(source):
+            try:
+                topics = find_source(kind).model_validate(source[kind]).kafka_topics()
+            except (ValidationError, ConfigError):
+                continue
+            if topics is None or not any(map(topics.covers, written)):
+                continue
             yield (
-                ("sources", name, "kafka"),
+                ("sources", name, kind),
                 fault(
                     "a pipeline cannot read the topic that it writes",
                     suggestion="Write to another topic.",

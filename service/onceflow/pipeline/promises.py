@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-
-from onceflow.contracts.connector import Connection, Connector
-from onceflow.contracts.source import Capabilities, SourceSpec
+from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.loader import PipelineFile
 from onceflow.pipeline.rules import Rule
@@ -20,28 +17,23 @@ from onceflow.protocol.guarantee import (
     effective_guarantee,
 )
 
-_NOBODY = Connection("")
-"""Capabilities are told without being connected."""
-_NO_COLUMNS = pa.schema([])
 
-
-def require_sources(file: PipelineFile, connector: Connector) -> None:
+def require_sources(file: PipelineFile) -> None:
     """Refuse sources that cannot keep what is promised.
 
     Raises:
         ConfigError: with a fault for each of them.
     """
-    if faults := tuple(source_faults(file, connector)):
+    if faults := tuple(source_faults(file)):
         what = "a source cannot keep what `delivery` promises"
         raise ConfigError(what, subject=str(file.path), faults=faults)
 
 
-def source_faults(file: PipelineFile, connector: Connector) -> Iterator[Fault]:
+def source_faults(file: PipelineFile) -> Iterator[Fault]:
     """One fault for each source that cannot keep what is promised. Connects to nothing."""
     pipeline = file.pipeline
     for view, source in pipeline.sources.items():
-        spec = SourceSpec(view, source.options(), source.format, _NO_COLUMNS)
-        replay = replay_of(connector.source(spec, _NOBODY).capabilities)
+        replay = replay_of(source.block.capabilities)
         # Its checkpoint is looked at when it starts, on the machine where it starts.
         parts = Parts(replay, State.DURABLE, pipeline.mode, Reading.DEDUPLICATING)
         guarantee = effective_guarantee(parts)

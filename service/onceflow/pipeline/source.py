@@ -1,90 +1,33 @@
-"""The block of a source: what is read, how it is decoded, and when a record happened."""
+"""A source in the pipeline file: what is read, how it is decoded, and when a record happened.
+
+What is read stands in a block whose key names the kind of source: `kafka`, or another one that is
+installed. Only kinds that a file names are imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import Field
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
+from pydantic_core import CoreSchema
 
 from onceflow.contracts.block import Block, Combination
-from onceflow.contracts.topic_pattern import topic_pattern
-from onceflow.contracts.values import (
-    ColumnNames,
-    DurationMs,
-    IdleMs,
-    Instant,
-    StartingPoint,
-    TopicName,
-    TopicPattern,
-    fault,
-)
+from onceflow.contracts.source_block import SourceBlock, find_source, installed_sources
+from onceflow.contracts.values import ColumnNames, DurationMs, IdleMs, Instant, fault
+from onceflow.errors import ConfigError
 from onceflow.pipeline.dead_letter import OnReject
 from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
-
-DEFAULT_MAX_RECORDS_PER_BATCH = 500_000
-"""Where throughput stops growing (measured), far below what a 2 GB driver can hold."""
-
-
-class KafkaSource(Block):
-    """Which records are read."""
-
-    topics: tuple[TopicName, ...] | None = Field(
-        default=None, strict=False, min_length=1, description="Topics to read."
-    )
-    pattern: TopicPattern | None = Field(
-        default=None,
-        description="Instead of `topics`: a regular expression that matches whole topic names,"
-        " without look-around and backreferences. It never means internal topics (`onceflow.*`,"
-        " `__*`). Topics that appear later are read from their beginning.",
-    )
-    retired: tuple[TopicName, ...] = Field(
-        default=(),
-        strict=False,
-        description="Topics that were read and are read no more, such as deleted ones. What they"
-        " hold beyond the last batch is left out.",
-    )
-    on_trimmed: Literal["fail", "accept"] = Field(
-        default="fail",
-        description="What becomes of a topic or partition that appears after the first start and"
-        " whose first records are already deleted: the pipeline stops and names them, or reads what"
-        " is left.",
-    )
-    starting: StartingPoint = Field(
-        default="earliest",
-        description="Where the very first start begins: `earliest`, `latest`, or"
-        " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards the checkpoint decides.",
-    )
-    max_records_per_batch: int = Field(
-        default=DEFAULT_MAX_RECORDS_PER_BATCH,
-        ge=1,
-        description="Bound on the records of one batch, shared so that all partitions advance"
-        " together in time.",
-    )
-
-    @classmethod
-    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Topics by name or by pattern; each topic once."""
-        if ("topics" in given) == ("pattern" in given):
-            yield (), fault("what to read is needed exactly once", expected="`topics` or `pattern`")
-        topics = given.get("topics")
-        if isinstance(topics, str):
-            return
-        if isinstance(topics, Sequence) and len({*map(str, topics)}) < len(topics):
-            yield ("topics",), fault("a topic is named twice", suggestion="Name it once.")
-
-    @property
-    def named(self) -> Sequence[str]:
-        """Topics that are read and named one by one."""
-        return [topic for topic in self.topics or () if topic not in self.retired]
-
-    def reads(self, topic: str) -> bool:
-        """Whether a topic of this name would be read."""
-        if self.pattern is not None:
-            return topic_pattern(self.pattern).matches(topic)
-        return topic in (self.topics or ())
 
 
 class Deduplicate(Block):
@@ -107,7 +50,10 @@ class Deduplicate(Block):
 class Source(Block):
     """One input: a view of the query."""
 
-    kafka: KafkaSource = Field(description="The topics, and how they are read.")
+    # A source of a file is of a subclass, one for each kind, in which these two are set.
+    kind: ClassVar[str]
+    """The key of the block in the file: the name of an entry point."""
+    block: SourceBlock = Field(default_factory=SourceBlock)
     format: Format = Field(default="json", description="How the payload of a record is decoded.")
     avro: Avro | None = Field(default=None, description="The schema of Avro payloads.")
     ddl: str | None = Field(
@@ -168,7 +114,10 @@ class Source(Block):
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Event time with lateness and bounds; a schema where the payload needs one."""
+        """One kind; event time with lateness and bounds; a schema where the payload needs one."""
+        if len(kinds_in(given)) != 1:
+            known = " or ".join(f"`{kind}`" for kind in installed_sources())
+            yield (), fault("what to read is needed exactly once", expected=known)
         if "event_time" in given and "lateness" not in given:
             yield (
                 ("event_time",),
@@ -208,16 +157,6 @@ class Source(Block):
         """The view's columns as DDL."""
         return self.ddl or SINGLE_COLUMN_SCHEMAS[self.format]
 
-    def options(self) -> Mapping[str, Any]:
-        """The connector's block as plain values, the form of `SourceSpec.options`."""
-        starting = self.kafka.starting
-        if not isinstance(starting, str):
-            return {
-                **self.kafka.model_dump(exclude={"starting"}, exclude_none=True),
-                "starting": {"timestamp": starting.astimezone(UTC).isoformat()},
-            }
-        return self.kafka.model_dump(exclude_none=True)
-
     def format_options(self, folder: Path) -> Mapping[str, str]:
         """The format's own settings, the form of `SourceSpec.format_options`.
 
@@ -225,3 +164,57 @@ class Source(Block):
             ConfigError: as `Avro.read`.
         """
         return {"schema": self.avro.read(folder)} if self.avro else {}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Have every kind that is installed in the schema; one that does not work is left out."""
+        schema = handler(core_schema)
+        found = handler.resolve_ref_schema(schema)
+        blocks: dict[str, Any] = {}
+        for kind in installed_sources():
+            with suppress(ConfigError):
+                block = find_source(kind)
+                what = handler(block.__pydantic_core_schema__)
+                blocks[kind] = {**what, "description": _purpose(block)}
+        keys = {name: key for name, key in found["properties"].items() if name != "block"}
+        found["properties"] = blocks | keys
+        found["oneOf"] = [{"required": [kind]} for kind in blocks]
+        return schema
+
+
+def kinds_in(source: object) -> list[str]:
+    """Kinds of which a source in a file has a block."""
+    return [kind for kind in installed_sources() if isinstance(source, Mapping) and kind in source]
+
+
+def _of_its_kind(data: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    match kinds_in(data):
+        case [kind]:
+            return _source_of(kind).model_validate(data)
+        case _:
+            return handler(data)
+
+
+AnySource: TypeAlias = Annotated[SerializeAsAny[Source], WrapValidator(_of_its_kind)]
+"""A source of the kind that its keys name."""
+
+
+def _source_of(kind: str) -> type[Source]:
+    try:
+        return _with_block(kind, find_source(kind))
+    except ConfigError as error:
+        raise fault(str(error)) from error
+
+
+@cache
+def _with_block(kind: str, block: type[SourceBlock]) -> type[Source]:
+    field = Field(alias=kind, description=_purpose(block))
+    made = create_model("Source", __base__=Source, block=(block, field))
+    made.kind = kind
+    return made
+
+
+def _purpose(block: type[SourceBlock]) -> str:
+    return (block.__doc__ or "").partition("\n\n")[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from onceflow.errors import CorruptionError
+from onceflow.protocol.identity import is_kafka_topic
 
 HEADER_PREFIX = "onceflow.dead_letter."
 """Prefix of our headers. A record that is rejected must not have headers with it."""
@@ -71,7 +72,8 @@ class DeadLetter:
     @property
     def is_whole(self) -> bool:
         """Whether it is a record of a topic, with its content, so that it can be sent again."""
-        return bool(self.source) and self.left_out_bytes is None
+        is_from_topic = bool(self.source) and is_kafka_topic(self.topic)
+        return is_from_topic and self.left_out_bytes is None
 
     @property
     def size_bytes(self) -> int:

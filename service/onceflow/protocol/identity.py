@@ -89,6 +89,11 @@ def is_internal_topic(topic: str) -> bool:
     return topic.startswith(_INTERNAL_TOPICS)
 
 
+def is_kafka_topic(name: str) -> bool:
+    """Whether a source that names this reads a topic; what others read has a colon in its name."""
+    return ":" not in name
+
+
 def ledger_topic(pipeline: str) -> str:
     """Compacted topic with `owner` in partition 0 and slot s's `head` in partition 1 + s."""
     return f"onceflow.ledger.{pipeline}"

@@ -17,7 +17,13 @@ from onceflow.protocol.commit import Verdict
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
-from onceflow.protocol.identity import BatchKey, FencingToken, pipeline_tag, revision_of
+from onceflow.protocol.identity import (
+    BatchKey,
+    FencingToken,
+    is_kafka_topic,
+    pipeline_tag,
+    revision_of,
+)
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.order import Order
 from onceflow.protocol.plan_identity import PlanIdentity
@@ -361,11 +367,11 @@ def _standing(topics: TopicRanges, at: int) -> TopicRanges:
 def _end_offsets(
     plan: BatchPlan, retired: Mapping[str, Collection[str]]
 ) -> Mapping[tuple[str, int], int]:
-    """Where every source partition stands after the batch. One topic in two sources: the lower."""
+    """Where every partition of a topic stands after the batch. In two sources: the lower."""
     ends: dict[tuple[str, int], int] = {}
     for source, topics in plan.sources.items():
         for topic, ranges in topics.items():
-            if topic in retired.get(source, ()):
+            if topic in retired.get(source, ()) or not is_kafka_topic(topic):
                 continue
             for partition, (_, end) in ranges.items():
                 ends[topic, partition] = min(end, ends.get((topic, partition), end))

@@ -30,13 +30,11 @@ class Parts:
 
     Args:
         pipeline: what they are of.
-        connector_name: of its entry point, for the processes that read sources.
-        connector: the one of that name.
+        connector: for the sink.
         connection: to the brokers.
     """
 
     pipeline: Pipeline
-    connector_name: str
     connector: Connector
     connection: Connection
 
@@ -45,11 +43,11 @@ class Parts:
         source = self.pipeline.sources[name]
         return SourceSpec(
             name=name,
-            options=source.options(),
             format=source.format,
             schema=schema,
             format_options=source.format_options(self.pipeline.folder),
             lateness_ms=source.lateness_ms,
+            folder=str(self.pipeline.folder),
         )
 
     def handle(self, name: str, columns: StructType, ticks: TickPlan | None = None) -> SourceHandle:
@@ -57,7 +55,7 @@ class Parts:
         schema = to_arrow(columns)
         if self.pipeline.on_reject(name) != "fail":
             schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
-        return SourceHandle(self.connector_name, self.spec(name, schema), self.connection, ticks)
+        return self._handle(name, schema, ticks)
 
     def handle_of_originals(self, name: str, columns: StructType) -> SourceHandle:
         """The same, and everything about the record as it came."""
@@ -65,7 +63,12 @@ class Parts:
         missing = [item for item in META_COLUMNS.items() if item[0] not in schema.names]
         for column, kind in (*missing, (REJECT_COLUMN, pa.string())):
             schema = schema.append(pa.field(column, kind))
-        return SourceHandle(self.connector_name, self.spec(name, schema), self.connection)
+        return self._handle(name, schema)
+
+    def _handle(self, name: str, schema: pa.Schema, ticks: TickPlan | None = None) -> SourceHandle:
+        source = self.pipeline.sources[name]
+        spec = self.spec(name, schema)
+        return SourceHandle(source.kind, source.block, spec, self.connection, ticks)
 
     def reread(
         self, spark: SparkSession, name: str, columns: StructType, at: Execution

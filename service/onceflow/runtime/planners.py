@@ -30,7 +30,7 @@ from onceflow.runtime.launch import PLANNERS_ADDRESS
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 IMPORTED = (RUNNER, "onceflow.runtime.source", "onceflow.contracts.topic_pattern")
-"""Connectors come in addition."""
+"""The kinds of sources that are installed come in addition."""
 STARTED = b"s"
 """Sent to the one that asked, by the process that was forked."""
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
@@ -78,7 +78,7 @@ def _import_all() -> None:
     """At the first request: what asks Spark for nothing but an analysis needs no planner."""
     for name in IMPORTED:
         import_module(name)
-    from onceflow.contracts.connector import ENTRY_POINT_GROUP  # noqa: PLC0415  imported by now
+    from onceflow.contracts.source_block import ENTRY_POINT_GROUP  # noqa: PLC0415  imported by now
 
     for point in entry_points(group=ENTRY_POINT_GROUP):
         # If one cannot be imported, the process that needs it will say so.

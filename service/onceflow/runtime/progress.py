@@ -11,6 +11,7 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.contracts.observer import Observer, Report
 from onceflow.errors import OnceflowError
+from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.runtime.executed import records_of
 
@@ -72,7 +73,7 @@ class ProgressReporter:
 def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple[str, int], int]:
     """Offsets between the pipeline's position and the last stable offset of each input partition.
 
-    Empty while no position is known.
+    Empty while no position is known, and for sources that do not read topics of the brokers.
 
     Raises:
         OnceflowError: the brokers did not tell.
@@ -80,7 +81,7 @@ def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple
     lag: Counter[tuple[str, int]] = Counter()
     for topics in head.plan.sources.values():
         for topic, ranges in topics.items():
-            offsets = broker.offsets(topic, deadline)
+            offsets = broker.offsets(topic, deadline) if is_kafka_topic(topic) else {}
             for partition, (_, last_stable_offset, _) in offsets.items():
                 _, end = ranges.get(partition, (0, 0))
                 lag[topic, partition] += max(0, last_stable_offset - end)

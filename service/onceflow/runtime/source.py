@@ -15,6 +15,7 @@ import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -35,16 +36,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from onceflow.clock import Clock, SystemClock
-from onceflow.contracts.connector import Connection, find_connector
-from onceflow.contracts.source import (
-    MAX_RECORDS_OPTION,
-    TICK_COLUMN,
-    Position,
-    Source,
-    SourceSpec,
-    Split,
-)
+from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import TICK_COLUMN, Planner, Position, Reader, SourceSpec, Split
+from onceflow.contracts.source_block import SourceBlock, find_source
 from onceflow.errors import ConfigError, InvariantError, LineageError
+from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import canonical_json
 from onceflow.runtime.ticks import Ticker, TickPlan
 
@@ -71,16 +67,18 @@ IDLE_POLL_S = 0.01
 
 @dataclass(frozen=True)
 class SourceHandle:
-    """Everything that both halves need to make the source, as text for Spark's options.
+    """Everything that both halves of a source are made from, as text for Spark's options.
 
     Args:
-        connector: name of its entry point.
-        spec: what to read.
-        connection: how to reach it; may hold secrets.
+        kind: name of its entry point.
+        block: what to read.
+        spec: how to decode it.
+        connection: to the pipeline's brokers; may hold secrets.
         ticks: for a source with `idle_after`.
     """
 
-    connector: str
+    kind: str
+    block: SourceBlock
     spec: SourceSpec
     connection: Connection
     ticks: TickPlan | None = None
@@ -90,7 +88,8 @@ class SourceHandle:
         schema = self.spec.schema.serialize().to_pybytes()
         spec = {**self.spec.__dict__, "schema": base64.b64encode(schema).decode()}
         return {
-            "connector": self.connector,
+            "kind": self.kind,
+            "block": canonical_json(self.block.written),
             "spec": canonical_json(spec),
             "ticks": canonical_json(asdict(self.ticks) if self.ticks else None),
             "connection_secret": canonical_json(asdict(self.connection)),
@@ -104,11 +103,20 @@ class SourceHandle:
         connection = Connection(**json.loads(options["connection_secret"]))
         ticks = json.loads(options["ticks"])
         return cls(
-            options["connector"],
+            options["kind"],
+            find_source(options["kind"]).model_validate(json.loads(options["block"])),
             SourceSpec(**{**spec, "schema": schema}),
             connection,
             TickPlan(**ticks) if ticks else None,
         )
+
+    def planner(self) -> Planner:
+        """Make the half of the driver."""
+        return self.block.planner(self.spec, self.connection)
+
+    def reader(self) -> Reader:
+        """Make the half of a worker."""
+        return self.block.reader(self.spec, self.connection)
 
     @property
     def columns(self) -> pa.Schema:
@@ -130,24 +138,21 @@ class OnceflowSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of both halves; nothing is connected yet."""
-        spec, source = self._source(schema)
-        ticks = SourceHandle.from_options(self.options).ticks
-        return SourceReader(spec, source, SystemClock(), ticks)
+        return SourceReader(self._handle(schema), SystemClock())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of what lies between two positions, which are options, too."""
-        _, source = self._source(schema)
         start, end = (json.loads(self.options[name]) for name in (_START, _END))
-        return RangeReader(source, start, end)
+        return RangeReader(self._handle(schema), start, end)
 
-    def _source(self, schema: StructType) -> tuple[SourceSpec, Source]:
+    def _handle(self, schema: StructType) -> SourceHandle:
         handle = SourceHandle.from_options(self.options)
         # Spark checks batches against its own idea of the schema, to the names inside of lists.
         columns = to_arrow_schema(schema, timezone="UTC")
         spec = replace(
             handle.spec, schema=pa.schema(columns.field(name) for name in handle.spec.schema.names)
         )
-        return spec, find_connector(handle.connector).source(spec, handle.connection)
+        return replace(handle, spec=spec)
 
 
 class TaskInput(InputPartition):
@@ -161,24 +166,24 @@ class RangeReader(DataSourceReader):
     """Reads a range that a stream has read, once more. There are no ticks in it.
 
     Args:
-        source: does the work.
+        handle: of the source.
         start: where the range begins.
         end: where it ends.
     """
 
-    def __init__(self, source: Source, start: Position, end: Position) -> None:
-        self._source = source
+    def __init__(self, handle: SourceHandle, start: Position, end: Position) -> None:
+        self._handle = handle
         self._start = start
         self._end = end
 
     def partitions(self) -> Sequence[InputPartition]:
         """Tasks; none if the range is empty."""
-        return _tasks(self._source.splits(self._start, self._end))
+        return _tasks(_checked(self._handle.planner().splits(self._start, self._end), self._handle))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task has to, in a worker."""
         _let_the_collector_rest()
-        return self._source.read(partition.value)
+        return self._handle.reader().read(partition.value)
 
 
 class TickInput(InputPartition):
@@ -189,42 +194,43 @@ class TickInput(InputPartition):
 
 
 class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Both halves of the adapter.
+    """Both halves of the adapter. A worker gets a copy, without what the driver has planned.
 
     Args:
-        spec: of the source.
-        source: does the work.
+        handle: of the source.
         clock: measures the waiting for something new, and silence.
-        ticks: for a source with `idle_after`.
 
     Raises:
         ConfigError: ticks are asked for of a source that cannot tell whether it is silent.
     """
 
-    def __init__(
-        self, spec: SourceSpec, source: Source, clock: Clock, ticks: TickPlan | None = None
-    ) -> None:
-        if ticks is not None and not source.capabilities.tells_silence:
+    def __init__(self, handle: SourceHandle, clock: Clock) -> None:
+        if handle.ticks is not None and not handle.block.capabilities.tells_silence:
             raise ConfigError(
                 "this kind of source cannot tell whether it is silent",
-                subject=f"source {spec.name}",
+                subject=f"source {handle.spec.name}",
                 then="remove `idle_after`",
             )
-        self._spec = spec
-        self._source = source
+        self._handle = handle
+        self._spec = handle.spec
         self._clock = clock
         self._is_frozen = False
-        self._has_ticks = ticks is not None
-        self._ticker = Ticker(ticks, clock) if ticks is not None else None
+        self._ticker = Ticker(handle.ticks, clock) if handle.ticks is not None else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (SourceReader, (self._handle, self._clock))
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return self._handle.planner()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts. Spark asks again when batch 0 replays."""
-        return self._offset(self._source.initial_position())
+        return self._offset(self._planner.initial_position())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of the pipeline file. Spark may pass another one to `latestOffset`."""
-        max_records = self._spec.options.get(MAX_RECORDS_OPTION)
-        return ReadAllAvailable() if max_records is None else ReadMaxRows(max_records)
+        return ReadMaxRows(self._handle.block.max_records_per_batch)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch reads. Waits a little for something new, or else for a tick."""
@@ -232,7 +238,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_records = _max_records(limit)
         patience = self._clock.within(0.0 if self._is_frozen else IDLE_WAIT_S)
         while True:
-            end = self._source.latest_position(begin, max_records)
+            end = self._planner.latest_position(begin, max_records)
             if end != begin or patience.is_over:
                 break
             self._clock.sleep(patience.at_most_s(IDLE_POLL_S))
@@ -240,32 +246,32 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read nothing that is not there yet. There would be no end of ticks, so there are none."""
-        self._source.freeze_latest()
+        self._planner.freeze_latest()
         self._is_frozen = True
         self._ticker = None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks of a batch: the same for a replay."""
-        tick_ms = end.get(_TICK) if self._has_ticks else None
+        tick_ms = end.get(_TICK) if self._handle.ticks else None
         ticks = [TickInput(tick_ms)] if tick_ms not in (None, start.get(_TICK)) else []
-        splits = self._source.splits(self._position(start), self._position(end))
-        return [*_tasks(splits), *ticks]
+        splits = self._planner.splits(self._position(start), self._position(end))
+        return [*_tasks(_checked(splits, self._handle)), *ticks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task has to, in a worker."""
         if isinstance(partition, TickInput):
             return iter([_tick_row(self._spec.schema, partition.value)])
         _let_the_collector_rest()
-        records = self._source.read(partition.value)
-        return map(_without_ticks, records) if self._has_ticks else records
+        records = self._handle.reader().read(partition.value)
+        return map(_without_ticks, records) if self._handle.ticks else records
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Batches up to `end` are done."""
-        self._source.committed(self._position(end))
+        """Batches up to `end` are done. What was read is kept: a batch may be verified later."""
+        self._position(end)
 
     def stop(self) -> None:
         """The query has ended."""
-        self._source.close()
+        self._planner.close()
 
     def _next_tick(self, end: Position, last_ms: int | None, *, is_new: bool) -> int | None:
         """The tick of this offset: a new one only if it has nothing else new."""
@@ -275,7 +281,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ticker.note_records()
             return last_ms
         due_ms = self._ticker.due_ms(last_ms)
-        return due_ms if due_ms is not None and self._source.is_silent(end) else last_ms
+        return due_ms if due_ms is not None and self._planner.is_silent(end) else last_ms
 
     def _offset(self, position: Position, tick_ms: int | None = None) -> dict[str, Any]:
         tick = {} if tick_ms is None else {_TICK: tick_ms}
@@ -312,6 +318,21 @@ def open_range(
     """Read what is between two positions, with exactly the columns of the spec."""
     bounds = {_START: canonical_json(start), _END: canonical_json(end)}
     return spark.read.format(FORMAT).options(**handle.to_options(), **bounds).load()
+
+
+def _checked(splits: Sequence[Split], handle: SourceHandle) -> Sequence[Split]:
+    """Refuse a name that could be mistaken for a topic of the pipeline's brokers."""
+    if handle.block.kafka_topics() is None:
+        for split in splits:
+            if is_kafka_topic(split.topic):
+                raise ConfigError(
+                    "a source names what it reads like a Kafka topic",
+                    subject=f"source {handle.spec.name} of kind {handle.kind}",
+                    expected=f"a name with a colon, such as {handle.kind}:PLACE",
+                    found=split.topic,
+                    then="correct the planner of that kind",
+                )
+    return splits
 
 
 def _tasks(splits: Sequence[Split]) -> Sequence[InputPartition]:

@@ -32,9 +32,7 @@ def with_small_batches(file: PipelineFile) -> PipelineFile:
     """The same pipeline, for a look at its input."""
     pipeline = file.pipeline
     sources = {
-        name: source.model_copy(
-            update={"kafka": source.kafka.model_copy(update={"max_records_per_batch": RECORDS})}
-        )
+        name: source.model_copy(update={"block": source.block.with_limit(RECORDS)})
         for name, source in pipeline.sources.items()
     }
     small = pipeline.model_copy(update={"sources": sources}).located_in(pipeline.folder)

@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from onceflow.clock import SystemClock
+from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.contracts.source import SourceSpec
+from onceflow.contracts.source_block import KafkaTopics
 from onceflow.errors import CorruptionError
 from onceflow_connectors.kafka.source import planner
-from onceflow_connectors.kafka.source.origin import Selection
-from onceflow_connectors.kafka.source.planner import Planner
+from onceflow_connectors.kafka.source.planner import KafkaPlanner
+from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.brokers import RunningBroker
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
@@ -34,7 +35,7 @@ class Brokers:
     def __init__(self, connection: Connection, clock: ManualClock) -> None:
         """Nothing is connected."""
 
-    def topics(self, selection: Selection) -> Mapping[str, TopicInfo]:
+    def topics(self, wanted: KafkaTopics) -> Mapping[str, TopicInfo]:
         return {"clicks": TopicInfo("clicks", "id-1", 1, 1, 1)}
 
     def known_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, TopicInfo]:
@@ -47,14 +48,14 @@ class Brokers:
         return dict.fromkeys(places, self.end)
 
 
-def reading(topic: str) -> SourceSpec:
-    options = {"topics": [topic], "starting": "earliest"}
-    return SourceSpec("s", options, "text", pa.schema([pa.field("line", pa.string())]))
+def planning(topic: str, brokers: str, clock: Clock) -> KafkaPlanner:
+    spec = SourceSpec("s", "text", pa.schema([pa.field("line", pa.string())]))
+    return KafkaPlanner(KafkaSource(topics=(topic,)), spec, Connection(brokers), clock)
 
 
 def test_a_log_that_became_shorter_is_never_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "Origin", Brokers)
-    plans = Planner(reading("clicks"), Connection("nobody:9092"), ManualClock())
+    plans = planning("clicks", "nobody:9092", ManualClock())
     reached = plans.latest_position(plans.initial_position(), None)
     assert reached["clicks"]["partitions"] == {"0": 10}
     monkeypatch.setattr(Brokers, "end", 4)
@@ -79,7 +80,7 @@ def test_planning_ends_before_the_first_open_transaction(
         open_one.produce(name, b"line")
     assert open_one.flush(PATIENCE_S) == 0
     eventually(lambda: high_watermark(servers, name), lambda end: end == 5)
-    plans = Planner(reading(name), Connection(broker.bootstrap_servers), SystemClock())
+    plans = planning(name, broker.bootstrap_servers, SystemClock())
     try:
         reached = plans.latest_position(plans.initial_position(), None)
     finally:

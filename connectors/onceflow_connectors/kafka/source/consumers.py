@@ -1,4 +1,4 @@
-"""Reads the records of a split with a consumer that outlives it.
+"""Reads the records of a split with a consumer that outlives it: the half in the workers.
 
 A worker process keeps its consumer: it goes on fetching between two batches, so the next one is
 often here already, and a consumer made anew for each batch would halve the throughput. Partitions
@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection, Place
-from onceflow.contracts.source import Split
+from onceflow.contracts.source import SourceSpec, Split
 from onceflow.errors import NEW_GENERATION, CorruptionError, DeadlineError
+from onceflow_connectors.batches import BatchBuilder
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -28,6 +30,7 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
 )
 from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_consumer
+from onceflow_connectors.kafka.source.batches import COLUMNS, merged
 from onceflow_connectors.kafka.source.inbox import Inbox, has_events, trouble_of
 from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 
@@ -76,6 +79,26 @@ _INSISTED: Mapping[str, Setting] = {
 
 _OFFSET_IS_GONE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 _ReaderKey: TypeAlias = tuple[int, str, str, tuple[tuple[str, str], ...]]
+
+
+class KafkaReader:
+    """Implements `contracts.source.Reader`.
+
+    Args:
+        spec: of the source.
+        connection: how to reach the brokers.
+        clock: measures time-outs.
+    """
+
+    def __init__(self, spec: SourceSpec, connection: Connection, clock: Clock) -> None:
+        self._builder = BatchBuilder(spec, COLUMNS)
+        self._connection = connection
+        self._clock = clock
+
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        with leased_reader(self._connection, self._clock) as reader:
+            for records in merged(reader.chunks(splits)):
+                yield self._builder.batch(records)
 
 
 class SplitReader:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection, Place, TopicInfo
-from onceflow.contracts.topic_pattern import topic_pattern
+from onceflow.contracts.source_block import KafkaTopics
 from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow_connectors.kafka.admin.administration import (
     HIGH_WATERMARK,
@@ -27,25 +26,6 @@ GONE_AFTER_S = 3.0
 """A topic that stays unknown this long is gone: a broker that has just started may not know it."""
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Which topics are read: those in `names`, or if None, those that `pattern` matches whole.
-
-    A pattern never matches a topic of Kafka or Onceflow itself, nor one that is `retired`: a
-    pipeline that reads its own ledger makes a record with each batch that it commits.
-    """
-
-    names: tuple[str, ...] | None
-    pattern: str = ""
-    retired: frozenset[str] = frozenset()
-
-    def covers(self, name: str) -> bool:
-        """Whether a topic of this name is read."""
-        if self.names is not None:
-            return name in self.names
-        return name not in self.retired and topic_pattern(self.pattern).matches(name)
-
-
 class Origin:
     """The brokers, as the source sees them: a topic that is gone is an error.
 
@@ -60,12 +40,12 @@ class Origin:
         self._administration = Administration(connection)
         self._clock = clock
 
-    def topics(self, selection: Selection) -> Mapping[str, TopicInfo]:
-        """Return the topics of the selection that exist, without Kafka's internal ones."""
+    def topics(self, wanted: KafkaTopics) -> Mapping[str, TopicInfo]:
+        """Return those of the wanted topics that exist, without Kafka's internal ones."""
         deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
-        names = selection.names
-        if names is None:
-            names = tuple(filter(selection.covers, self._administration.topic_names(deadline)))
+        names = wanted.named
+        if wanted.pattern is not None:
+            names = tuple(filter(wanted.covers, self._administration.topic_names(deadline)))
         found = self._administration.topics(names, deadline)
         return {name: topic for name, topic in found.items() if not topic.is_internal}
 

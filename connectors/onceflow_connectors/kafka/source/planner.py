@@ -1,4 +1,4 @@
-"""Decides how far a batch of the Kafka source reads. Lives on the driver."""
+"""Decides how far a batch of the Kafka source reads: its half on the driver."""
 
 from __future__ import annotations
 
@@ -7,35 +7,40 @@ from dataclasses import replace
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection, Place, TopicInfo
-from onceflow.contracts.source import Position, SourceSpec
+from onceflow.contracts.source import Position, SourceSpec, Split, TopicRanges
 from onceflow.errors import NEW_GENERATION, ConfigError, CorruptionError, LineageError
 from onceflow_connectors.kafka.admin.administration import Spot
+from onceflow_connectors.kafka.source import position as positions
 from onceflow_connectors.kafka.source.cut import (
     Backlog,
     Cut,
     cut_in_proportion,
     cut_in_time,
 )
-from onceflow_connectors.kafka.source.options import Edge, OnTrimmed, SourceOptions
 from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 from onceflow_connectors.kafka.source.position import TopicPosition, Topics, decode, encode
+from onceflow_connectors.kafka.source.source import KafkaSource
 
 METADATA_MAX_AGE_S = 5.0
 """After this long, look for new topics and partitions again."""
 
 
-class Planner:
-    """The planning half of the Kafka source. Its memory only saves questions; no answer needs it.
+class KafkaPlanner:
+    """Implements `contracts.source.Planner`. Its memory only saves questions; no answer needs it.
 
     Args:
-        spec: what to read.
+        block: which topics to read, and from where.
+        spec: of the source.
         connection: how to reach the brokers.
         clock: measures time-outs and the age of metadata.
     """
 
-    def __init__(self, spec: SourceSpec, connection: Connection, clock: Clock) -> None:
+    def __init__(
+        self, block: KafkaSource, spec: SourceSpec, connection: Connection, clock: Clock
+    ) -> None:
+        self._block = block
         self._spec = spec
-        self._options = SourceOptions.parse(spec.name, spec.options)
+        self._topics = block.kafka_topics()
         self._clock = clock
         self._origin = Origin(connection, clock)
         self._facts: Mapping[str, TopicInfo] = {}
@@ -44,12 +49,10 @@ class Planner:
         self._last_cut_ms: int | None = None
 
     def initial_position(self) -> Position:
-        """See `Source.initial_position`."""
-        selection = self._options.selection
-        facts = self._origin.topics(selection)
-        if selection.names is None and not facts:
-            raise ConfigError("no topic matches the pattern", subject=selection.pattern)
-        if missing := [name for name in selection.names or () if name not in facts]:
+        facts = self._origin.topics(self._topics)
+        if self._topics.pattern is not None and not facts:
+            raise ConfigError("no topic matches the pattern", subject=self._topics.pattern)
+        if missing := [name for name in self._topics.named if name not in facts]:
             raise ConfigError(
                 "a source topic does not exist",
                 subject=", ".join(missing),
@@ -59,7 +62,7 @@ class Planner:
         return encode(_entering({}, starts, facts))
 
     def latest_position(self, start: Position, max_records: int | None) -> Position:
-        """See `Source.latest_position`."""
+        """Ask once if nothing is new, and twice if all of it fits."""
         kept, reached = self._parted(decode(start))
         self._check_selected(reached)
         newcomers = self._newcomers(reached)
@@ -75,30 +78,42 @@ class Planner:
         return encode({**kept, **_moved(before, self._cut(backlog, max_records))})
 
     def is_silent(self, position: Position) -> bool:
-        """See `Source.is_silent`."""
+        """Ask once."""
         _, reached = self._parted(decode(position))
         standing = _next_offsets(reached)
         return not self._newcomers(reached) and self._origin.high_watermarks(standing) == standing
 
-    def freeze(self) -> None:
-        """See `Source.freeze_latest`."""
-        self._frozen = self._origin.ends(_places(self._origin.topics(self._options.selection)))
+    def freeze_latest(self) -> None:
+        self._frozen = self._origin.ends(_places(self._origin.topics(self._topics)))
 
-    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+    def ranges(self, start: Position | None, end: Position) -> TopicRanges:
+        return positions.ranges(start, end)
+
+    def position(self, like: Position | None, ranges: TopicRanges) -> Position:
+        known = decode(like) if like is not None else {}
+        ids = {topic: at.topic_id for topic, at in known.items()}
+        # A pattern may have found a topic with this very batch.
+        if missing := ranges.keys() - ids.keys():
+            ids |= self._topic_ids(sorted(missing))
+        return positions.at_end_of(ranges, ids)
+
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        return positions.splits(start, end)
+
+    def close(self) -> None:
+        self._origin.close()
+
+    def _topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
         """Ids of topics that were read before, as they are now; empty for those retired."""
         ids = dict.fromkeys(names, "")
         found = self._origin.known_topics(
-            {topic: any_id for topic, any_id in ids.items() if topic not in self._options.retired}
+            {topic: any_id for topic, any_id in ids.items() if topic not in self._topics.retired}
         )
         return ids | {topic: facts.topic_id for topic, facts in found.items()}
 
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._origin.close()
-
     def _parted(self, position: Topics) -> tuple[Topics, Topics]:
         """The topics that are retired, which stay where they are; and all others."""
-        retired = {topic: at for topic, at in position.items() if topic in self._options.retired}
+        retired = {topic: at for topic, at in position.items() if topic in self._topics.retired}
         return retired, {topic: at for topic, at in position.items() if topic not in retired}
 
     def _check_beginnings(self, newcomers: Cut) -> None:
@@ -107,7 +122,7 @@ class Planner:
         Compaction never moves the start of a log, so compacted topics need no exemption.
         """
         trimmed = {place: start for place, start in newcomers.items() if start > 0}
-        if trimmed and self._options.on_trimmed is OnTrimmed.FAIL:
+        if trimmed and self._block.on_trimmed == "fail":
             raise CorruptionError(
                 "records were deleted before they were read",
                 subject=", ".join(
@@ -122,19 +137,18 @@ class Planner:
             )
 
     def _starting_offsets(self, places: Sequence[Place]) -> Cut:
-        starting = self._options.starting
-        if starting is Edge.EARLIEST:
+        if self._block.starting == "earliest":
             return self._origin.starts(places)
         ends = self._origin.ends(places)
-        if starting is Edge.LATEST:
+        if self._block.starting_ms is None:
             return ends
-        found = self._origin.at_time(places, starting)
+        found = self._origin.at_time(places, self._block.starting_ms)
         return Backlog(self._origin.starts(places), ends).clamp(_offsets(found))
 
     def _newcomers(self, reached: Topics) -> Cut:
         """Partitions that no position knows yet; they enter where their log starts."""
         if self._facts_until.is_over:
-            self._facts = {**self._facts, **self._origin.topics(self._options.selection)}
+            self._facts = {**self._facts, **self._origin.topics(self._topics)}
             self._facts_until = Deadline.after(self._clock, METADATA_MAX_AGE_S)
         known = _next_offsets(reached)
         unknown = [place for place in _places(self._facts) if place not in known]
@@ -148,7 +162,7 @@ class Planner:
         self._facts = {**self._facts, **found}
 
     def _check_selected(self, reached: Topics) -> None:
-        if left_out := [name for name in reached if not self._options.selection.covers(name)]:
+        if left_out := [name for name in reached if not self._topics.covers(name)]:
             raise LineageError(
                 "the checkpoint holds topics that the source no longer reads",
                 subject=f"source {self._spec.name}",

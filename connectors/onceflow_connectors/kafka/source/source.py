@@ -1,99 +1,109 @@
-"""Kafka as a rewindable source: `contracts.source.Source` on librdkafka."""
+"""The block `kafka:` of a source: which topics are read, and from where."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import pyarrow as pa
+from pydantic import Field
 
-from onceflow.clock import Clock, SystemClock
+from onceflow.clock import SystemClock
+from onceflow.contracts.block import Combination
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.source import Capabilities, Position, SourceSpec, Split, TopicRanges
-from onceflow_connectors.kafka.source import position as positions
-from onceflow_connectors.kafka.source.batches import BatchBuilder, merged
-from onceflow_connectors.kafka.source.consumers import leased_reader
-from onceflow_connectors.kafka.source.planner import Planner
+from onceflow.contracts.source_block import (
+    DEFAULT_MAX_RECORDS_PER_BATCH,
+    Capabilities,
+    KafkaTopics,
+    SourceBlock,
+)
+from onceflow.contracts.values import StartingPoint, TopicName, TopicPattern, fault
 
-_CLOCK = SystemClock()
+if TYPE_CHECKING:
+    # Need Arrow, which is not installed where a file is only checked.
+    from onceflow.contracts.source import Planner, Reader, SourceSpec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class KafkaSource:
-    """Implements `contracts.source.Source`.
+class KafkaSource(SourceBlock):
+    """The topics, and how they are read."""
 
-    Args:
-        spec: what to read.
-        connection: how to reach the brokers.
-        clock: measures time-outs and the age of metadata.
-    """
+    capabilities: ClassVar = Capabilities(
+        is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
+    )
+    outside_results: ClassVar = SourceBlock.outside_results | {
+        "starting",
+        "retired",
+        "on_trimmed",
+    }
 
-    def __init__(self, spec: SourceSpec, connection: Connection, clock: Clock = _CLOCK) -> None:
-        self._spec = spec
-        self._connection = connection
-        self._clock = clock
-        self._builder: BatchBuilder | None = None
-        self._planner: Planner | None = None
+    topics: tuple[TopicName, ...] | None = Field(
+        default=None, strict=False, min_length=1, description="Topics to read."
+    )
+    pattern: TopicPattern | None = Field(
+        default=None,
+        description="Instead of `topics`: a regular expression that matches whole topic names,"
+        " without look-around and backreferences. It never means internal topics (`onceflow.*`,"
+        " `__*`). Topics that appear later are read from their beginning.",
+    )
+    retired: tuple[TopicName, ...] = Field(
+        default=(),
+        strict=False,
+        description="Topics that were read and are read no more, such as deleted ones. What they"
+        " hold beyond the last batch is left out.",
+    )
+    on_trimmed: Literal["fail", "accept"] = Field(
+        default="fail",
+        description="What becomes of a topic or partition that appears after the first start and"
+        " whose first records are already deleted: the pipeline stops and names them, or reads what"
+        " is left.",
+    )
+    starting: StartingPoint = Field(
+        default="earliest",
+        description="Where the very first start begins: `earliest`, `latest`, or"
+        " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards the checkpoint decides.",
+    )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Travels without its clients; the copy makes its own."""
-        return (KafkaSource, (self._spec, self._connection, self._clock))
+    max_records_per_batch: int = Field(
+        default=DEFAULT_MAX_RECORDS_PER_BATCH,
+        ge=1,
+        description="Bound on the records of one batch, shared so that all partitions advance"
+        " together in time.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Topics by name or by pattern; each topic once."""
+        if ("topics" in given) == ("pattern" in given):
+            yield (), fault("what to read is needed exactly once", expected="`topics` or `pattern`")
+        topics = given.get("topics")
+        if isinstance(topics, str):
+            return
+        if isinstance(topics, Sequence) and len({*map(str, topics)}) < len(topics):
+            yield ("topics",), fault("a topic is named twice", suggestion="Name it once.")
 
     @property
-    def capabilities(self) -> Capabilities:
-        """A log of which every offset is decided once."""
-        return Capabilities(
-            is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
-        )
+    def starting_ms(self) -> int | None:
+        """`starting` in unix milliseconds; None if it is an end of the log."""
+        if isinstance(self.starting, str):
+            return None
+        # Rounded up: a record of the millisecond that the instant lies in is older than it.
+        return -(-(self.starting - _EPOCH) // timedelta(milliseconds=1))
 
-    def initial_position(self) -> Position:
-        """See `Source`."""
-        return self._planning().initial_position()
+    def planner(self, spec: SourceSpec, connection: Connection) -> Planner:
+        from onceflow_connectors.kafka.source.planner import KafkaPlanner  # noqa: PLC0415  needs Arrow
 
-    def latest_position(self, start: Position, max_records: int | None) -> Position:
-        """See `Source`. Costs one request if nothing is new, and two if all of it fits."""
-        return self._planning().latest_position(start, max_records)
+        return KafkaPlanner(self, spec, connection, SystemClock())
 
-    def is_silent(self, position: Position) -> bool:
-        """See `Source`. Costs one request."""
-        return self._planning().is_silent(position)
+    def reader(self, spec: SourceSpec, connection: Connection) -> Reader:
+        from onceflow_connectors.kafka.source.consumers import KafkaReader  # noqa: PLC0415  needs Arrow
 
-    def freeze_latest(self) -> None:
-        """See `Source`."""
-        self._planning().freeze()
+        return KafkaReader(spec, connection, SystemClock())
 
-    def ranges(self, start: Position | None, end: Position) -> TopicRanges:
-        """See `Source`."""
-        return positions.ranges(start, end)
+    def describe(self) -> str:
+        what = f"like {self.pattern}" if self.topics is None else ", ".join(self.topics)
+        return f"topics {what}"
 
-    def position(self, like: Position | None, ranges: TopicRanges) -> Position:
-        """See `Source`."""
-        known = positions.decode(like) if like is not None else {}
-        ids = {topic: at.topic_id for topic, at in known.items()}
-        # A pattern may have found a topic with this very batch.
-        if missing := ranges.keys() - ids.keys():
-            ids |= self._planning().topic_ids(sorted(missing))
-        return positions.at_end_of(ranges, ids)
-
-    def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """See `Source`."""
-        return positions.splits(start, end)
-
-    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """See `Source`."""
-        if self._builder is None:
-            self._builder = BatchBuilder(self._spec)
-        with leased_reader(self._connection, self._clock) as reader:
-            for records in merged(reader.chunks(splits)):
-                yield self._builder.batch(records)
-
-    def committed(self, position: Position) -> None:
-        """See `Source`. Nothing to free: group offsets are written by the sink's transaction."""
-
-    def close(self) -> None:
-        """See `Source`."""
-        if self._planner is not None:
-            self._planner.close()
-
-    def _planning(self) -> Planner:
-        if self._planner is None:
-            self._planner = Planner(self._spec, self._connection, self._clock)
-        return self._planner
+    def kafka_topics(self) -> KafkaTopics:
+        return KafkaTopics(self.topics or (), self.pattern, frozenset(self.retired))

@@ -94,11 +94,12 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
     from onceflow.contracts.connector import PipelineTopics
 
     pipeline = file.pipeline
-    reads = [source.kafka for source in pipeline.sources.values()]
+    found = (source.block.kafka_topics() for source in pipeline.sources.values())
+    reads = [topics for topics in found if topics is not None]
     others = {block.topic for block in (pipeline.dead_letter, pipeline.late) if block}
     return PipelineTopics(
         pipeline=pipeline.name,
-        inputs=sorted({topic for read in reads for topic in read.topics or ()}),
+        inputs=sorted({topic for read in reads for topic in read.names}),
         patterns=[read.pattern for read in reads if read.pattern is not None],
         output=pipeline.sink.kafka.topic,
         beside=sorted(others),

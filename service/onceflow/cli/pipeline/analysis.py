@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from onceflow.cli.shared.options import kafka
 from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def analysed(file: PipelineFile, settings: Settings, spark: SparkSession | None)
     now_ms = SystemClock().unix_ms()
     analysis = None
     if spark is not None:
-        require_sources(file, kafka())
+        require_sources(file)
         analysis = analyse(spark, file, now_ms)
     location, waiver = file.pipeline.checkpoint_location, settings.ephemeral_checkpoints
     return Analysed(file, state_of(location, waiver, now_ms), analysis)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from onceflow.cli.shared.options import (
-    CONNECTOR,
     BootstrapServers,
     ConfigFile,
     kafka,
@@ -136,7 +135,6 @@ def open_surroundings(settings: Settings, clock: Clock) -> Surroundings:
 
     find_java()
     return Surroundings(
-        connector_name=CONNECTOR,
         connector=kafka(),
         connection=settings.connection(),
         session=SessionSettings(**settings.spark.model_dump()),
