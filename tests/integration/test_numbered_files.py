@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
-from onceflow.ops.diagnosis import diagnose
-from onceflow.ops.facts import Facts
-from onceflow.ops.survey import Survey
+from onceflow.crashpoints import CrashPoint
+from onceflow.observe.diagnosis import diagnose
+from onceflow.observe.facts import Facts
+from onceflow.observe.survey import Survey
 from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.copy_job import CopyJob
-from tests.support.numbered_files import Files, install
+from tests.support.here import engine, run_here, run_until_it_fails
+from tests.support.numbered_files import Files, importable, install
 from tests.support.service import run_to_crash, started
 
 POINTS = ("before_commit", "after_commit")
@@ -24,8 +29,11 @@ LINES = 30
 """Of each partition."""
 
 
+@dataclass
 class FilesJob(CopyJob):
     """Copies lines of files."""
+
+    lines: list[str] = field(default_factory=list)
 
     def write_file(self, extra: str = "") -> Path:
         path = super().write_file(extra)
@@ -35,22 +43,64 @@ class FilesJob(CopyJob):
         path.write_text(path.read_text().replace(kafka, files))
         return path
 
+    def check(self) -> None:
+        """Every line is in the output once, and the ledger says the same."""
+        assert self.values() == sorted(self.lines)
+        written, heads = self.written(), self.heads()
+        assert not [
+            *checkers.sequence_faults(written),
+            *checkers.ledger_faults(heads, written),
+            *checkers.torn_batches(heads, written),
+        ]
+        assert {*heads[-1]["sources"]["rows"]} == {"numbered-files:input"}
 
-def test_lines_of_files_are_written_once_whenever_the_driver_is_killed(
-    broker: RunningBroker, tmp_path: Path
-) -> None:
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
     install(tmp_path / "package")
-    environment = {"PYTHONPATH": str(tmp_path / "package")}
+    return tmp_path / "package"
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> FilesJob:
     job = FilesJob(broker.bootstrap_servers, tmp_path)
-    file, files = job.write_file(), Files(tmp_path / "input")
-    expected = []
+    files = Files(tmp_path / "input")
     for partition in (0, 1):
         values = [f"{partition}-{line}" for line in range(LINES)]
         lines = [json.dumps({"k": value, "v": value}).encode() for value in values]
         files.append(partition, [(b"", line) for line in lines])
-        expected += values
+        job.lines += values
+    return job
+
+
+def test_lines_of_files_are_written_once_wherever_the_driver_dies(
+    job: FilesJob, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = engine().open_session("").sparkContext
+    monkeypatch.setitem(spark.environment, "PYTHONPATH", str(package))
+    with importable(package):
+        file = job.write_file()
+        for point in POINTS:
+            run_until_it_fails(file, job.bootstrap_servers, CrashPoint(point), 1)
+        events = run_here(file, job.bootstrap_servers)
+    job.check()
+    # What no broker can tell is not told.
+    assert {event["lag"] for event in events.of_kind("progress") if "lag" in event} <= {None}
+    facts = look_at(job)
+    assert facts.lag is None
+    assert "numbered-files:input is not a topic" in facts.blind["input of source rows"]
+    assert not any("nothing has been read" in finding.what for finding in diagnose(facts))
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(600)
+def test_lines_of_files_are_written_once_whenever_the_process_is_killed(
+    job: FilesJob, package: Path, tmp_path: Path
+) -> None:
+    environment, file = {"PYTHONPATH": str(package)}, job.write_file()
     for point in POINTS:
-        run_to_crash(tmp_path / point, file, job.bootstrap_servers, f"{point}:kill:1", environment)
+        crash = f"{point}:kill:1"
+        run_to_crash(tmp_path / point, file, job.bootstrap_servers, crash, environment)
     with started(
         tmp_path / "last",
         file,
@@ -60,20 +110,7 @@ def test_lines_of_files_are_written_once_whenever_the_driver_is_killed(
         environment=environment,
     ) as service:
         assert service.wait() == 0, service.errors[-4000:]
-    assert job.values() == sorted(expected)
-    written, heads = job.written(), job.heads()
-    assert not [
-        *checkers.sequence_faults(written),
-        *checkers.ledger_faults(heads, written),
-        *checkers.torn_batches(heads, written),
-    ]
-    assert {*heads[-1]["plan"]["sources"]["rows"]} == {"numbered-files:input"}
-    # What no broker can tell is not told.
-    assert {event["lag"] for event in service.of_kind("progress") if "lag" in event} <= {None}
-    facts = look_at(job)
-    assert facts.lag is None
-    assert "numbered-files:input is not a topic" in facts.blind["input of source rows"]
-    assert not any("nothing has been read" in finding.what for finding in diagnose(facts))
+    job.check()
 
 
 def look_at(job: FilesJob) -> Facts:

@@ -162,6 +162,7 @@ def test_an_error_of_a_worker_comes_back_as_itself(
     assert "records were deleted" in str(error)
 
 
+@pytest.mark.usefixtures("plugin")
 def test_what_both_halves_need_travels_as_options(origin: LogOrigin) -> None:
     sent = handle(origin, max_records_per_batch=7)
     assert SourceHandle.from_options(sent.to_options()) == sent

@@ -11,13 +11,13 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from onceflow.cli.acls import topics_of
+from onceflow.cli.operate.acls import topics_of
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, Connection
 from onceflow.contracts.source import META_COLUMNS, SourceSpec
 from onceflow.contracts.source_block import find_source, installed_sources
 from onceflow.errors import ConfigError, CorruptionError, Fault
-from onceflow.ops.retention import positions_of
+from onceflow.observe.retention import positions_of
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.schema import json_schema
 from onceflow.protocol.dead_letter import DeadLetter
