@@ -1,7 +1,8 @@
 """A source in the pipeline file: what is read, how it is decoded, and when a record happened.
 
 What is read stands in a block whose key names the kind of source: `kafka`, or another one that is
-installed. Only kinds that a file names are imported.
+installed. A valid file imports the kinds that it names; the schema, and the suggestions for a
+faulty file, need all of them.
 """
 
 from __future__ import annotations
