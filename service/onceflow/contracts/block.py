@@ -1,7 +1,7 @@
 """The base of every block of a user's file: frozen, closed, strict, all its faults at once.
 
 Pydantic checks a block as a whole only after every field in it is right. People want to hear about
-both in one go, so the combinations of a block are checked on what was given, beside its fields.
+both in one go, so combinations of a block are checked on what was given, together with its fields.
 """
 
 from __future__ import annotations

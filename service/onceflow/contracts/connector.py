@@ -275,7 +275,7 @@ class BulletinBoard(Protocol):
 
 
 class Connector(Protocol):
-    """What pipelines write to: output, ledger and positions. Sources are in `source_block`."""
+    """The place that pipelines write to: output, ledger and positions. Sources: `source_block`."""
 
     def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
         """Make a fresh incarnation of a transactional id. Only stores."""

@@ -32,7 +32,7 @@ DEFAULT_MAX_RECORDS_PER_BATCH = 500_000
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a source promises. Exactly once needs the first three.
+    """The promises of a source. Exactly once needs the first three.
 
     Args:
         is_replayable: a split can be read again later, within the retention of the origin.
@@ -102,7 +102,7 @@ class SourceBlock(Block):
     def _keep_what_is_written(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         block = handler(data)
         if isinstance(data, Mapping):
-            block._written = data  # noqa: SLF001  it is one of ours
+            block._written = data  # noqa: SLF001  it is our own
         return block
 
     @property
@@ -127,7 +127,7 @@ class SourceBlock(Block):
         raise NotImplementedError
 
     def kafka_topics(self) -> KafkaTopics | None:
-        """What is read of the brokers that the pipeline writes to; None if nothing is.
+        """Topics read from the brokers that the pipeline writes to; None if there are none.
 
         Only such a source has lag, retention and open transactions that Onceflow can look at, a
         position in the pipeline's consumer group, and dead letters that can be sent again.

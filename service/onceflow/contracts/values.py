@@ -41,7 +41,7 @@ _DURATION_PATTERN = r"^\d{1,15}\s*(ms|milliseconds?|s|seconds?|min|minutes?|h|ho
 MAX_DURATION_MS = 36_500 * 86_400_000
 """A century: more than any event time is late, and far from where sums of times overflow."""
 MIN_IDLE_MS = 1_000
-"""A silence that is shorter cannot be told from the time between two batches."""
+"""A shorter silence cannot be distinguished from the time between two batches."""
 
 _SIZE = re.compile(r"(\d{1,15})\s*([KMG]i?B|B)")
 _BYTES_PER_UNIT: Mapping[str, int] = {

@@ -1,4 +1,4 @@
-"""What the contract of sources needs of an origin, and how it reads one."""
+"""The origin that the contract of sources needs, and how tests read it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Transaction(Protocol):
         """Make them visible."""
 
     def abort(self) -> None:
-        """Make them void for ever."""
+        """Make them void forever."""
 
 
 class Origin(Protocol):

@@ -42,7 +42,7 @@ def records(name: str, count: int) -> list[Record]:
 
 
 class _Fixtures:
-    """What every test asks for. Only `origin` has to be given."""
+    """Fixtures of every test. Only `origin` has to be given."""
 
     @pytest.fixture
     def origin(self) -> Origin:
@@ -66,7 +66,7 @@ class _Fixtures:
 
 
 class SourceContract(_Fixtures):
-    """What every source promises."""
+    """The promises of every source."""
 
     def test_unknown_keys_are_refused(self, origin: Origin, source: Source) -> None:
         with pytest.raises(ValidationError):
@@ -167,7 +167,7 @@ class SourceContract(_Fixtures):
             assert earlier + later == whole
 
     def test_splits_read_together(self, origin: Origin, source: Source) -> None:
-        """In every order, beside holes, and again from where they ended."""
+        """In every order, next to holes, and again from where they ended."""
         reading, reader = Reading(source), source.reader()
         written: dict[int, list[bytes]] = {0: [], 1: []}
         for step in range(6):
@@ -228,7 +228,7 @@ class SourceContract(_Fixtures):
 
 
 class TransactionPromises(_Fixtures):
-    """Of a source whose origin has transactions."""
+    """More promises, of a source whose origin has transactions."""
 
     def test_undecided_is_unread(self, origin: TransactionalOrigin, source: Source) -> None:
         """Nor is it skipped."""
@@ -269,7 +269,7 @@ class TransactionPromises(_Fixtures):
 
 
 class CompactionPromises(_Fixtures):
-    """Of a source whose origin drops records that have a newer one of their key."""
+    """More promises, of a source whose origin drops records that have a newer one of their key."""
 
     def test_compaction_leaves_holes(self, origin: CompactedOrigin, source: Source) -> None:
         """At the start, in the middle and at the end of ranges that were planned before it."""
@@ -292,7 +292,7 @@ class CompactionPromises(_Fixtures):
 
 
 class RetentionPromises(_Fixtures):
-    """Of a source whose origin drops old records."""
+    """More promises, of a source whose origin drops old records."""
 
     def test_lost_to_retention(self, origin: TrimmedOrigin, source: Source) -> None:
         """A range that retention has overtaken is an error, never a shorter range."""
@@ -307,7 +307,7 @@ class RetentionPromises(_Fixtures):
 
 
 class IdentityPromises(_Fixtures):
-    """Of a source that notices when its origin was deleted and created again."""
+    """More promises, of a source that notices when its origin was deleted and created again."""
 
     def test_replaced_origin(self, origin: ReplaceableOrigin, source: Source) -> None:
         written = records("a", 5)
@@ -325,7 +325,7 @@ class IdentityPromises(_Fixtures):
 
 
 class GrowthPromises(_Fixtures):
-    """Of a source whose origin may get more partitions."""
+    """More promises, of a source whose origin may get more partitions."""
 
     def test_new_partition(self, origin: GrowingOrigin, source: Source) -> None:
         """It enters at its beginning, which is logged."""
@@ -364,7 +364,7 @@ def _size(ranges: TopicRanges) -> int:
 def _in_process(
     target: Callable[[Source, Split, Pipe], None], source: Source, split: Split
 ) -> object:
-    """What a new process sends; it is killed then, whatever it does."""
+    """Receive what a new process sends; then kill the process, whatever it does."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=target, args=(source, split, there), daemon=True)
@@ -387,4 +387,4 @@ def _read(source: Source, split: Split, pipe: Pipe) -> None:
 def _read_some_and_wait(source: Source, split: Split, pipe: Pipe) -> None:
     for batch in source.reader().read([split]):
         pipe.send(batch.num_rows)
-        pipe.recv()  # for ever: the process is killed
+        pipe.recv()  # forever: the process is killed
