@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
 from onceflow.errors import ConfigError, RecordError
-from onceflow_connectors.kafka.source.decoders import (
+from onceflow_connectors.decoders import (
     decode,
     decode_or_reject,
     decoder_for,
     payload_schema,
 )
-from onceflow_connectors.kafka.source.decoders.values import PayloadError
+from onceflow_connectors.decoders.values import PayloadError
 
 Record = TypeVar("Record")
 Columns: TypeAlias = Mapping[str, Callable[[Record], Any]]

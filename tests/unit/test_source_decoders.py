@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.source.decoders import decode, decode_or_reject, decoder_for
-from onceflow_connectors.kafka.source.decoders.values import PayloadError
+from onceflow_connectors.decoders import decode, decode_or_reject, decoder_for
+from onceflow_connectors.decoders.values import PayloadError
 
 US_UTC = pa.timestamp("us", tz="UTC")
 

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pat
 
-from onceflow_connectors.kafka.source.decoders.values import (
+from onceflow_connectors.decoders.values import (
     CONVERSION_ERRORS,
     PayloadError,
     column,
 )
 
 _MAX_BLOCK_BYTES = 2**31 - 1
-"""Arrow's own bound on a block. A chunk is one block, for it cuts blocks at any line feed."""
+"""Arrow's own bound on a block. A chunk is one block, because Arrow cuts blocks at any line feed."""
 _FIRST, _LAST = itemgetter(0), itemgetter(-1)
 
 
@@ -45,7 +45,7 @@ class JsonDecoder:
         self._is_readable = all(_is_readable(field.type) for field in schema)
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
-        """See `Decoder`. A record without a payload is a bad one."""
+        """A record without a payload is a bad one."""
         if self._is_readable:
             for reading in self._readings:
                 try:
@@ -59,7 +59,7 @@ class JsonDecoder:
     def _parse(self, payloads: Sequence[bytes | None], reading: pa.Schema) -> Sequence[pa.Array]:
         """All at once.
 
-        Records must not shift: two objects in one record, beside an object spread over two, would
+        Records must not shift: two objects in one record, and another one spread over two, would
         be as many rows as records. If all records begin with `{` and end with `}`, the border of
         two records reads `}`, line feed, `{`. No string holds a line feed, and inside of an object
         `{` never follows `}`: so each border is one between two rows, and equal counts mean that

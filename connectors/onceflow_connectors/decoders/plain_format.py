@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.source.decoders.values import PayloadError
+from onceflow_connectors.decoders.values import PayloadError
 
 
 class BinaryDecoder:
@@ -22,7 +22,7 @@ class BinaryDecoder:
         self._schema = schema
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
-        """See `Decoder`. Never refuses."""
+        """Never refuses."""
         return [pa.array(payloads, field.type) for field in self._schema]
 
 
@@ -38,7 +38,6 @@ class TextDecoder:
         self._schema = schema
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
-        """See `Decoder`."""
         try:
             return [pa.array(payloads, pa.binary()).cast(field.type) for field in self._schema]
         except pa.ArrowInvalid as error:

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.source.decoders.avro_format import AvroDecoder
-from onceflow_connectors.kafka.source.decoders.csv_format import CsvDecoder
-from onceflow_connectors.kafka.source.decoders.json_format import JsonDecoder
-from onceflow_connectors.kafka.source.decoders.plain_format import BinaryDecoder, TextDecoder
-from onceflow_connectors.kafka.source.decoders.values import PayloadError
+from onceflow_connectors.decoders.avro_format import AvroDecoder
+from onceflow_connectors.decoders.csv_format import CsvDecoder
+from onceflow_connectors.decoders.json_format import JsonDecoder
+from onceflow_connectors.decoders.plain_format import BinaryDecoder, TextDecoder
+from onceflow_connectors.decoders.values import PayloadError
 
 Payloads: TypeAlias = Sequence[bytes | None]
 

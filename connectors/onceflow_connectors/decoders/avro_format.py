@@ -18,10 +18,10 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.source.decoders.values import CONVERSION_ERRORS, PayloadError, column
+from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError, column
 
 _READ_ERRORS = (*CONVERSION_ERRORS, EOFError, IndexError, struct.error, MemoryError)
-"""What fastavro raises for bytes that are no datum of the schema: whatever they happen to trip."""
+"""Raised by fastavro for bytes that do not fit the schema, depending on the bytes."""
 
 
 class AvroDecoder:
@@ -37,7 +37,7 @@ class AvroDecoder:
         self._written_as = _parsed(options)
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
-        """See `Decoder`. A record without a payload is a bad one."""
+        """A record without a payload is a bad one."""
         datums = [self._datum(payload) for payload in payloads]
         try:
             return [column([d.get(f.name) for d in datums], f.type) for f in self._schema]

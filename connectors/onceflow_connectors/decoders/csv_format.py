@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.kafka.source.decoders.values import CONVERSION_ERRORS, PayloadError, column
+from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError, column
 
 _DEFAULT_DELIMITER = ","
 
@@ -37,7 +37,7 @@ class CsvDecoder:
         _check_columns(schema, self._names)
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
-        """See `Decoder`. A record without a payload is a bad one."""
+        """A record without a payload is a bad one."""
         try:
             fields = dict(zip(self._names, self._fields(payloads), strict=True))
             return [_column(fields[field.name], field.type) for field in self._schema]
