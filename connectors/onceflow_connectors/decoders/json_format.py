@@ -25,7 +25,7 @@ from onceflow_connectors.decoders.values import (
 )
 
 _MAX_BLOCK_BYTES = 2**31 - 1
-"""Arrow's own bound on a block. A chunk is one block, because Arrow cuts blocks at any line feed."""
+"""Arrow's own bound on a block. A chunk is one block, as Arrow cuts blocks at any line feed."""
 _FIRST, _LAST = itemgetter(0), itemgetter(-1)
 
 
