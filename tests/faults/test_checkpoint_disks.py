@@ -22,7 +22,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.cluster_disk import SmallDisk, small_disk
 from tests.support.eventually import eventually
 from tests.support.here import application, run_here
-from tests.support.service import QUICK_JVM, Service, started
+from tests.support.service import QUICK_CONF, Service, started
 from tests.support.views_job import ViewsJob
 
 START_TIMEOUT_S = 200.0
@@ -31,7 +31,7 @@ LOOK_INTERVAL_S = 0.0002
 """An upload takes some milliseconds."""
 SMALL_BATCH = 60
 SNAPSHOT_OF_EACH_BATCH = {
-    "spark.driver.extraJavaOptions": QUICK_JVM,
+    **QUICK_CONF,
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
     "spark.sql.streaming.stateStore.maintenanceInterval": "50ms",
 }

@@ -17,7 +17,7 @@ from tests.support.everything import some
 from tests.support.here import finish
 from tests.support.orders_job import OrdersJob
 from tests.support.processes import command_of
-from tests.support.service import QUICK_JVM, Service, started
+from tests.support.service import QUICK_CONF, QUICK_JVM, Service, started
 from tests.support.views_job import ViewsJob
 
 pytestmark = pytest.mark.crash
@@ -25,10 +25,7 @@ pytestmark = pytest.mark.crash
 TWO_EXECUTORS = {
     "ONCEFLOW_SPARK__MASTER": "local-cluster[2,1,1024]",
     "ONCEFLOW_SPARK__CONF": json.dumps(
-        {
-            "spark.driver.extraJavaOptions": QUICK_JVM,
-            "spark.executor.extraJavaOptions": QUICK_JVM,
-        }
+        {**QUICK_CONF, "spark.executor.extraJavaOptions": QUICK_JVM}
     ),
 }
 EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -30,7 +30,7 @@ from tests.support.here import (
 )
 from tests.support.history import read_ledger, read_topic
 from tests.support.object_store import BUCKET, ObjectStore, running_store
-from tests.support.service import QUICK_JVM, run_to_crash, started
+from tests.support.service import QUICK_CONF, run_to_crash, started
 from tests.support.store_proxy import StoreProxy
 from tests.support.views_job import ViewsJob
 
@@ -80,7 +80,7 @@ class S3Job:
     def environment(self) -> dict[str, str]:
         """For a process of its own."""
         patient = {f"spark.hadoop.fs.s3a.connection.{name}timeout": "300s" for name in _TIMEOUTS}
-        conf = {**self.session.conf, **patient, "spark.driver.extraJavaOptions": QUICK_JVM}
+        conf = {**self.session.conf, **patient, **QUICK_CONF}
         return {"ONCEFLOW_SPARK__CONF": json.dumps(conf)}
 
     def again(self) -> Events:

@@ -28,14 +28,14 @@ from onceflow.run import Surroundings
 from onceflow.runtime import batch, committer
 from onceflow.runtime.session import SessionSettings, SharedEngine
 from tests.support.eventually import eventually
-from tests.support.service import END_TIMEOUT_S, QUICK_JVM
+from tests.support.service import END_TIMEOUT_S, QUICK_CONF
 from tests.support.views_job import ViewsJob
 
 QUICK = SessionSettings(
     master="local[2]",
     driver_memory="1g",
     shuffle_partitions=1,
-    conf={"spark.driver.extraJavaOptions": QUICK_JVM},
+    conf=QUICK_CONF,
 )
 """Enough for some thousand records, and fewer files than one partition per core."""
 

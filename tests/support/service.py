@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ CRASH_POINT = "ONCEFLOW_CRASH_POINT"
 CRASH_PROOF = "ONCEFLOW_CRASH_PROOF"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Half the processor time of a short run, which is most of what tests wait for."""
+WAREHOUSE = {"spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "onceflow-warehouse"))}
+"""Spark would make a folder in the one from which tests are started."""
+QUICK_CONF = {"spark.driver.extraJavaOptions": QUICK_JVM, **WAREHOUSE}
 LOST_WITH_THE_TEST = {
     "ONCEFLOW_EPHEMERAL_CHECKPOINTS__REASON": "a test, on a disk in memory or in a container",
     "ONCEFLOW_EPHEMERAL_CHECKPOINTS__UNTIL": "9999-12-31",
@@ -29,7 +33,7 @@ QUICK = {
     "ONCEFLOW_SPARK__MASTER": "local[2]",
     "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "1",
     "ONCEFLOW_MONITORING__PORT": "0",
-    "ONCEFLOW_SPARK__CONF": json.dumps({"spark.driver.extraJavaOptions": QUICK_JVM}),
+    "ONCEFLOW_SPARK__CONF": json.dumps(QUICK_CONF),
     **LOST_WITH_THE_TEST,
 }
 END_TIMEOUT_S = 150.0

@@ -26,7 +26,7 @@ from tests.faults.sweep.recovery.watch import Watch
 from tests.support import checkers
 from tests.support.eventually import eventually
 from tests.support.history import read_ledger, read_topic
-from tests.support.service import Service, started
+from tests.support.service import WAREHOUSE, Service, started
 from tests.support.topics import create_topic
 
 NAME = "recovery"
@@ -42,7 +42,7 @@ BATCHES_BEFORE = 3
 AS_SHIPPED = {
     "ONCEFLOW_SPARK__MASTER": "local[*]",
     "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "0",
-    "ONCEFLOW_SPARK__CONF": "{}",
+    "ONCEFLOW_SPARK__CONF": json.dumps(WAREHOUSE),
 }
 """Undoes what other tests set to be quick: the JVM's and Spark's options are those of a user."""
 
