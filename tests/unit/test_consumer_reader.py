@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -124,6 +124,7 @@ class Program:
         self.is_alive = True
         self.consumer = world.kafka.consumer([TOPIC], GROUP, hooks=self.hooks())
         self.consumer.__enter__()
+        self.member = world.kafka.group(GROUP).members[-1]
 
     def hooks(self) -> Hooks:
         return Hooks(on_revoked=self.forget)
@@ -156,15 +157,12 @@ class Program:
 
     def die(self) -> None:
         """No goodbye: the group notices when the session ends, which here is at once."""
-        self.world.kafka.group(GROUP).remove(self.member())
+        self.world.kafka.group(GROUP).remove(self.member)
         self.is_alive = False
 
     def be_expelled(self) -> None:
         """Too slow for the group, but alive and unaware."""
-        self.world.kafka.group(GROUP).remove(self.member())
-
-    def member(self) -> Any:
-        return self.consumer._client
+        self.world.kafka.group(GROUP).remove(self.member)
 
 
 class StoringProgram(Program):

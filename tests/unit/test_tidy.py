@@ -20,6 +20,22 @@ MAX_NESTING = 3
 # Each means two things here: say whose it is (`producer_epoch`, `event_watermark_ms`).
 BARE_NAMES = {"epoch", "watermark"}
 EMPTY_SUFFIXES = ("Manager", "Helper", "Util", "Utils")
+PRIVATE = re.compile(r"_[a-z]\w*$")
+STILL_REACHED_INTO = {
+    "tests/integration/test_recovery.py _assembly",
+    "tests/integration/test_why_stuck.py _deadline",
+    "tests/spark/test_order.py _reader",
+    "tests/unit/test_chaos_command.py _print",
+    "tests/unit/test_consumer_errors.py _CODES",
+    "tests/unit/test_consumer_errors.py _mapped",
+    "tests/unit/test_consumer_errors.py _mapping",
+    "tests/unit/test_consumer_reader.py _client",
+    "tests/unit/test_exit_watch.py _assembly",
+    "tests/unit/test_jvm.py _first",
+    "tests/unit/test_kafka_incarnation.py _settle",
+    "tests/unit/test_kafka_settings.py _settings",
+}
+"""Files and the members that they read. Only remove lines here."""
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 INDEX_ADDRESS = re.compile(r"https?://[^\s\"']*(?:/simple\b|/maven2\b|\.whl\b|\.jar\b)")
 GLOSSARY = (
@@ -111,6 +127,43 @@ def names(module: ast.Module) -> Iterator[tuple[int, str]]:
                 pass
 
 
+def own_members(folders: tuple[str, ...]) -> set[str]:
+    """Underscore names that the code below these folders defines for itself."""
+    trees = [module for path, module in modules().items() if path.startswith(folders)]
+    return {name for tree in trees for name in map(defined, ast.walk(tree)) if PRIVATE.match(name)}
+
+
+def defined(node: ast.AST) -> str:
+    """The name that is defined here, or an empty one."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.Name(id=name, ctx=ast.Store()):
+            return name
+        case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+            return name
+        case _:
+            return ""
+
+
+def reached_into(module: ast.Module, members: set[str]) -> set[str]:
+    """Which of the product's own members are read here, other than by `self`."""
+    reached = set()
+    own = {*map(defined, ast.walk(module))}
+    for node in ast.walk(module):
+        match node:
+            case ast.ImportFrom(module=str(source), names=imported):
+                if source.startswith("onceflow"):
+                    reached |= {one.name for one in imported if one.name.startswith("_")}
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if name in members - own:
+                reached.add(name)
+            case _:
+                pass
+    return reached
+
+
 def matches(pattern: re.Pattern[str]) -> list[str]:
     return [
         f"{file.relative_to(ROOT)}:{number} {line.strip()[:80]}"
@@ -175,6 +228,18 @@ def test_the_glossary_explains_every_word_of_ours() -> None:
     assert [word for word in GLOSSARY if f"`{word}`" not in text] == []
 
 
+def test_tests_use_what_is_public() -> None:
+    members = own_members(("service/", "connectors/"))
+    reached = {
+        f"{path} {name}"
+        for path, module in modules().items()
+        if path.startswith("tests/")
+        for name in reached_into(module, members)
+    }
+
+    assert reached - STILL_REACHED_INTO == set()
+
+
 def test_these_checks_see_what_they_look_for() -> None:
     source = '''
 def deep(epoch):
@@ -194,6 +259,8 @@ def deep(epoch):
     assert length(function) == 8
     assert nesting(function) == 4
     assert "epoch" in {name for _, name in names(ast.parse(source))}
+    peeping = "from onceflow.a import _b\nc._d\nself._d\ne._replace()"
+    assert reached_into(ast.parse(peeping), {"_d"}) == {"_b", "_d"}
     assert UNFINISHED.search("# FIX" + "ME later")
     assert INDEX_ADDRESS.search("https://repository.example" + "/maven2/a.jar")
     assert len(modules()) > 20
