@@ -30,7 +30,7 @@ class Nature(Enum):
     side, one that met a code which no answer to our requests has."""
 
 
-_NAMES: Mapping[Nature, str] = {
+NAMES: Mapping[Nature, str] = {
     Nature.PASSING: """
         _FAIL _TRANSPORT _RESOLVE _MSG_TIMED_OUT _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE
         _QUEUE_FULL _ISR_INSUFF _WAIT_COORD _WAIT_CACHE _IN_PROGRESS _PREV_IN_PROGRESS _CONFLICT
@@ -81,7 +81,7 @@ _NAMES: Mapping[Nature, str] = {
 }
 
 NATURES: Mapping[str, Nature] = {
-    name: nature for nature, names in _NAMES.items() for name in names.split()
+    name: nature for nature, names in NAMES.items() for name in names.split()
 }
 
 

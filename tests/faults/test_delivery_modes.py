@@ -64,7 +64,7 @@ class Trial:
         Not while the owner renews a lane: that may fence its successor, who then writes again.
         """
         if hasattr(self, "owner"):
-            lanes = self.owner.writer.pool._lanes.values()
+            lanes = self.owner.writer.pool.lanes.values()
             eventually(lambda: {lane.phase for lane in lanes}, lambda found: found <= SETTLED)
         self.owner = self.stage.driver(
             delivery=self.delivery,

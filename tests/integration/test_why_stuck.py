@@ -93,7 +93,7 @@ class Stage:
         """A bulletin, as a run of this driver posts it."""
         bulletin = Bulletin(driver.run_id, "here", self.now_ms, batch_id=1, batch_at_ms=self.now_ms)
         self.board.post(RUNNING_KIND, replace(bulletin, **figures).to_json())
-        self.board.settle(driver._deadline())
+        self.board.settle(driver.deadline())
 
     def ends(self, driver: Driver, error: OnceflowError) -> None:
         """As a run of this driver ends with an error."""

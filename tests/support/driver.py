@@ -106,7 +106,7 @@ class Driver:
 
     def take_over(self) -> Takeover:
         """Claim, fence, compare, register."""
-        self.ledger.create(2, self._deadline())
+        self.ledger.create(2, self.deadline())
         self.takeover = self._stack.enter_context(self.writer).claim(self._compare)
         wanted = Registration(
             self.pipeline,
@@ -171,7 +171,7 @@ class Driver:
         properties = {"transaction.timeout.ms": "10000", **self.properties}
         return Connection(self.bootstrap_servers, properties)
 
-    def _deadline(self) -> Deadline:
+    def deadline(self) -> Deadline:
         return Deadline.after(self.clock, TIMEOUT_S)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from onceflow.pipeline.rehearsal import _session
+from onceflow.pipeline.rehearsal import rehearsal_session
 
 _RPC_REQUEST = 3
 """Of Spark's wire protocol: what every call begins with."""
@@ -47,7 +47,7 @@ def _received(connection: socket.socket) -> Iterator[bytes]:
 
 def main() -> None:
     """Start the rehearsal's Spark, and tell what listens and what it answers."""
-    spark = _session()
+    spark = rehearsal_session()
     port = int(spark.sparkContext.getConf().get("spark.driver.port") or 0)
     sys.stdout.write(f"{ {ip for ip, _ in listening()} } {answer_to_a_stranger(port)!r}\n")
     spark.stop()

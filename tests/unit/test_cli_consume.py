@@ -6,13 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from onceflow.cli.operate.ledger import _summary
+from onceflow.cli.operate.ledger import summary_lines
 from onceflow.errors import ConfigError
 from onceflow.repair.verification import Disagreement, Verification
 
 
 def told(found: Verification, printed: str = "") -> list[str]:
-    return [*_summary(found, printed)]
+    return [*summary_lines(found, printed)]
 
 
 def test_the_summary_names_only_what_was_found() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.cli.operate.status import _print_text
+from onceflow.cli.operate.status import print_text
 from onceflow.texts import iso_text, time_text
 
 NEWEST_MS = 1_793_534_580_000
@@ -42,7 +42,7 @@ def test_no_figure_and_no_time_is_cut_off(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _print_text(FACTS)
+    print_text(FACTS)
     shown = capsys.readouterr().out
     assert "2026-11-01 12:03:00 UTC" in shown.split("newest record")[1]
     assert "1,234,567" in shown

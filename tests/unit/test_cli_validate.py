@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from onceflow.cli.pipeline.validate import FileVerdict, _show
+from onceflow.cli.pipeline.validate import FileVerdict, show
 from onceflow.pipeline.explain import readers_of
 from onceflow.pipeline.schema import json_schema
 from onceflow.protocol.delivery import Delivery
@@ -130,7 +130,7 @@ def test_a_weaker_promise_is_told_for_every_reader(capsys: pytest.CaptureFixture
     for delivery, lines in ((Delivery.EXACTLY_ONCE, 1), (Delivery.AT_MOST_ONCE, 4)):
         readers = readers_of(delivery, Determinism.HOLDS, State.DURABLE)
         verdict = FileVerdict(Path("p.yaml"), is_analysed=True, readers=readers)
-        _show(verdict)
+        show(verdict)
         shown = capsys.readouterr().out
         assert len(shown.splitlines()) == lines
         assert f"valid: {delivery.value.replace('_', ' ')} from the source" in shown

@@ -21,7 +21,7 @@ from onceflow.errors import (
 from onceflow_connectors.consumer import confluent, kafka_python
 from onceflow_connectors.consumer.client import Subscription
 from onceflow_connectors.consumer.kafka_python import code_of
-from onceflow_connectors.error_codes import _NAMES, NATURES, REASONS
+from onceflow_connectors.error_codes import NAMES, NATURES, REASONS
 
 CONFLUENT_CODES = {
     name: code
@@ -82,7 +82,7 @@ def test_the_tables_name_no_code_that_the_libraries_lack() -> None:
 
 
 def test_no_code_has_two_natures() -> None:
-    assert len(NATURES) == sum(len(names.split()) for names in _NAMES.values())
+    assert len(NATURES) == sum(len(names.split()) for names in NAMES.values())
 
 
 def test_both_libraries_call_a_code_by_the_same_name() -> None:
@@ -126,7 +126,9 @@ def test_every_other_error_of_kafka_python_has_a_consequence() -> None:
     ],
 )
 def test_an_error_of_librdkafka_becomes_ours(name: str, expected: type[OnceflowError]) -> None:
-    error = confluent._mapped(KafkaException(KafkaError(CONFLUENT_CODES[name])), "it failed", "x")
+    error = confluent.mapped_error(
+        KafkaException(KafkaError(CONFLUENT_CODES[name])), "it failed", "x"
+    )
     assert type(error) is expected
     assert str(error).startswith(f"it failed: x; found {name}: ")
 
@@ -157,7 +159,7 @@ def test_an_error_of_librdkafka_becomes_ours(name: str, expected: type[OnceflowE
 def test_an_error_of_kafka_python_becomes_ours(
     error: kafka.errors.KafkaError, expected: type[OnceflowError]
 ) -> None:
-    with pytest.raises(OnceflowError) as caught, kafka_python._mapping("it failed", "group"):
+    with pytest.raises(OnceflowError) as caught, kafka_python.mapping_errors("it failed", "group"):
         raise error
     assert type(caught.value) is expected
     assert str(caught.value).startswith("it failed: group; found ")

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from onceflow.clock import Deadline
-from onceflow_connectors.kafka.sink.incarnation import RETRY_PAUSE_S, _settle
+from onceflow_connectors.kafka.sink.incarnation import RETRY_PAUSE_S, settle
 from tests.support.clock import ManualClock
 
 PASSING = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
@@ -28,19 +28,19 @@ class Call:
 
 def test_a_call_is_resumed_after_passing_errors_with_what_is_left_of_the_budget() -> None:
     call = Call(PASSING, PASSING)
-    assert _settle(call, Deadline.after(ManualClock(), 1.0)) is None
+    assert settle(call, Deadline.after(ManualClock(), 1.0)) is None
     assert call.timeouts_s == pytest.approx([1.0, 1.0 - RETRY_PAUSE_S, 1.0 - 2 * RETRY_PAUSE_S])
 
 
 def test_any_other_error_ends_it_at_once() -> None:
     call = Call(PASSING, FINAL, PASSING)
-    assert _settle(call, Deadline.after(ManualClock(), 1.0)) == FINAL
+    assert settle(call, Deadline.after(ManualClock(), 1.0)) == FINAL
     assert len(call.timeouts_s) == 2
 
 
 def test_the_budget_ends_it_with_the_last_error() -> None:
     call = Call(*[PASSING] * 1000)
-    assert _settle(call, Deadline.after(ManualClock(), 1.0)) == PASSING
+    assert settle(call, Deadline.after(ManualClock(), 1.0)) == PASSING
     assert len(call.timeouts_s) == pytest.approx(1.0 / RETRY_PAUSE_S, abs=2)
 
 
@@ -48,6 +48,6 @@ def test_a_fatal_error_inside_a_system_error_is_found() -> None:
     def call(timeout_s: float) -> None:
         raise SystemError from KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
 
-    error = _settle(call, Deadline.after(ManualClock(), 1.0))
+    error = settle(call, Deadline.after(ManualClock(), 1.0))
     assert error is not None
     assert error.code() == KafkaError._FENCED

@@ -10,7 +10,7 @@ from onceflow_connectors.kafka.sink.incarnation import REQUEST_TIMEOUT_MS, Kafka
 
 def producer_settings(**properties: str) -> Settings:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return KafkaIncarnation("id", Connection("address", named))._settings()
+    return KafkaIncarnation("id", Connection("address", named)).settings()
 
 
 def test_ledger_and_output_are_read_committed_and_from_the_leader() -> None:

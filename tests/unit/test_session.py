@@ -23,26 +23,26 @@ session = pytest.importorskip("onceflow.runtime.session")
     ],
 )
 def test_the_heap_begins_with_a_quarter_of_its_bound(most: str, least: str) -> None:
-    assert session._least_heap(most) == least
+    assert session.least_heap(most) == least
 
 
 def test_a_file_has_one_checksum_and_not_two() -> None:
     """Hadoop's on a disk, the store's own on S3, Spark's elsewhere."""
     checksum = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
     plain = session.SessionSettings()
-    assert session._conf(plain, "/data/checkpoint", "")[checksum] == "false"
-    assert session._conf(plain, "s3a://bucket/checkpoint", "")[checksum] == "false"
-    assert checksum not in session._conf(plain, "hdfs://node/checkpoint", "")
+    assert session.spark_conf(plain, "/data/checkpoint", "")[checksum] == "false"
+    assert session.spark_conf(plain, "s3a://bucket/checkpoint", "")[checksum] == "false"
+    assert checksum not in session.spark_conf(plain, "hdfs://node/checkpoint", "")
     wanted = session.SessionSettings(conf={checksum: "true"})
-    assert session._conf(wanted, "/data/checkpoint", "")[checksum] == "true"
+    assert session.spark_conf(wanted, "/data/checkpoint", "")[checksum] == "true"
 
 
 def test_files_on_s3_are_written_on_condition() -> None:
     manager = "spark.sql.streaming.checkpointFileManagerClass"
     plain = session.SessionSettings()
-    assert session._conf(plain, "s3a://bucket/folder", "")[manager] == session.FILE_MANAGER
-    assert session._conf(plain, "/data/checkpoint", "")[manager] != session.FILE_MANAGER
-    assert manager not in session._conf(plain, "hdfs://node/folder", "")
+    assert session.spark_conf(plain, "s3a://bucket/folder", "")[manager] == session.FILE_MANAGER
+    assert session.spark_conf(plain, "/data/checkpoint", "")[manager] != session.FILE_MANAGER
+    assert manager not in session.spark_conf(plain, "hdfs://node/folder", "")
 
 
 def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:
@@ -53,7 +53,7 @@ def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:
         "spark.executor.killOnFatalError.depth": "5",
     }
     for master in ("local[2]", "local-cluster[2,1,1024]"):
-        conf = session._conf(session.SessionSettings(master=master, conf=unsafe), "/data", "")
+        conf = session.spark_conf(session.SessionSettings(master=master, conf=unsafe), "/data", "")
         assert conf["spark.authenticate"] == "true"
         # Spark takes a file of the secret for executors on Kubernetes only, and ends otherwise.
         assert "spark.authenticate.secret.file" not in conf
@@ -98,7 +98,7 @@ def test_settings_of_spark_sql_must_have_been_judged(name: str, is_allowed: bool
 def test_javas_own_fences_come_after_what_a_user_says() -> None:
     for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings = session.SessionSettings(conf={name: "-Djavax.xml.accessExternalDTD=all"})
-        options = session._conf(settings, "", "")[name].split()
+        options = session.spark_conf(settings, "", "")[name].split()
         assert options[-2:] == [
             "-Djavax.xml.accessExternalDTD=",
             "-Djavax.xml.accessExternalSchema=",

@@ -87,7 +87,7 @@ class ConfluentClient:
         try:
             consumer = confluent_kafka.Consumer({**settings, "error_cb": self._remember})
         except KafkaException as error:
-            raise _mapped(error, "the consumer's settings were refused") from error
+            raise mapped_error(error, "the consumer's settings were refused") from error
         self._consumer = consumer
         self._check_group(consumer, self._check_topics(consumer))
 
@@ -110,7 +110,7 @@ class ConfluentClient:
         if error is None:
             return (_record(message),)
         if not issubclass(consequence(error.name()), RetriableError | AbortableError):
-            raise _mapped(KafkaException(error), "reading failed", str(message.topic() or ""))
+            raise mapped_error(KafkaException(error), "reading failed", str(message.topic() or ""))
         return ()
 
     def _on_assign(
@@ -152,7 +152,7 @@ class ConfluentClient:
         try:
             found: ClusterMetadata = self._running().list_topics(timeout=CONNECT_TIMEOUT_S)
         except KafkaException as error:
-            raise _mapped(error, "the topics cannot be listed") from error
+            raise mapped_error(error, "the topics cannot be listed") from error
         return found.topics
 
     def partitions(self) -> Sequence[Partition]:
@@ -165,7 +165,7 @@ class ConfluentClient:
                 TopicPartition(*partition), timeout=ANSWER_TIMEOUT_S
             )
         except KafkaException as error:
-            raise _mapped(error, "the partition's bounds cannot be read", name) from error
+            raise mapped_error(error, "the partition's bounds cannot be read", name) from error
         return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
@@ -173,17 +173,19 @@ class ConfluentClient:
         try:
             answered = self._running().commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            raise _mapped(error, "offsets were not committed", self._subscription.group) from error
+            raise mapped_error(
+                error, "offsets were not committed", self._subscription.group
+            ) from error
         for entry in answered:
             if entry.error is not None:
                 name = name_of((entry.topic, entry.partition))
-                raise _mapped(KafkaException(entry.error), "an offset was not committed", name)
+                raise mapped_error(KafkaException(entry.error), "an offset was not committed", name)
 
     def seek(self, partition: Partition, offset: int) -> None:
         try:
             self._running().seek(TopicPartition(*partition, offset))
         except KafkaException as error:
-            raise _mapped(error, "seek failed", name_of(partition)) from error
+            raise mapped_error(error, "seek failed", name_of(partition)) from error
 
     def stop(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -240,7 +242,7 @@ class ConfluentClient:
             if error is not None and issubclass(consequence(error.name()), ConfigError):
                 group = self._subscription.group
                 what = "the group's offsets cannot be read"
-                raise _mapped(KafkaException(error), what, group) from None
+                raise mapped_error(KafkaException(error), what, group) from None
             raise
 
     def _describe(
@@ -262,11 +264,11 @@ class ConfluentClient:
         try:
             found = self._running().committed(wanted, timeout=timeout_s)
         except KafkaException as error:
-            raise _mapped(error, "the group's offsets cannot be read", group) from error
+            raise mapped_error(error, "the group's offsets cannot be read", group) from error
         for entry in found:
             if entry.error is not None:
                 name = name_of((entry.topic, entry.partition))
-                raise _mapped(KafkaException(entry.error), "an offset cannot be read", name)
+                raise mapped_error(KafkaException(entry.error), "an offset cannot be read", name)
         return [entry for entry in found if entry.offset >= 0]
 
     def _remember(self, error: KafkaError) -> None:
@@ -328,6 +330,7 @@ def _position(entry: TopicPartition) -> Position:
     return Position(entry.topic, entry.partition, entry.offset, state)
 
 
-def _mapped(exception: KafkaException, what: str, subject: str = "") -> OnceflowError:
+def mapped_error(exception: KafkaException, what: str, subject: str = "") -> OnceflowError:
+    """Turn an error of librdkafka into our own."""
     error: KafkaError = exception.args[0]
     return consequence(error.name())(what, subject=subject, found=f"{error.name()}: {error.str()}")

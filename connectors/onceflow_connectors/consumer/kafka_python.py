@@ -148,7 +148,7 @@ class KafkaPythonClient:
         }
         self._reassignment = reassignment
         self._consumer = self._connected({**connection, "group_id": wanted.group})
-        with _mapping("the consumer cannot start", wanted.group):
+        with mapping_errors("the consumer cannot start", wanted.group):
             partitions = {t: self._consumer.partitions_for_topic(t) for t in wanted.topics}
             wanted.refuse_missing([topic for topic, known in partitions.items() if not known])
             wanted.check_group(self._committed_topics(connection))
@@ -160,7 +160,7 @@ class KafkaPythonClient:
         consumer = self._running()
         _keep_answer(consumer)
         try:
-            with _mapping("reading failed", self._subscription.group):
+            with mapping_errors("reading failed", self._subscription.group):
                 polled = consumer.poll(timeout_ms=int(timeout_s * 1000))
         except (RetriableError, AbortableError):
             pass  # the client goes on by itself
@@ -170,7 +170,7 @@ class KafkaPythonClient:
 
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         found = {}
-        with _mapping("the group's offsets cannot be read", self._subscription.group):
+        with mapping_errors("the group's offsets cannot be read", self._subscription.group):
             for topic, number in partitions:
                 entry = self._running().committed(
                     kafka.TopicPartition(topic, number),
@@ -183,19 +183,19 @@ class KafkaPythonClient:
         return found
 
     def topic_names(self) -> Iterable[str]:
-        with _mapping("the topics cannot be listed", self._subscription.group):
+        with mapping_errors("the topics cannot be listed", self._subscription.group):
             found: set[str] = self._running().topics()
             return found
 
     def partitions(self) -> Sequence[Partition]:
         topics = self._subscription.topics
-        with _mapping("the topics' partitions cannot be read", ", ".join(topics)):
+        with mapping_errors("the topics' partitions cannot be read", ", ".join(topics)):
             known = {topic: self._running().partitions_for_topic(topic) for topic in topics}
         return [(topic, number) for topic in topics for number in sorted(known[topic] or ())]
 
     def log_bounds(self, partition: Partition) -> tuple[int, int]:
         wanted = kafka.TopicPartition(*partition)
-        with _mapping("the partition's bounds cannot be read", name_of(partition)):
+        with mapping_errors("the partition's bounds cannot be read", name_of(partition)):
             start = self._running().beginning_offsets([wanted])[wanted]
             end = self._running().end_offsets([wanted])[wanted]
         return int(start), int(end)
@@ -211,7 +211,7 @@ class KafkaPythonClient:
             )
             for p in positions
         }
-        with _mapping("offsets were not committed", self._subscription.group):
+        with mapping_errors("offsets were not committed", self._subscription.group):
             self._running().commit(offsets, timeout_ms=int(ANSWER_TIMEOUT_S * 1000))
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -253,7 +253,7 @@ class KafkaPythonClient:
         admin = KafkaAdminClient(**{k: v for k, v in connection.items() if k in known})
 
         def look_up() -> set[str]:
-            with _mapping("the group's offsets cannot be read", group):
+            with mapping_errors("the group's offsets cannot be read", group):
                 return {partition.topic for partition in admin.list_group_offsets([group])[group]}
 
         try:
@@ -348,7 +348,8 @@ def _consequence(error: kafka_errors.KafkaError) -> type[OnceflowError]:
 
 
 @contextmanager
-def _mapping(what: str, subject: str) -> Iterator[None]:
+def mapping_errors(what: str, subject: str) -> Iterator[None]:
+    """Turn errors of kafka-python that are raised inside into our own."""
     try:
         yield
     except kafka_errors.KafkaError as error:

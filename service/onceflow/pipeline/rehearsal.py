@@ -50,7 +50,7 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
             expected=", ".join(file.pipeline.sources),
             found=", ".join(data),
         )
-    spark = _session()
+    spark = rehearsal_session()
     rows: list[dict[str, Any]] = []
 
     def load(name: str, source: Source, columns: StructType) -> DataFrame:
@@ -78,7 +78,7 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
     return rows
 
 
-def _session() -> SparkSession:
+def rehearsal_session() -> SparkSession:
     """The session of this process, or a small one on this machine."""
     return (
         SparkSession.builder.master("local[1]")

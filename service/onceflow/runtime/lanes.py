@@ -63,16 +63,16 @@ class LanePool:
     settle_timeout_s: float
 
     def __post_init__(self) -> None:
-        self._lanes = {lane_id: Lane(lane_id) for lane_id in self.layout.lane_ids()}
+        self.lanes = {lane_id: Lane(lane_id) for lane_id in self.layout.lane_ids()}
         self._changed = threading.Condition()
         self._ledger_lock = threading.Lock()
         self._is_closed = threading.Event()
         self._last_error: OnceflowError | None = None
-        self._renewers = ThreadPoolExecutor(len(self._lanes), thread_name_prefix="lane")
+        self._renewers = ThreadPoolExecutor(len(self.lanes), thread_name_prefix="lane")
 
     def start(self, confirmed: Mapping[LaneId, Incarnation]) -> None:
         """Take the incarnations of a fence after which `owner` was read and found to be ours."""
-        for lane_id, lane in self._lanes.items():
+        for lane_id, lane in self.lanes.items():
             if lane_id in confirmed:
                 lane.incarnation = confirmed[lane_id]
                 lane.phase = LanePhase.READY
@@ -89,12 +89,12 @@ class LanePool:
         with self._changed:
             self._changed.wait_for(self._is_decided, timeout=deadline.remaining_s())
             self._check_not_fenced()
-            ready = [n for n in self._lanes.values() if n.phase is LanePhase.READY]
+            ready = [n for n in self.lanes.values() if n.phase is LanePhase.READY]
             if not ready:
                 raise DeadlineError(
                     "no lane became ready",
                     subject=self.pipeline,
-                    expected=f"one of {len(self._lanes)} within {deadline.budget_s:g} s",
+                    expected=f"one of {len(self.lanes)} within {deadline.budget_s:g} s",
                     found=str(self._last_error or "initialisation still under way"),
                 )
             self._move(ready[0], LaneEvent.TAKEN)
@@ -124,16 +124,16 @@ class LanePool:
         """Discard every incarnation. No transaction may be open."""
         self._is_closed.set()
         self._renewers.shutdown(wait=True, cancel_futures=True)
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             if lane.incarnation is not None:
                 lane.incarnation.discard()
 
     def _is_decided(self) -> bool:
-        phases = {lane.phase for lane in self._lanes.values()}
+        phases = {lane.phase for lane in self.lanes.values()}
         return bool(phases & {LanePhase.READY, LanePhase.FENCED})
 
     def _check_not_fenced(self) -> None:
-        if any(lane.phase is LanePhase.FENCED for lane in self._lanes.values()):
+        if any(lane.phase is LanePhase.FENCED for lane in self.lanes.values()):
             raise FencedError.by_newer_instance(self.pipeline, self.run_id)
 
     def _renew(self, lane: Lane) -> None:

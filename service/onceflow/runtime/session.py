@@ -233,7 +233,7 @@ def open_session(
     use_spark_home(is_local=is_local)
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
     ours = sharing_options(java) if java_options is None else java_options
-    conf = _conf(settings, checkpoint, ours)
+    conf = spark_conf(settings, checkpoint, ours)
     if is_local and not settings.is_local:
         conf = {"spark.executorEnv.JAVA_HOME": str(java_of_executors(java)), **conf}
     for key, value in conf.items():
@@ -357,7 +357,8 @@ def one_call_site(session: SparkSession) -> Iterator[None]:
             site.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:
+def spark_conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:
+    """Make the settings that Spark is started with."""
     conf = {
         **_FIXED,
         "spark.driver.memory": settings.driver_memory,
@@ -375,7 +376,7 @@ def _conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapp
             "-Donceflow.log=text" if sys.stderr.isatty() else "",
             _COMPILER,
             _COLLECTOR,
-            _least_heap(conf["spark.driver.memory"]),
+            least_heap(conf["spark.driver.memory"]),
             java_options,
             settings.conf.get(_JAVA_OPTIONS, ""),
             JAVA_OPTIONS,
@@ -404,7 +405,7 @@ def _of_checkpoint(location: str) -> Mapping[str, str]:
     return {} if "://" in location else _LOCAL_CHECKPOINT
 
 
-def _least_heap(most: str) -> str:
+def least_heap(most: str) -> str:
     """The option that gives the heap a quarter of its bound at the start."""
     amount = re.fullmatch(r"(\d+)([kmgt])b?", most.lower())
     # 1,024 of the next smaller unit make one.

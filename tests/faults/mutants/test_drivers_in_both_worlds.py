@@ -32,7 +32,7 @@ from tests.support.faulty import Faults, FaultyIncarnation
 
 def wait_for_lanes(driver: Driver) -> None:
     """Until the lane that the registration used is renewed, so that the first lane comes first."""
-    lanes = driver.writer.pool._lanes.values()
+    lanes = driver.writer.pool.lanes.values()
     eventually(lambda: {lane.phase for lane in lanes}, lambda phases: phases == {LanePhase.READY})
 
 

@@ -80,8 +80,8 @@ class KafkaIncarnation:
     def initialise(self, deadline: Deadline) -> None:
         """Try again after passing errors, until the deadline."""
         self._leave(_Stage.NEW)
-        self._outbox = Outbox(self._transactional_id, self._settings())
-        error = _settle(self._outbox.client.init_transactions, deadline)
+        self._outbox = Outbox(self._transactional_id, self.settings())
+        error = settle(self._outbox.client.init_transactions, deadline)
         if error is not None:
             what = "cannot initialise a transactional id"
             raise self._late_or_failed(error, Operation.INITIALISE, what, deadline)
@@ -122,7 +122,7 @@ class KafkaIncarnation:
 
     def commit(self, deadline: Deadline) -> None:
         self._leave(_Stage.OPEN)
-        error = _settle(self._commit_for, deadline)
+        error = settle(self._commit_for, deadline)
         if error is not None:
             raise self._failure(error, Operation.COMMIT, "a commit did not succeed")
 
@@ -152,7 +152,7 @@ class KafkaIncarnation:
         if outbox is not None:
             outbox.discard()
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
         insisted: Mapping[str, Setting] = {"transactional.id": self._transactional_id}
         settings = {**TUNING, **producer_config(self._connection, insisted)}
         transaction_timeout_ms = str(settings["transaction.timeout.ms"])
@@ -197,7 +197,7 @@ class KafkaIncarnation:
         return self._open_outbox().failure(error, operation, what)
 
 
-def _settle(call: Callable[[float], object], deadline: Deadline) -> KafkaError | None:
+def settle(call: Callable[[float], object], deadline: Deadline) -> KafkaError | None:
     """Call, and again while the error is passing and time is left.
 
     Returns:
@@ -216,20 +216,20 @@ def _settle(call: Callable[[float], object], deadline: Deadline) -> KafkaError |
 
 
 def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaError | None:
-    """As `_settle`, for a call whose time-out the client may forget.
+    """As `settle`, for a call whose time-out the client may forget.
 
     Where the group's coordinator cannot be found, librdkafka waits for any broker's connection to
     change, for ever if none does (librdkafka #5456, #5511). The client is then left to the thread
     that waits in it; both end with that wait, or with the process.
 
     Returns:
-        As `_settle`; `_TIMED_OUT` if the client did not come back.
+        As `settle`; `_TIMED_OUT` if the client did not come back.
     """
     end: Future[KafkaError | None] = Future()
 
     def run() -> None:
         try:
-            end.set_result(_settle(call, deadline))
+            end.set_result(settle(call, deadline))
         except BaseException as error:  # noqa: BLE001  raised where the result is waited for
             end.set_exception(error)
 

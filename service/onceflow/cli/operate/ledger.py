@@ -57,7 +57,7 @@ def show(
         for entry in history:
             print_json(json.loads(entry.to_json()))
         return
-    _print_table(history)
+    print_table(history)
 
 
 def verify(
@@ -128,7 +128,7 @@ def report(found: Verification, output: ResultFormat, printed: str = "") -> None
         told = {**asdict(found), "findings": [str(finding) for finding in found.findings]}
         typer.echo(json.dumps(told), err=bool(printed))
     else:
-        for line in _summary(found, printed):
+        for line in summary_lines(found, printed):
             typer.echo(line, err=bool(printed))
         for finding in found.findings:
             typer.echo(f"  {finding}", err=True)
@@ -136,7 +136,8 @@ def report(found: Verification, output: ResultFormat, printed: str = "") -> None
         raise typer.Exit(WRONG)
 
 
-def _summary(found: Verification, printed: str) -> Iterator[str]:
+def summary_lines(found: Verification, printed: str) -> Iterator[str]:
+    """Say how output and ledger compare, in lines for people."""
     if printed:
         ledger = "disagrees" if found.findings else "agrees"
         records = found.records + found.foreign - found.repeats - found.flagged
@@ -199,7 +200,8 @@ def rebuild(
         typer.echo(f"rebuilt from batch {batch_id}; last sequence by partition: {ends}")
 
 
-def _print_table(history: Sequence[HeadEntry]) -> None:
+def print_table(history: Sequence[HeadEntry]) -> None:
+    """Print one row for each commit."""
     from rich.table import Column, Table
 
     from onceflow.cli.shared.terminal import Terminal

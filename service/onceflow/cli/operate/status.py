@@ -38,7 +38,7 @@ def status(
     if output is ResultFormat.JSON:
         print_json(summary_of(facts))
     else:
-        _print_text(summary_of(facts, time_text))
+        print_text(summary_of(facts, time_text))
 
 
 def _account_text(counts: Mapping[str, int]) -> str:
@@ -47,7 +47,8 @@ def _account_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {count:,}" for kind, count in told.items())
 
 
-def _print_text(facts: dict[str, Any]) -> None:
+def print_text(facts: dict[str, Any]) -> None:
+    """Print the facts of a pipeline for people."""
     from rich.table import Column, Table
     from rich.text import Text
 

@@ -161,10 +161,11 @@ def _print(verdicts: Sequence[FileVerdict], output: VerdictFormat) -> None:
         print_json(sarif_log([finding for verdict in verdicts for finding in verdict.findings()]))
     else:
         for verdict in verdicts:
-            _show(verdict)
+            show(verdict)
 
 
-def _show(verdict: FileVerdict) -> None:
+def show(verdict: FileVerdict) -> None:
+    """Print the verdict on one file for people."""
     from onceflow.cli.shared.terminal import say
 
     if verdict.faults:
