@@ -25,7 +25,7 @@ from pyspark.sql.streaming.listener import (
 from bench.engines import Job
 from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERY
 from onceflow.devkit.jars import JarCache, jar_set
-from onceflow.runtime.session import SessionSettings, open_session
+from onceflow.runtime.spark.session import SessionSettings, open_session
 
 
 class BatchLines(StreamingQueryListener):

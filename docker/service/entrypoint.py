@@ -17,8 +17,8 @@ from pathlib import Path
 from onceflow.java.classes import sharing_options
 from onceflow.java.s3_jars import CLASS_PATH_VARIABLE, use_s3_jars
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
-from onceflow.runtime.launch import NOT_NEEDED
-from onceflow.runtime.spark_home import spark_home
+from onceflow.runtime.spark.home import spark_home
+from onceflow.runtime.spark.launch import NOT_NEEDED
 
 EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 LEFTOVERS = "LEFTOVER_EXECUTORS"
@@ -71,7 +71,8 @@ def _sharing() -> Sequence[str]:
 
 def _logging() -> str:
     """As the driver: Spark by itself logs at `info`, as text. A user's option comes after it."""
-    return f"-Dlog4j2.configurationFile={_package('onceflow') / 'runtime' / 'log4j2.properties'}"
+    file = _package("onceflow") / "runtime" / "spark" / "log4j2.properties"
+    return f"-Dlog4j2.configurationFile={file}"
 
 
 def _java_options(environment: Mapping[str, str]) -> list[str]:

@@ -27,30 +27,30 @@ from onceflow.protocol.plan_identity import change_error
 from onceflow.protocol.tails import new_generation
 from onceflow.protocol.takeover import is_mine
 from onceflow.run import Run, Surroundings
-from onceflow.runtime import jvm
-from onceflow.runtime.batch import BatchOutcome
-from onceflow.runtime.checkpoint_disk import require_lasting
-from onceflow.runtime.clock_watch import ClockWatch
-from onceflow.runtime.look import LOOK_TIMEOUT_S, look
-from onceflow.runtime.output_tail import (
+from onceflow.runtime.batch.batch import BatchOutcome
+from onceflow.runtime.checkpoint.disk import require_lasting
+from onceflow.runtime.commit.takeover import confirm_owner
+from onceflow.runtime.commit.writer import Writer
+from onceflow.runtime.query.clock_watch import ClockWatch
+from onceflow.runtime.query.progress import ProgressReporter
+from onceflow.runtime.query.query import RunningQuery, start_query
+from onceflow.runtime.query.warm_up import warm_up, with_small_batches
+from onceflow.runtime.source.data_source import register
+from onceflow.runtime.spark import jvm
+from onceflow.runtime.spark.errors import SharedCheckpointError
+from onceflow.runtime.spark.session import import_ahead, one_call_site, pooled
+from onceflow.runtime.start.look import LOOK_TIMEOUT_S, look
+from onceflow.runtime.start.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.start.rebuild import rebuild_head
+from onceflow.runtime.start.registration import Registration, Repairs, settle
+from onceflow.runtime.topics.output_tail import (
     AT_FIRST_START,
     EVERYWHERE,
     find_newest,
     find_written,
     read_tails,
 )
-from onceflow.runtime.output_topic import OutputTopic
-from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
-from onceflow.runtime.progress import ProgressReporter
-from onceflow.runtime.query import RunningQuery, start_query
-from onceflow.runtime.rebuild import rebuild_head
-from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.session import import_ahead, one_call_site, pooled
-from onceflow.runtime.source import register
-from onceflow.runtime.spark_errors import SharedCheckpointError
-from onceflow.runtime.takeover import confirm_owner
-from onceflow.runtime.warm_up import warm_up, with_small_batches
-from onceflow.runtime.writer import Writer
+from onceflow.runtime.topics.output_topic import OutputTopic
 from onceflow.serve.bulletins import Bulletins, beating
 from onceflow.serve.standby import Standby
 

@@ -13,12 +13,12 @@ from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.run import Run, Surroundings
-from onceflow.runtime import jvm
-from onceflow.runtime.batch import BatchOutcome, DrainRequestedError
-from onceflow.runtime.committer import Payload
-from onceflow.runtime.query import RunningQuery, start_query
-from onceflow.runtime.session import one_call_site
-from onceflow.runtime.source import register
+from onceflow.runtime.batch.batch import BatchOutcome, DrainRequestedError
+from onceflow.runtime.commit.committer import Payload
+from onceflow.runtime.query.query import RunningQuery, start_query
+from onceflow.runtime.source.data_source import register
+from onceflow.runtime.spark import jvm
+from onceflow.runtime.spark.session import one_call_site
 
 ONE_BATCH = "24 hours"
 """Between batches: only one is wanted."""

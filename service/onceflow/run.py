@@ -23,21 +23,21 @@ from onceflow.pipeline.promises import require_sources
 from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
-from onceflow.runtime import jvm
-from onceflow.runtime.batch import BatchOutcome, BatchRunner, Commits
-from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
-from onceflow.runtime.divergence import DivergenceDesk
-from onceflow.runtime.executed import Execution, ExecutionReader
-from onceflow.runtime.late import LateDesk
-from onceflow.runtime.output import to_record_columns
-from onceflow.runtime.parts import Parts
-from onceflow.runtime.query import QueryHandle
-from onceflow.runtime.rejects import RejectDesk
-from onceflow.runtime.row_guard import guard_rows
-from onceflow.runtime.s3_files import SCHEME
-from onceflow.runtime.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
-from onceflow.runtime.ticks import EventTimeTeller
-from onceflow.runtime.writer import record_limit_bytes
+from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, Commits
+from onceflow.runtime.batch.divergence import DivergenceDesk
+from onceflow.runtime.batch.executed import Execution, ExecutionReader
+from onceflow.runtime.batch.late import LateDesk
+from onceflow.runtime.batch.rejects import RejectDesk
+from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.commit.writer import record_limit_bytes
+from onceflow.runtime.query.parts import Parts
+from onceflow.runtime.query.query import QueryHandle
+from onceflow.runtime.records.output import to_record_columns
+from onceflow.runtime.records.row_guard import guard_rows
+from onceflow.runtime.source.ticks import EventTimeTeller
+from onceflow.runtime.spark import jvm
+from onceflow.runtime.spark.s3_files import SCHEME
+from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,8 +20,8 @@ from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.restart import Restart
 from onceflow.run import Surroundings
-from onceflow.runtime.checkpoint_disk import require_lasting
-from onceflow.runtime.session import SharedEngine
+from onceflow.runtime.checkpoint.disk import require_lasting
+from onceflow.runtime.spark.session import SharedEngine
 from onceflow.serve.exit_watch import end_within
 from onceflow.serve.fleet import DrainableRun, Fleet, Member, Status
 from onceflow.serve.history import History

@@ -15,7 +15,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 
 from onceflow.java.choice import use_java
-from onceflow.runtime.spark_home import use_spark_home
+from onceflow.runtime.spark.home import use_spark_home
 from tests.deploy import policies
 from tests.deploy.chart import EXECUTOR_FILE, KUBERNETES, Manifest, Values, one, render
 from tests.deploy.test_service_image import script

@@ -19,7 +19,7 @@ import pytest
 
 from onceflow.java.choice import find_java
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
-from onceflow.runtime.spark_home import class_archive
+from onceflow.runtime.spark.home import class_archive
 from tests.deploy.chart import ROOT, one, render
 
 IMAGE = ROOT / "docker" / "service"

@@ -20,7 +20,7 @@ from pyspark import SparkContext
 
 from onceflow.app import RunOptions
 from onceflow.errors import InvariantError, OnceflowError
-from onceflow.runtime.session import SessionSettings
+from onceflow.runtime.spark.session import SessionSettings
 from tests.support.brokers import RunningBroker
 from tests.support.checkpoint_damage import Damage, Target, damaged, of_checksum, targets
 from tests.support.eventually import eventually

@@ -24,7 +24,7 @@ from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.protocol.lane import LanePhase
 from onceflow.protocol.record import RecordHeader
 from onceflow.repair.verification import verify
-from onceflow.runtime import committer
+from onceflow.runtime.commit import committer
 from onceflow_connectors.consumer import Consumer, Divergence, Gap, Hooks
 from tests.support import checkers
 from tests.support.brokers import RunningBroker

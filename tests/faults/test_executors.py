@@ -29,7 +29,7 @@ TWO_EXECUTORS = {
     ),
 }
 EXECUTOR = "CoarseGrainedExecutorBackend"
-PYTHON_DAEMON = "-m onceflow.runtime.worker_daemon"
+PYTHON_DAEMON = "-m onceflow.runtime.spark.worker_daemon"
 START_TIMEOUT_S = 90.0
 FIRST_BATCHES_TIMEOUT_S = 300.0
 """Four JVMs start at once, on two cores that other tests use as well."""

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from onceflow.cli.main import build_app
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import RecordError
-from onceflow.runtime.executed import Execution, ExecutionReader
+from onceflow.runtime.batch.executed import Execution, ExecutionReader
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here, run_until_it_fails
 from tests.support.history import Written, read_ledger, read_topic

@@ -18,7 +18,7 @@ from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import ConfigError, OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.run import Surroundings
-from onceflow.runtime.session import SharedEngine
+from onceflow.runtime.spark.session import SharedEngine
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import LOST_WITH_THE_TEST, QUICK, Events

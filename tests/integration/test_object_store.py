@@ -18,7 +18,7 @@ from onceflow.errors import ConfigError, CorruptionError, RetriableError
 from onceflow.java.choice import find_java
 from onceflow.java.s3_jars import FILE_MANAGER, install
 from onceflow.pipeline.plan import jvm_of
-from onceflow.runtime.session import SessionSettings
+from onceflow.runtime.spark.session import SessionSettings
 from tests.support.brokers import RunningBroker
 from tests.support.here import (
     QUICK,

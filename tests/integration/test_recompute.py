@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError
-from onceflow.runtime import jvm
+from onceflow.runtime.spark import jvm
 from tests.support.brokers import RunningBroker
 from tests.support.clock_in_c import write_clock_in_c
 from tests.support.here import QUICK, run_here

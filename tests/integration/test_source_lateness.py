@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, SourceSpec
-from onceflow.runtime.source import SourceHandle, open_stream
+from onceflow.runtime.source.data_source import SourceHandle, open_stream
 from tests.support.brokers import RunningBroker
 from tests.support.here import engine, run_here
 from tests.support.history import read_ledger

@@ -22,8 +22,8 @@ from onceflow.pipeline.query import assemble
 from onceflow.pipeline.rejects import accepted, with_reason
 from onceflow.pipeline.rules import Rule
 from onceflow.pipeline.source import Source
-from onceflow.runtime.executed import Execution, ExecutionReader, observed, shielded
-from onceflow.runtime.query import QueryHandle
+from onceflow.runtime.batch.executed import Execution, ExecutionReader, observed, shielded
+from onceflow.runtime.query.query import QueryHandle
 from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
 
 EVENTS = """\

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onceflow.pipeline.plan import jvm_of
-from onceflow.runtime.local_files import use_quick_local_files
+from onceflow.runtime.spark.local_files import use_quick_local_files
 
 
 @pytest.fixture

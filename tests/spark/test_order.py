@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import analyse
 from onceflow.pipeline.ordering import order_text
-from onceflow.runtime.executed import ExecutionReader
+from onceflow.runtime.batch.executed import ExecutionReader
 from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
 
 PARTITIONS = 3

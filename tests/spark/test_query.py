@@ -8,10 +8,10 @@ from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from onceflow.runtime.batch import BatchRunner
-from onceflow.runtime.checkpoint import Checkpoint
-from onceflow.runtime.executed import ExecutionReader
-from onceflow.runtime.query import QueryHandle, start_query
+from onceflow.runtime.batch.batch import BatchRunner
+from onceflow.runtime.batch.executed import ExecutionReader
+from onceflow.runtime.checkpoint.checkpoint import Checkpoint
+from onceflow.runtime.query.query import QueryHandle, start_query
 from tests.support.eventually import eventually
 
 TRIGGER_MS = 700

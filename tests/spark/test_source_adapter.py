@@ -20,8 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec, Split
 from onceflow.errors import LineageError
-from onceflow.runtime.launch import PLANNERS
-from onceflow.runtime.source import (
+from onceflow.runtime.source.data_source import (
     IDLE_WAIT_S,
     SMALL_BATCH_OFFSETS,
     SourceHandle,
@@ -29,7 +28,8 @@ from onceflow.runtime.source import (
     TaskInput,
     open_stream,
 )
-from onceflow.runtime.spark_errors import from_text
+from onceflow.runtime.spark.errors import from_text
+from onceflow.runtime.spark.launch import PLANNERS
 from tests.support import log_connector
 from tests.support.clock import ManualClock
 from tests.support.log_source import LogBlock, LogOrigin, open_log

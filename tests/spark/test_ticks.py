@@ -27,10 +27,10 @@ from onceflow.pipeline.analysis import analyse, to_arrow
 from onceflow.pipeline.query import assemble
 from onceflow.pipeline.rejects import accepted, with_reason
 from onceflow.pipeline.source import Source
-from onceflow.runtime.executed import Execution, ExecutionReader, observed, shielded
-from onceflow.runtime.query import QueryHandle
-from onceflow.runtime.source import SourceHandle, open_stream
-from onceflow.runtime.ticks import EventTimeTeller
+from onceflow.runtime.batch.executed import Execution, ExecutionReader, observed, shielded
+from onceflow.runtime.query.query import QueryHandle
+from onceflow.runtime.source.data_source import SourceHandle, open_stream
+from onceflow.runtime.source.ticks import EventTimeTeller
 from tests.support import log_connector
 from tests.support.eventually import eventually
 from tests.support.log_source import LogOrigin, open_log

@@ -13,7 +13,7 @@ from onceflow.clock import SystemClock
 from onceflow.observe.diagnosis import Cause, diagnose
 from onceflow.observe.facts import Facts
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
-from onceflow.runtime.progress import figures
+from onceflow.runtime.query.progress import figures
 from onceflow.serve.bulletins import Bulletins
 from tests.support.eventually import eventually
 from tests.support.slow_files import use_slow_files

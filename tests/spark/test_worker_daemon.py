@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from onceflow.runtime.launch import WORKER_PYTHON
-from onceflow.runtime.spark_home import DAEMON, make_spark_home
+from onceflow.runtime.spark.home import DAEMON, make_spark_home
+from onceflow.runtime.spark.launch import WORKER_PYTHON
 
 TIMEOUT_S = 60
 

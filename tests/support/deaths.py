@@ -18,7 +18,9 @@ import pytest
 from onceflow import app
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
-from onceflow.runtime import batch, committer, lanes, query, takeover
+from onceflow.runtime.batch import batch
+from onceflow.runtime.commit import committer, lanes, takeover
+from onceflow.runtime.query import query
 from tests.chaos import ChaosProxy
 from tests.support.here import run_here
 from tests.support.views_job import ViewsJob

@@ -23,11 +23,11 @@ from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SourceR
 from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import HeaderPacker
-from onceflow.runtime.committer import Payload
-from onceflow.runtime.registration import Registration, Repairs, settle
-from onceflow.runtime.rows import SortedBatch, number_records
-from onceflow.runtime.takeover import Takeover
-from onceflow.runtime.writer import Writer
+from onceflow.runtime.commit.committer import Payload
+from onceflow.runtime.commit.takeover import Takeover
+from onceflow.runtime.commit.writer import Writer
+from onceflow.runtime.records.rows import SortedBatch, number_records
+from onceflow.runtime.start.registration import Registration, Repairs, settle
 
 PARTITIONS = 2
 QUERY_ID = "query-1"

@@ -25,8 +25,9 @@ from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.run import Surroundings
-from onceflow.runtime import batch, committer
-from onceflow.runtime.session import SessionSettings, SharedEngine
+from onceflow.runtime.batch import batch
+from onceflow.runtime.commit import committer
+from onceflow.runtime.spark.session import SessionSettings, SharedEngine
 from tests.support.eventually import eventually
 from tests.support.service import END_TIMEOUT_S, QUICK_CONF
 from tests.support.views_job import ViewsJob

@@ -20,8 +20,8 @@ from onceflow.protocol.bulletin import (
     Ending,
     StateFigures,
 )
-from onceflow.runtime.progress import figures
-from onceflow.runtime.session import SessionSettings
+from onceflow.runtime.query.progress import figures
+from onceflow.runtime.spark.session import SessionSettings
 from onceflow.serve.bulletins import END_TIMEOUT_S, POST_INTERVAL_S, Bulletins
 from tests.support.clock import ManualClock
 

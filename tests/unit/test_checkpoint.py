@@ -11,8 +11,8 @@ from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import CorruptionError, LineageError
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
-from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
-from onceflow.runtime.hadoop_checksum import checksum_of
+from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.checkpoint.hadoop_checksum import checksum_of
 
 
 def ranges(start: Position | None, end: Position) -> TopicRanges:

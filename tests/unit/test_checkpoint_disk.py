@@ -15,7 +15,7 @@ import pytest
 from onceflow.errors import ConfigError
 from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.guarantee import State
-from onceflow.runtime.checkpoint_disk import parse_mounts, require_lasting, state_of, why_lost
+from onceflow.runtime.checkpoint.disk import parse_mounts, require_lasting, state_of, why_lost
 from tests.support.pipelines import pipeline_text, write_pipeline
 
 DEBIAN = """\

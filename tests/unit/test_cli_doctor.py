@@ -45,7 +45,7 @@ def test_a_java_on_which_spark_starts_slowly_is_only_noted_with_the_cure(tmp_pat
     archive.touch()
 
     assert before.level is Grade.NOTE
-    assert "`python -m onceflow.runtime.record_classes`" in before.found
+    assert "`python -m onceflow.runtime.spark.record_classes`" in before.found
     assert archive_check(archive).level is Grade.OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import RetriableError
-from onceflow.runtime.clock_watch import LARGEST_STEP_BACK_S, ClockWatch
+from onceflow.runtime.query.clock_watch import LARGEST_STEP_BACK_S, ClockWatch
 from tests.support.clock import ManualClock
 
 

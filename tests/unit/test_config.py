@@ -284,7 +284,7 @@ def test_half_a_key_pair_is_refused() -> None:
 
 
 def test_the_engines_settings_are_those_of_a_session() -> None:
-    session = pytest.importorskip("onceflow.runtime.session")
+    session = pytest.importorskip("onceflow.runtime.spark.session")
 
     assert session.SessionSettings(**load().spark.model_dump()) == session.SessionSettings()
 

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.divergence import Difference, differences
+from onceflow.runtime.batch.divergence import Difference, differences
 
 maybe = st.none() | st.binary(max_size=2)
 rows = st.lists(st.tuples(st.integers(0, 2), maybe, maybe), max_size=12)

@@ -14,7 +14,7 @@ from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError
 from onceflow.pipeline.loader import load_pipeline
 from onceflow.run import Surroundings
-from onceflow.runtime.session import SessionSettings
+from onceflow.runtime.spark.session import SessionSettings
 from tests.support.views_job import ViewsJob
 
 HANGS = """\

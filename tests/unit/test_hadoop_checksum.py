@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.runtime.hadoop_checksum import CHUNK_BYTES, checksum_name, checksum_of, is_intact
+from onceflow.runtime.checkpoint.hadoop_checksum import (
+    CHUNK_BYTES,
+    checksum_name,
+    checksum_of,
+    is_intact,
+)
 
 CONTENT = (
     b'v1\n{"operatorInfo":{"operatorId":0,"operatorName":"stateStoreSave"},'

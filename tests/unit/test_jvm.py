@@ -16,8 +16,8 @@ from py4j.protocol import Py4JNetworkError
 
 from onceflow.errors import ConfigError, FencedError, InvariantError, OnceflowError, RetriableError
 
-jvm = pytest.importorskip("onceflow.runtime.jvm")
-session = pytest.importorskip("onceflow.runtime.session")
+jvm = pytest.importorskip("onceflow.runtime.spark.jvm")
+session = pytest.importorskip("onceflow.runtime.spark.session")
 
 TELL_AN_ADDRESS = f"""\
 #!{sys.executable}

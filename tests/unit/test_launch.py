@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from onceflow.runtime.launch import MAIN, MODULE_OPTIONS, NOT_NEEDED, command_line, variables
+from onceflow.runtime.spark.launch import MAIN, MODULE_OPTIONS, NOT_NEEDED, command_line, variables
 
 PLACES = {"JAVA_HOME": "/opt/java", "SPARK_HOME": "/opt/spark"}
 CONF = "--conf"
@@ -76,7 +76,7 @@ def test_all_workers_hash_alike() -> None:
 
 
 def test_a_java_that_has_gone_is_named(tmp_path: Path) -> None:
-    from onceflow.runtime.spark_home import make_spark_home  # noqa: PLC0415
+    from onceflow.runtime.spark.home import make_spark_home  # noqa: PLC0415
 
     make_spark_home(tmp_path / "home")
 

@@ -22,8 +22,8 @@ from onceflow.pipeline.loader import load_pipeline
 from onceflow.pipeline.schema import json_schema
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.ledger import BatchPlan
-from onceflow.runtime.progress import lag_of
-from onceflow.runtime.source import SourceHandle
+from onceflow.runtime.query.progress import lag_of
+from onceflow.runtime.source.data_source import SourceHandle
 from onceflow.testing import (
     SPEC,
     GrowthPromises,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.protocol.identity import revision_of
-from onceflow.runtime.output import OutputFormat, encode_collected
-from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
+from onceflow.runtime.records.output import OutputFormat, encode_collected
+from onceflow.runtime.records.rows import KEY_COLUMN, VALUE_COLUMN
 
 REVISION = (3 << 32) + 7
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onceflow.runtime import planner_start
-from onceflow.runtime.launch import PLANNERS, PLANNERS_ADDRESS, WORKER_PYTHON
-from onceflow.runtime.planner_start import is_done_elsewhere
-from onceflow.runtime.planners import LENGTH, MAX_REQUEST_BYTES, RUNNER
-from onceflow.runtime.spark_home import make_spark_home
+from onceflow.runtime.spark import planner_start
+from onceflow.runtime.spark.home import make_spark_home
+from onceflow.runtime.spark.launch import PLANNERS, PLANNERS_ADDRESS, WORKER_PYTHON
+from onceflow.runtime.spark.planner_start import is_done_elsewhere
+from onceflow.runtime.spark.planners import LENGTH, MAX_REQUEST_BYTES, RUNNER
 from tests.support.eventually import eventually
 
 TIMEOUT_S = 60
@@ -182,7 +182,8 @@ def test_a_request_that_is_none_hurts_nobody_else(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try it as another user")
 def test_another_user_gets_no_process(planners: Planners) -> None:
     program = (
-        "import os; from onceflow.runtime.planner_start import is_done_elsewhere; os.setuid(65534);"
+        "import os; from onceflow.runtime.spark.planner_start import is_done_elsewhere;"
+        "os.setuid(65534);"
         f"print(is_done_elsewhere('{planners.address}', ['-m', 'keyword']))"
     )
     said = subprocess.run(

@@ -12,8 +12,8 @@ from onceflow.contracts.connector import TopicInfo
 from onceflow.errors import ConfigError
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import SinkState
-from onceflow.runtime.preflight import PreflightReport, TopicNeeds, preflight
-from onceflow.runtime.topic_settings import DEFAULT_MAX_BYTES, MIN_LETTER_BYTES
+from onceflow.runtime.start.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.topics.topic_settings import DEFAULT_MAX_BYTES, MIN_LETTER_BYTES
 
 LEDGER = "onceflow.ledger.views"
 SAFE = {"min.insync.replicas": "2"}

@@ -14,7 +14,7 @@ from onceflow.errors import DeadlineError
 from tests.support.clock import ManualClock
 from tests.support.entries import head
 
-progress = pytest.importorskip("onceflow.runtime.progress")
+progress = pytest.importorskip("onceflow.runtime.query.progress")
 
 
 @dataclass

@@ -18,7 +18,7 @@ from onceflow.pipeline.waivers import CheckpointWaiver
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Replay
 from onceflow.run import Surroundings
-from onceflow.runtime.session import SessionSettings
+from onceflow.runtime.spark.session import SessionSettings
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.clock import ManualClock
 from tests.support.pipelines import pipeline_text, write_pipeline

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from onceflow.errors import ConfigError, RetriableError
-from onceflow.runtime.query import RunningQuery
+from onceflow.runtime.query.query import RunningQuery
 from tests.support.clock import ManualClock
 
 LIMIT_S = 900.0

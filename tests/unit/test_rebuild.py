@@ -17,8 +17,9 @@ from onceflow.protocol.identity import BatchKey, FencingToken, Layout, lineage_o
 from onceflow.protocol.ledger import NO_PLAN, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
 from onceflow.protocol.tails import new_generation
-from onceflow.runtime.checkpoint import Checkpoint
-from onceflow.runtime.output_tail import (
+from onceflow.runtime.checkpoint.checkpoint import Checkpoint
+from onceflow.runtime.start.rebuild import rebuild_head
+from onceflow.runtime.topics.output_tail import (
     AT_FIRST_START,
     EVERYWHERE,
     FIRST_LOOK_BACK,
@@ -26,7 +27,6 @@ from onceflow.runtime.output_tail import (
     find_written,
     read_tails,
 )
-from onceflow.runtime.rebuild import rebuild_head
 
 PIPELINE = "views"
 TAG = pipeline_tag(PIPELINE)

@@ -22,7 +22,7 @@ from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.order import ARRIVAL, SORTED, Order, Term, Ties
 from onceflow.protocol.record import Flag, HeaderPacker, RecordHeader
-from onceflow.runtime.rows import (
+from onceflow.runtime.records.rows import (
     KEY_COLUMN,
     ORDER_COLUMN,
     PARTITION_COLUMN,

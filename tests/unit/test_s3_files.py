@@ -11,9 +11,9 @@ import pytest
 
 from onceflow.errors import ConfigError, CorruptionError, OnceflowError, RetriableError
 from onceflow.java import s3_jars
-from onceflow.runtime import s3_files
-from onceflow.runtime.s3_files import keys_of_file, s3_error
-from onceflow.runtime.spark_errors import SharedCheckpointError, from_text
+from onceflow.runtime.spark import s3_files
+from onceflow.runtime.spark.errors import SharedCheckpointError, from_text
+from onceflow.runtime.spark.s3_files import keys_of_file, s3_error
 
 PREFIX = "spark.hadoop.fs.s3a."
 HADOOP = "org.apache.hadoop.fs.s3a.{}: Writing Object on views/commits/1: {}"

@@ -6,7 +6,7 @@ import pytest
 
 from onceflow.errors import ConfigError
 
-session = pytest.importorskip("onceflow.runtime.session")
+session = pytest.importorskip("onceflow.runtime.spark.session")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import CorruptionError, RecordError, RetriableError
-from onceflow.runtime.spark_errors import CANNOT_LOAD, from_text, innermost, over_budget
+from onceflow.runtime.spark.errors import CANNOT_LOAD, from_text, innermost, over_budget
 
 CHANGELOG = "file:/data/ck/state/0/0/23_9cd34e59-1be5-4afa-b2c9-6549e9c9b8eb.changelog"
 

@@ -11,8 +11,8 @@ import pyspark
 import pytest
 
 from onceflow.java.choice import Java, Origin
-from onceflow.runtime import spark_home
-from onceflow.runtime.spark_home import (
+from onceflow.runtime.spark import home as spark_home
+from onceflow.runtime.spark.home import (
     class_archive,
     java_of_executors,
     make_spark_home,

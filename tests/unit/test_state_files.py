@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from onceflow.runtime.hadoop_checksum import checksum_name, checksum_of
-from onceflow.runtime.state_files import find_copy, find_damage
+from onceflow.runtime.checkpoint.hadoop_checksum import checksum_name, checksum_of
+from onceflow.runtime.checkpoint.state_files import find_copy, find_damage
 
 CHANGELOG = bytes.fromhex(
     "4c5a34426c6f636b25870000009f000000de12fa01f7420002763300955b7b2276657273696f6e223a332c22636865"

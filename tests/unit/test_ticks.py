@@ -16,9 +16,9 @@ from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import TICK_COLUMN, SourceSpec
 from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError
-from onceflow.runtime.executed import Execution
-from onceflow.runtime.source import SourceHandle, SourceReader
-from onceflow.runtime.ticks import TICKS_PER_IDLE, EventTimeTeller, Ticker, TickPlan
+from onceflow.runtime.batch.executed import Execution
+from onceflow.runtime.source.data_source import SourceHandle, SourceReader
+from onceflow.runtime.source.ticks import TICKS_PER_IDLE, EventTimeTeller, Ticker, TickPlan
 from tests.support.clock import ManualClock
 from tests.support.log_source import LogBlock, LogOrigin, open_log
 

@@ -22,14 +22,14 @@ from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.order import ARRIVAL, SORTED, Order
 from onceflow.protocol.plan_identity import PlanIdentity
-from onceflow.runtime.batch import BatchOutcome, BatchRunner, DrainRequestedError
-from onceflow.runtime.checkpoint import Checkpoint, SourceArithmetic
-from onceflow.runtime.divergence import DivergenceDesk
-from onceflow.runtime.executed import Execution
-from onceflow.runtime.late import LateDesk
-from onceflow.runtime.output import OutputFormat
-from onceflow.runtime.rejects import RejectDesk
-from onceflow.runtime.rows import KEY_COLUMN, VALUE_COLUMN
+from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, DrainRequestedError
+from onceflow.runtime.batch.divergence import DivergenceDesk
+from onceflow.runtime.batch.executed import Execution
+from onceflow.runtime.batch.late import LateDesk
+from onceflow.runtime.batch.rejects import RejectDesk
+from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
+from onceflow.runtime.records.output import OutputFormat
+from onceflow.runtime.records.rows import KEY_COLUMN, VALUE_COLUMN
 from tests.faults.mutants.stage import VALUES, Stage
 from tests.support.driver import NOW_MS, PARTITIONS, QUERY_ID
 from tests.support.faulty import Faults

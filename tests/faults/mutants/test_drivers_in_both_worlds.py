@@ -22,7 +22,7 @@ from onceflow.errors import (
 from onceflow.protocol.compare import CheckpointFacts, Comparison, Remedy, compare
 from onceflow.protocol.lane import LanePhase
 from onceflow.protocol.ledger import HeadEntry
-from onceflow.runtime.lanes import Lane
+from onceflow.runtime.commit.lanes import Lane
 from tests.faults.mutants.stage import VALUES, FakeWorld, Stage
 from tests.support.driver import Driver
 from tests.support.eventually import eventually

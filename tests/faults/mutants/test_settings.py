@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import ConfigError
-from onceflow.runtime.session import check_conf
+from onceflow.runtime.spark.session import check_conf
 
 STREAMING = "spark.sql.streaming"
 

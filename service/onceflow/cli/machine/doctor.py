@@ -88,7 +88,9 @@ def archive_check(archive: Path) -> Check:
     name = "archive of Spark's classes"
     if archive.is_file():
         return Check(name, Grade.OK, "recorded for this Java")
-    cure = "`python -m onceflow.runtime.record_classes` records one, so that Spark starts faster"
+    cure = (
+        "`python -m onceflow.runtime.spark.record_classes` records one, so that Spark starts faster"
+    )
     return Check(name, Grade.NOTE, f"none for this Java; {cure}")
 
 
@@ -119,7 +121,7 @@ def _machine() -> Iterator[Check]:
 def _java() -> Iterator[Check]:
     from onceflow.cli.pipeline.analysis import has_spark
     from onceflow.java.choice import find_java
-    from onceflow.runtime.spark_home import class_archive
+    from onceflow.runtime.spark.home import class_archive
 
     found = _tried("Java", lambda: java_check(find_java()))
     yield found
@@ -151,7 +153,7 @@ def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Che
 
 
 def _broker_settings(broker: Broker) -> Iterator[Check]:
-    from onceflow.runtime.preflight import transaction_faults
+    from onceflow.runtime.start.preflight import transaction_faults
 
     alive = broker.brokers(_deadline())
     settings = broker.broker_config(_deadline())

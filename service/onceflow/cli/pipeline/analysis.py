@@ -39,9 +39,9 @@ def analysis_session(command: str, settings: Settings) -> Iterator[SparkSession]
         RetriableError: Spark has ended.
     """
     from onceflow.java.choice import use_java
-    from onceflow.runtime import jvm
-    from onceflow.runtime.session import SessionSettings, open_session
-    from onceflow.runtime.spark_home import sharing_options
+    from onceflow.runtime.spark import jvm
+    from onceflow.runtime.spark.home import sharing_options
+    from onceflow.runtime.spark.session import SessionSettings, open_session
 
     spark = settings.spark.model_copy(update={"master": "local[1]"})
     options = f"{sharing_options(use_java())} {_SHORT_LIVED}"
@@ -63,7 +63,7 @@ class Analysed:
 
     def warnings(self) -> tuple[Fault, ...]:
         """What may go wrong although it runs."""
-        from onceflow.runtime.checkpoint_disk import ephemeral_fault
+        from onceflow.runtime.checkpoint.disk import ephemeral_fault
 
         if self.analysis is None:
             return ()
@@ -92,7 +92,7 @@ def analysed(file: PipelineFile, settings: Settings, spark: SparkSession | None)
     """
     from onceflow.pipeline.analysis import analyse
     from onceflow.pipeline.promises import require_sources
-    from onceflow.runtime.checkpoint_disk import state_of
+    from onceflow.runtime.checkpoint.disk import state_of
 
     now_ms = SystemClock().unix_ms()
     analysis = None

@@ -131,7 +131,7 @@ def open_surroundings(settings: Settings, clock: Clock) -> Surroundings:
     """
     from onceflow.java.choice import find_java
     from onceflow.run import Surroundings
-    from onceflow.runtime.session import SessionSettings
+    from onceflow.runtime.spark.session import SessionSettings
 
     find_java()
     return Surroundings(

@@ -168,7 +168,7 @@ def _workers(running: Running) -> list[psutil.Process]:
     try:
         family = psutil.Process(running.service.process.pid).children(recursive=True)
         daemons = [
-            each.pid for each in family if "onceflow.runtime.worker_daemon" in each.cmdline()
+            each.pid for each in family if "onceflow.runtime.spark.worker_daemon" in each.cmdline()
         ]
         return [each for each in family if each.ppid() in daemons]
     except psutil.NoSuchProcess:

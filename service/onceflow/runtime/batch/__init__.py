@@ -1,0 +1,1 @@
+"""One micro-batch: execute, judge, write or skip or put aside, report."""

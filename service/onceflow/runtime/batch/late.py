@@ -1,0 +1,181 @@
+"""Which records of a batch came too late, to the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.rejects import Reason
+from onceflow.pipeline.types import column
+from onceflow.protocol.dead_letter import DeadLetter
+from onceflow.runtime.batch.executed import Execution
+from onceflow.runtime.batch.late_rows import (
+    LATE_COLUMN,
+    MAY_BE_DUPLICATE_COLUMN,
+    ORIGIN_COLUMN,
+    WATERMARK_COLUMN,
+    LateRows,
+)
+from onceflow.runtime.batch.rejects import plain_headers
+from onceflow.runtime.records.collect import collect
+
+_KEY = "duplicate_key"
+"""In an origin: the key that duplicates of the record have; null if duplicates are kept."""
+_PLACE = ("source", "_topic", "_partition", "_offset")
+
+_TEXTS = {
+    True: "every window that it belongs to is closed",
+    False: "it is so late that whether it is a duplicate is no longer known",
+}
+"""By `MAY_BE_DUPLICATE_COLUMN`."""
+
+
+@dataclass(frozen=True)
+class LateDesk:
+    """Reads a batch that has late records again; no other one.
+
+    A record is late if no window that it belongs to takes it. Those that a filter of the query has
+    taken out before are not. After a function over whole batches of rows (`mapInArrow`) there are
+    no records any more: rows are counted then, as Spark counts them, and no letters are made.
+
+    Args:
+        spark: session of the query.
+        pipeline: says what becomes of them.
+        reread: reads what a source read in a batch again, with everything about each record.
+        query: gives the query, from inside of `foreachBatch`.
+        max_result_bytes: late records of one batch that the driver will hold.
+    """
+
+    spark: SparkSession
+    pipeline: Pipeline
+    reread: Callable[[str, Execution], DataFrame]
+    query: Callable[[], StreamingQuery]
+    max_result_bytes: int
+
+    @cached_property
+    def _rows(self) -> LateRows:
+        return LateRows(self.spark)
+
+    def of_batch(self, execution: Execution, batch_id: int) -> tuple[int, list[DeadLetter]]:
+        """Count the late records of a batch, and make letters of them if they are to be kept."""
+        if execution.late == 0:
+            return 0, []
+        ranges = {name: self._range(name, execution) for name in execution.positions}
+        rows = self._rows.of(self.query(), ranges)
+        if rows is None:
+            return execution.late, []
+        origin = F.first(ORIGIN_COLUMN).alias(ORIGIN_COLUMN)
+        event_watermark = F.min(WATERMARK_COLUMN).alias(WATERMARK_COLUMN)
+        late = (
+            rows.groupBy(*(f"{ORIGIN_COLUMN}.{name}" for name in _PLACE))
+            .agg(
+                F.min(LATE_COLUMN).alias(LATE_COLUMN),
+                F.first(MAY_BE_DUPLICATE_COLUMN).alias(MAY_BE_DUPLICATE_COLUMN),
+                event_watermark,
+                origin,
+            )
+            .filter(LATE_COLUMN)
+        )
+        if execution.duplicates:
+            late = self._without_duplicates(late, execution, batch_id)
+        budget = self.max_result_bytes
+        if self.pipeline.late is None:
+            count = collect(late.agg(F.count(F.lit(1)).alias("count")), budget)
+            return count.column("count")[0].as_py(), []
+        table = collect(
+            late.select(ORIGIN_COLUMN, WATERMARK_COLUMN, MAY_BE_DUPLICATE_COLUMN), budget
+        )
+        letters = [*self._letters(table, batch_id)]
+        return len(letters), letters
+
+    def _range(self, name: str, execution: Execution) -> DataFrame:
+        """Read what a source read again, each record with its origin and no more than is needed."""
+        frame = self.reread(name, execution)
+        facts = [F.lit(name).alias("source"), *map(F.col, _PLACE[1:])]
+        if execution.deduplications:
+            facts.append(self._key_of(name).alias(_KEY))
+        if self.pipeline.late is not None:
+            facts += [
+                *(F.col(n) for n in META_COLUMNS if n not in {*_PLACE, "_timestamp"}),
+                F.unix_millis("_timestamp").alias("timestamp_ms"),
+                F.unix_millis(self._event_time(name)).alias("event_time_ms"),
+            ]
+        if self.pipeline.sources[name].idle_after_ms is not None:
+            frame = frame.withColumn(TICK_COLUMN, F.lit(None).cast("timestamp"))
+        return frame.withColumn(ORIGIN_COLUMN, F.struct(*facts))
+
+    def _without_duplicates(
+        self, late: DataFrame, execution: Execution, batch_id: int
+    ) -> DataFrame:
+        """Those that were not dropped as duplicates: the first of each key that was not known.
+
+        Which keys were known only Spark's state of the batch before tells. The more state, the
+        longer it takes to read; so only a batch that has late records and duplicates reads it.
+        """
+        may_be = F.col(MAY_BE_DUPLICATE_COLUMN) & F.col(f"{ORIGIN_COLUMN}.{_KEY}").isNotNull()
+        place = F.struct(*(F.col(f"{ORIGIN_COLUMN}.{name}") for name in _PLACE))
+        firsts = late.groupBy(
+            F.col(f"{ORIGIN_COLUMN}.source").alias("source"),
+            F.when(may_be, F.col(f"{ORIGIN_COLUMN}.{_KEY}")).alias(_KEY),
+            F.when(~may_be, place).alias("place"),
+        ).agg(F.min_by(F.struct(*late.columns), place).alias("row"))
+        for name, each in execution.deduplications.items():
+            if batch_id > 0:
+                known = self._known_keys(name, each.operator_id, batch_id - 1)
+                firsts = firsts.join(known, ["source", _KEY], "left_anti")
+        return firsts.select("row.*")
+
+    def _known_keys(self, name: str, operator_id: int, batch_id: int) -> DataFrame:
+        state = (
+            self.spark.read.format("statestore")
+            .option("path", self.pipeline.checkpoint_location)
+            .option("batchId", batch_id)
+            .option("operatorId", operator_id)
+            .load()
+        )
+        return state.select(F.lit(name).alias("source"), self._key_of(name, "key").alias(_KEY))
+
+    def _key_of(self, name: str, struct: str = "") -> Column:
+        """As text, so that it has one type in all sources; null where duplicates are kept.
+
+        Args:
+            name: of the source.
+            struct: column that holds those of the key, in an order of Spark's.
+        """
+        deduplicate = self.pipeline.sources[name].deduplicate
+        if deduplicate is None:
+            return F.lit(None).cast("string")
+        parts = (F.col(struct)[part] if struct else column(part) for part in deduplicate.key)
+        return F.to_json(F.struct(*(p.alias(f"p{n}") for n, p in enumerate(parts))))
+
+    def _event_time(self, name: str) -> Column:
+        written = self.pipeline.sources[name].event_time
+        return F.lit(None).cast("timestamp") if written is None else F.expr(written)
+
+    def _letters(self, table: pa.Table, batch_id: int) -> Iterator[DeadLetter]:
+        for row in table.to_pylist():
+            origin, event_watermark_ms = row[ORIGIN_COLUMN], row[WATERMARK_COLUMN]
+            yield DeadLetter(
+                key=origin["_key"],
+                value=origin["_value"],
+                headers=plain_headers(origin["_headers"]),
+                reason=Reason.LATE.value,
+                text=_TEXTS[row[MAY_BE_DUPLICATE_COLUMN]],
+                pipeline=self.pipeline.name,
+                batch_id=batch_id,
+                source=origin["source"],
+                topic=origin["_topic"],
+                partition=origin["_partition"],
+                offset=origin["_offset"],
+                timestamp_ms=-1 if origin["timestamp_ms"] is None else origin["timestamp_ms"],
+                event_time_ms=origin["event_time_ms"],
+                event_watermark_ms=event_watermark_ms,
+            )

@@ -1,0 +1,243 @@
+"""Handles records that no query sees, and rows that the output topic does not take.
+
+Counting them costs no pass over the data. Only a batch that has some reads its exact range again,
+and only if they are to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from onceflow.contracts.sink import OutputRecord
+from onceflow.contracts.source import META_COLUMNS
+from onceflow.errors import CorruptionError, RecordError
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.rejects import REASON_COLUMN, Reason, with_reason
+from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, Headers, in_order
+from onceflow.protocol.digest import Row
+from onceflow.runtime.batch.executed import Execution
+from onceflow.runtime.records.collect import collect
+from onceflow.runtime.records.rows import KEY_COLUMN, VALUE_COLUMN, size_bytes
+
+RECORD_OVERHEAD_BYTES = 150
+"""Added by a record batch with a single record to its key and value: 61 of the batch, the
+rest of the record, of which the header is the most."""
+
+
+@dataclass(frozen=True)
+class RejectDesk:
+    """Finds them, and makes dead letters of them.
+
+    Args:
+        pipeline: says what becomes of them.
+        reread: reads what a source read in a batch again, with everything about each record.
+        partitions: of each topic of letters.
+        letter_bytes: limit of each topic of letters.
+        max_result_bytes: rejected records of one batch that the driver will hold.
+        max_record_bytes: looks up the output topic's limit; called when a record was refused.
+    """
+
+    pipeline: Pipeline
+    reread: Callable[[str, Execution], DataFrame]
+    partitions: Mapping[str, int]
+    letter_bytes: Mapping[str, int]
+    max_result_bytes: int
+    max_record_bytes: Callable[[], int]
+
+    def recounted(self, execution: Execution) -> Execution:
+        """The same with counts that are exact; reads the range again only if they are doubtful."""
+        if not execution.is_doubtful:
+            return execution
+        counts = {**execution.counts}
+        for source in execution.positions:
+            marked = self._marked(source, execution)
+            both = marked.agg(F.count(F.lit(1)).alias("read"), F.count(REASON_COLUMN).alias("not"))
+            (row,) = collect(both, self.max_result_bytes).to_pylist()
+            counts[source] = row["read"], row["not"]
+        return replace(execution, counts=counts)
+
+    def of_input(self, execution: Execution, batch_id: int) -> list[DeadLetter]:
+        """The rejected records of a batch; none where they are only counted.
+
+        Raises:
+            RecordError: the pipeline wants to stop at the first one; names it.
+            CorruptionError: they cannot be read a second time.
+        """
+        letters = []
+        for source, (_, rejected) in execution.counts.items():
+            policy = self.pipeline.on_reject(source)
+            if rejected == 0 or policy == "drop":
+                continue
+            found = self._read_again(source, execution, batch_id)
+            if len(found) != rejected:
+                raise CorruptionError(
+                    "rejected records cannot be read a second time",
+                    subject=f"source {source}, batch {batch_id}",
+                    expected=f"{rejected} records",
+                    found=f"{len(found)}",
+                    then="nothing of this batch was written; did retention overtake it?",
+                )
+            if policy == "fail":
+                raise _refusal(found[0])
+            letters += found
+        return letters
+
+    def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
+        """Part the rows that have a key from those that must have one and have not.
+
+        Raises:
+            RecordError: the pipeline wants to stop at such a row.
+        """
+        is_keyed = self.pipeline.sink.kafka.key is not None
+        if not is_keyed or not (nulls := table.column(KEY_COLUMN).null_count):
+            return table, ()
+        sink = self.pipeline.sink.kafka.topic
+        if self.pipeline.on_reject_by_sink == "fail":
+            raise RecordError(
+                "the key column is null",
+                subject=f"output topic {sink}",
+                expected="a key in every row",
+                found=f"{nulls} rows without one",
+                then="stopping; nothing of this batch was written; filter them, use coalesce(), or"
+                " see `on_reject`",
+            )
+        has_key = pc.is_valid(table.column(KEY_COLUMN))
+        refused = table.filter(pc.invert(has_key)).column(VALUE_COLUMN).to_pylist()
+        return table.filter(has_key), [(NOWHERE, None, value) for value in sorted(refused)]
+
+    def too_large(self, rows: Sequence[Row], refusal: RecordError) -> Sequence[Row]:
+        """Find the rows that the output topic may have refused for their size; none under `fail`.
+
+        Or if something else was refused, such as the timestamp: rows that compress well may be
+        larger than the limit and fit.
+
+        A broker measures what arrives, compressed, and names one record only. So all rows that are
+        larger than its limit before they are compressed are meant.
+        """
+        is_size = any(code in refusal.found for code in _SIZE_CODES)
+        if self.pipeline.on_reject_by_sink == "fail" or not is_size:
+            return ()
+        limit_bytes = self.max_record_bytes() - RECORD_OVERHEAD_BYTES
+        return [row for row in rows if size_bytes(row) > limit_bytes]
+
+    def of_output(
+        self, rows: Iterable[Row], reason: Reason, batch_id: int, clock_ms: int
+    ) -> list[DeadLetter]:
+        """Letters of rows that the output topic does not take; none where they are only counted."""
+        if self.pipeline.on_reject_by_sink != "dead_letter":
+            return []
+        return [
+            DeadLetter(
+                key=key,
+                value=value,
+                headers=(),
+                reason=reason.value,
+                text=_SINK_TEXTS[reason],
+                pipeline=self.pipeline.name,
+                batch_id=batch_id,
+                source="",
+                topic=self.pipeline.sink.kafka.topic,
+                partition=NOWHERE,
+                offset=NOWHERE,
+                timestamp_ms=clock_ms,
+            )
+            for _, key, value in rows
+        ]
+
+    def records(
+        self, letters: Sequence[DeadLetter], clock_ms: int
+    ) -> Mapping[str, Sequence[OutputRecord]]:
+        """Encode letters as records for their topics.
+
+        With the batch's clock as timestamp: under its own, a broker may delete it at once.
+        """
+        late = [letter for letter in letters if letter.reason == Reason.LATE]
+        rejected = [letter for letter in letters if letter.reason != Reason.LATE]
+        found = {}
+        for block, own in (
+            (self.pipeline.dead_letter, rejected),
+            (self.pipeline.late, late),
+        ):
+            if block is not None and own:
+                found[block.topic] = self._records(own, block.topic, clock_ms)
+        return found
+
+    def _records(
+        self, letters: Sequence[DeadLetter], topic: str, clock_ms: int
+    ) -> Sequence[OutputRecord]:
+        partitions = self.partitions[topic]
+        limit_bytes = self.letter_bytes[topic] - RECORD_OVERHEAD_BYTES
+        return [
+            OutputRecord(
+                letter.partition_of(partitions),
+                letter.key,
+                letter.value,
+                timestamp_ms=clock_ms,
+                more_headers=letter.to_headers(),
+            )
+            for letter in (each.within(limit_bytes) for each in in_order(letters))
+        ]
+
+    def _read_again(self, source: str, execution: Execution, batch_id: int) -> list[DeadLetter]:
+        rejected = (
+            self._marked(source, execution)
+            .filter(F.col(REASON_COLUMN).isNotNull())
+            .select(*_COLUMNS, _timestamp_ms())
+        )
+        table = collect(rejected, self.max_result_bytes)
+        return in_order(self._letters(table, source, batch_id))
+
+    def _marked(self, source: str, execution: Execution) -> DataFrame:
+        frame = self.reread(source, execution)
+        clock = F.timestamp_millis(F.lit(execution.batch_timestamp_ms))
+        return with_reason(self.pipeline.sources[source], frame, clock)
+
+    def _letters(self, table: pa.Table, source: str, batch_id: int) -> Iterator[DeadLetter]:
+        for row in table.to_pylist():
+            code, _, text = row[REASON_COLUMN].partition(": ")
+            yield DeadLetter(
+                key=row["_key"],
+                value=row["_value"],
+                headers=plain_headers(row["_headers"]),
+                reason=code,
+                text=text,
+                pipeline=self.pipeline.name,
+                batch_id=batch_id,
+                source=source,
+                topic=row["_topic"],
+                partition=row["_partition"],
+                offset=row["_offset"],
+                timestamp_ms=row["_timestamp_ms"] if row["_timestamp_ms"] is not None else -1,
+            )
+
+
+_SIZE_CODES = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE")
+_COLUMNS = (*(name for name in META_COLUMNS if name != "_timestamp"), REASON_COLUMN)
+_SINK_TEXTS: Mapping[Reason, str] = {
+    Reason.NULL_KEY: "the key column is null",
+    Reason.TOO_LARGE: "the output topic refused a record of this batch for its size",
+}
+
+
+def _timestamp_ms() -> Column:
+    return F.unix_millis(F.col("_timestamp")).alias("_timestamp_ms")
+
+
+def plain_headers(found: Sequence[Mapping[str, bytes]] | None) -> Headers:
+    """Headers from the column `_headers`."""
+    return tuple((str(each["key"]), each["value"]) for each in found or ())
+
+
+def _refusal(letter: DeadLetter) -> RecordError:
+    return RecordError(
+        "a record is rejected",
+        subject=f"offset {letter.offset} of {letter.topic}-{letter.partition}",
+        found=f"{letter.reason}: {letter.text}",
+        then="stopping; nothing of this batch was written; see `on_reject`",
+    )

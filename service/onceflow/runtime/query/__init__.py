@@ -1,0 +1,1 @@
+"""The running query: built, started, watched, drained."""

@@ -1,0 +1,126 @@
+"""Builds sources, result, output format and partitioner, as the pipeline file says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onceflow.contracts.connector import Connection, Connector
+from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
+from onceflow.pipeline.analysis import to_arrow
+from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.query import assemble
+from onceflow.pipeline.rejects import accepted, with_reason
+from onceflow.pipeline.source import Source
+from onceflow.runtime.batch.executed import Execution, observed, shielded
+from onceflow.runtime.records.output import OutputFormat
+from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
+from onceflow.runtime.source.ticks import TickPlan
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Makes them.
+
+    Args:
+        pipeline: what they are of.
+        connector: for the sink.
+        connection: to the brokers.
+    """
+
+    pipeline: Pipeline
+    connector: Connector
+    connection: Connection
+
+    def spec(self, name: str, schema: pa.Schema) -> SourceSpec:
+        """A source that delivers these columns."""
+        source = self.pipeline.sources[name]
+        return SourceSpec(
+            name=name,
+            format=source.format,
+            schema=schema,
+            format_options=source.format_options(self.pipeline.folder),
+            lateness_ms=source.lateness_ms,
+            folder=str(self.pipeline.folder),
+        )
+
+    def handle(self, name: str, columns: StructType, ticks: TickPlan | None = None) -> SourceHandle:
+        """The same for Spark's readers; where nothing fails by it, bad payloads become rows."""
+        schema = to_arrow(columns)
+        if self.pipeline.on_reject(name) != "fail":
+            schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
+        return self._handle(name, schema, ticks)
+
+    def handle_of_originals(self, name: str, columns: StructType) -> SourceHandle:
+        """The same, and everything about the record as it came."""
+        schema = to_arrow(columns)
+        missing = [item for item in META_COLUMNS.items() if item[0] not in schema.names]
+        for column, kind in (*missing, (REJECT_COLUMN, pa.string())):
+            schema = schema.append(pa.field(column, kind))
+        return self._handle(name, schema)
+
+    def _handle(self, name: str, schema: pa.Schema, ticks: TickPlan | None = None) -> SourceHandle:
+        source = self.pipeline.sources[name]
+        spec = self.spec(name, schema)
+        return SourceHandle(source.kind, source.block, spec, self.connection, ticks)
+
+    def reread(
+        self, spark: SparkSession, name: str, columns: StructType, at: Execution
+    ) -> DataFrame:
+        """Read what a source read in a batch again, with everything about each record."""
+        return open_range(spark, self.handle_of_originals(name, columns), *at.positions[name])
+
+    @property
+    def letter_topics(self) -> list[str]:
+        """Topics that are written in the same transactions as the output."""
+        return [block.topic for block in (self.pipeline.dead_letter, self.pipeline.late) if block]
+
+    def result(
+        self,
+        spark: SparkSession,
+        columns: Mapping[str, StructType],
+        tick_plan: Callable[[int | None], TickPlan | None],
+    ) -> DataFrame:
+        """The query's result over its streams.
+
+        Args:
+            spark: session of the query.
+            columns: source -> columns that are read.
+            tick_plan: of an `idle_after` in milliseconds; None for a source that has none.
+        """
+
+        def load(name: str, source: Source, read: StructType) -> DataFrame:
+            ticks = tick_plan(source.idle_after_ms)
+            stream = open_stream(spark, self.handle(name, read, ticks))
+            marked = with_reason(source, stream, F.current_timestamp())
+            return accepted(observed(marked, name))
+
+        return assemble(spark, self.pipeline, columns, load, shielded)
+
+    def output(self) -> OutputFormat:
+        """How rows become records."""
+        sink = self.pipeline.sink
+        encode = (
+            partial(self.connector.encode_avro, sink.avro.read(self.pipeline.folder))
+            if sink.avro
+            else None
+        )
+        return OutputFormat(
+            sink.format,
+            sink.kafka.key,
+            sink.kafka.partition,
+            sink.payload_columns,
+            encode,
+            sink.revision,
+        )
+
+    def partition_of(self, partitions: int) -> Callable[[Sequence[bytes | None]], list[int]]:
+        """The partitioner of the output topic, which has so many partitions."""
+        partitioner = self.pipeline.sink.kafka.partitioner
+        return lambda keys: self.connector.partitions_of(partitioner, keys, partitions)

@@ -1,0 +1,1 @@
+"""From Spark's result to numbered records."""

@@ -1,0 +1,1 @@
+"""Sources as Spark's Python data source, and their ticks."""

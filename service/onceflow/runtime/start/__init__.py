@@ -1,0 +1,1 @@
+"""Before the query starts: look, check topics, register or repair."""

@@ -1,0 +1,1 @@
+"""Settings that topics need, and the end of the output topic."""
