@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
 from onceflow.observe.retention import RetentionGuard
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.ordering import next_order
+from onceflow.pipeline.analysis.ordering import next_order
+from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry

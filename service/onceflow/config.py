@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.keys import KeyIndex
-from onceflow.pipeline.loader import validation_faults
-from onceflow.pipeline.yaml_text import Document, parse_yaml
+from onceflow.pipeline.file.loader import validation_faults
+from onceflow.pipeline.text.keys import KeyIndex
+from onceflow.pipeline.text.yaml_text import Document, parse_yaml
 from onceflow.settings import Settings
 
 PREFIX = "ONCEFLOW_"

@@ -7,7 +7,7 @@ import uuid
 from contextlib import ExitStack
 
 from onceflow.errors import ConfigError, CorruptionError
-from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.protocol.commit import Verdict
 from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry

@@ -17,10 +17,10 @@ from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.observer import Observer, Report
 from onceflow.contracts.sink import Ledger
 from onceflow.java.s3_jars import require_s3_jars
-from onceflow.pipeline.analysis import Analysis, analyse
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.promises import require_sources
-from onceflow.pipeline.waivers import CheckpointWaiver
+from onceflow.pipeline.analysis.analysis import Analysis, analyse
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.waivers import CheckpointWaiver
+from onceflow.pipeline.query.promises import require_sources
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
 from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
 from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, Commits

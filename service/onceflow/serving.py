@@ -16,9 +16,9 @@ from onceflow.app import RunOptions, with_bulletins
 from onceflow.config import DEFAULT_FILE
 from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.loader import PipelineFile, load_pipeline
-from onceflow.pipeline.restart import Restart
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.file.restart import Restart
 from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint.disk import require_lasting
 from onceflow.runtime.spark.session import SharedEngine

@@ -22,8 +22,8 @@ from onceflow.contracts.values import DurationMs, SizeBytes, duration_text, faul
 from onceflow.errors import ConfigError, Fault
 from onceflow.foreign_settings import CLIENT
 from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.waivers import CheckpointWaiver
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.waivers import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",

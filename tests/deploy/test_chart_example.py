@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from tests.deploy.chart import (
     CHART,
     NAMESPACE,

@@ -11,7 +11,7 @@ import yaml
 
 from onceflow.config import load_settings
 from onceflow.errors import ConfigError
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.runtime.spark.session import check_conf
 from onceflow.settings import Settings
 from tests.deploy import policies

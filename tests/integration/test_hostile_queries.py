@@ -16,7 +16,7 @@ from onceflow.app import Application, RunOptions
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import ConfigError, OnceflowError, RetriableError
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.run import Surroundings
 from onceflow.runtime.spark.session import SharedEngine
 from tests.support.brokers import RunningBroker

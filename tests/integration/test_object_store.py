@@ -17,7 +17,7 @@ from onceflow.devkit.jars import JarCache, jar_set
 from onceflow.errors import ConfigError, CorruptionError, RetriableError
 from onceflow.java.choice import find_java
 from onceflow.java.s3_jars import FILE_MANAGER, install
-from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.spark.session import SessionSettings
 from tests.support.brokers import RunningBroker
 from tests.support.here import (

@@ -20,10 +20,10 @@ from onceflow.pipeline.allow_list.functions import (
     Category,
     reference,
 )
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.plan import jvm_of
-from onceflow.pipeline.plan_parts import parts_of_plan, parts_of_query
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
+from onceflow.pipeline.plan.plan import jvm_of
 from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"

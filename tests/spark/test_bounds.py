@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.rules import Rule
 from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
 
 SOURCE = """\

@@ -22,7 +22,7 @@ from onceflow.control.access import (
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import MASK, may_be_shown
 from onceflow.errors import ConfigError
-from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.serve.fleet import Observed, Status
 from onceflow.serve.history import INTERVAL_S
 from onceflow.settings import Settings

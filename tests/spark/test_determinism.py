@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.analysis import Analysis, analyse
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.analysis.analysis import Analysis, analyse
+from onceflow.pipeline.file.rules import Rule
 from tests.support.pipelines import CLICKS, NOW_MS, TIMELESS, pipeline_text, write_pipeline
 
 UPDATES = "kafka: {topic: views, partitions: 1}\nemit: updates"

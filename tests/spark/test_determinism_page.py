@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.rules import Rule
 from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "determinism.md"

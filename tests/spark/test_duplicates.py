@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.analysis import Analysis, analyse
-from onceflow.pipeline.query import assemble
-from onceflow.pipeline.rejects import accepted, with_reason
-from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.analysis.analysis import Analysis, analyse
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.query.query import assemble
+from onceflow.pipeline.query.rejects import accepted, with_reason
 from onceflow.runtime.batch.executed import Execution, ExecutionReader, observed, shielded
 from onceflow.runtime.query.query import QueryHandle
 from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline

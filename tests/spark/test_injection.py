@@ -14,9 +14,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.plan import jvm_of
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.plan.plan import jvm_of
 from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
 
 WITNESS = "was-here"

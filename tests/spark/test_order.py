@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.ordering import order_text
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.analysis.ordering import order_text
 from onceflow.runtime.batch.executed import ExecutionReader
 from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.analysis import Analysis, analyse, to_arrow
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.analysis.analysis import Analysis, analyse, to_arrow
+from onceflow.pipeline.file.rules import Rule
 from tests.support.pipelines import (
     CLICKS,
     COUNT_PER_MINUTE,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()

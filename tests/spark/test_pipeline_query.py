@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from onceflow.cli.pipeline.init import init
 from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.loader import PipelineFile, load_pipeline
-from onceflow.pipeline.rehearsal import rehearse
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.analysis.rehearsal import rehearse
+from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
 from tests.support.pipelines import (
     CLICKS,
     NOW_MS,

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.spark.session import one_call_site
 from tests.support.spark_ports import answer_to_a_stranger, listening
 

@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec
-from onceflow.pipeline.analysis import analyse, to_arrow
-from onceflow.pipeline.query import assemble
-from onceflow.pipeline.rejects import accepted, with_reason
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.analysis.analysis import analyse, to_arrow
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.query.query import assemble
+from onceflow.pipeline.query.rejects import accepted, with_reason
 from onceflow.runtime.batch.executed import Execution, ExecutionReader, observed, shielded
 from onceflow.runtime.query.query import QueryHandle
 from onceflow.runtime.source.data_source import SourceHandle, open_stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceflow.pipeline.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
 
 CLICKS = """\
   clicks:

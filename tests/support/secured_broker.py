@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 from onceflow.cli.operate.acls import topics_of
 from onceflow.clock import Deadline, SystemClock
 from onceflow.contracts.connector import Connection, Task, find_connector
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from tests.support.certificates import Authority
 from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.eventually import eventually

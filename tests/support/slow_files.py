@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onceflow.java.loader import class_loader
-from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan.plan import jvm_of
 
 DELAY_MS = 600
 """Also in SlowFiles.java."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from onceflow.pipeline.rehearsal import rehearsal_session
+from onceflow.pipeline.analysis.rehearsal import rehearsal_session
 
 _RPC_REQUEST = 3
 """Of Spark's wire protocol: what every call begins with."""

@@ -25,7 +25,7 @@ from onceflow.contracts.connector import Connection, PipelineTopics, Right, Task
 from onceflow.errors import CorruptionError, FencedError, OnceflowError
 from onceflow.observe.facts import Facts
 from onceflow.observe.survey import Survey
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.repair.dead_letters import Resender
 from onceflow.settings import Sasl, Settings, Tls
 from onceflow_connectors.consumer import Consumer as ConfluentConsumer

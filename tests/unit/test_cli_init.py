@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.cli.pipeline.init import init
 from onceflow.errors import ConfigError
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 
 
 @pytest.fixture(autouse=True)

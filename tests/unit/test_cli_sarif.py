@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.cli.pipeline.sarif import SarifLevel, SarifResult, sarif_log
 from onceflow.errors import Fault
-from onceflow.pipeline.rules import SUMMARIES, Rule
+from onceflow.pipeline.file.rules import SUMMARIES, Rule
 from tests.support.documents import ROOT
 
 UNKNOWN_KEY = Fault(

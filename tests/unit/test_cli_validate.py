@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.cli.pipeline.validate import FileVerdict, show
-from onceflow.pipeline.explain import readers_of
-from onceflow.pipeline.schema import json_schema
+from onceflow.pipeline.analysis.explain import readers_of
+from onceflow.pipeline.file.schema import json_schema
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Determinism, Reading, State
 from tests.support.pipelines import pipeline_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.pipeline.determinism.code_files import code_of
+from onceflow.pipeline.file.code_files import code_of
 
 FILES = {
     "jobs.py": "import json\nfrom helpers import clean\nimport shop.prices\ndef f(x): return x\n",

@@ -13,7 +13,7 @@ import pytest
 
 from onceflow.pipeline.determinism import python_code
 from onceflow.pipeline.determinism.python_code import CodeFinding, inspect_code
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.rules import Rule
 
 Inspect = Callable[..., list[CodeFinding]]
 

@@ -19,7 +19,7 @@ import typer
 
 from onceflow.cli.main import build_app
 from onceflow.errors import OnceflowError
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from tests.deploy.chart import REWRITE
 from tests.support.command_table import PAGE, command_table, table_in, with_table
 from tests.support.documents import ROOT, CodeBlock, Document, documents, names_of_tests

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))

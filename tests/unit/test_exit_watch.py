@@ -12,7 +12,7 @@ from onceflow.app import Application, RunOptions
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.run import Surroundings
 from onceflow.runtime.spark.session import SessionSettings
 from tests.support.views_job import ViewsJob

@@ -12,8 +12,9 @@ import pytest
 from onceflow.contracts.source_block import KafkaTopics
 from onceflow.contracts.topic_pattern import TopicPattern
 from onceflow.errors import ConfigError
-from onceflow.pipeline import loader, yaml_text
-from onceflow.pipeline.loader import load_pipeline
+from onceflow.pipeline.file import loader
+from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.text import yaml_text
 from onceflow.protocol.identity import check_pipeline_name
 from onceflow.serving import find_entries, load_alone
 from tests.support.pipelines import CLICKS, pipeline_text

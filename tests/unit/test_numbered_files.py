@@ -18,8 +18,8 @@ from onceflow.contracts.source import META_COLUMNS, SourceSpec
 from onceflow.contracts.source_block import find_source, installed_sources
 from onceflow.errors import ConfigError, CorruptionError, Fault
 from onceflow.observe.retention import positions_of
-from onceflow.pipeline.loader import load_pipeline
-from onceflow.pipeline.schema import json_schema
+from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.file.schema import json_schema
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.ledger import BatchPlan
 from onceflow.runtime.query.progress import lag_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from onceflow.pipeline.ordering import next_order
+from onceflow.pipeline.analysis.ordering import next_order
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.order import ARRIVAL, SORTED, Order, Term, Ties, columns_of
 from tests.support.entries import head

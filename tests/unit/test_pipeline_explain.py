@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.contracts.values import duration_text, parse_duration_ms
-from onceflow.pipeline.explain import Explanation, explain, readers_of
+from onceflow.pipeline.analysis.explain import Explanation, explain, readers_of
 from onceflow.protocol.guarantee import Determinism, State
 from tests.support.pipelines import CLICKS, pipeline_text, write_pipeline
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.loader import load_pipeline
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.rules import Rule
 from onceflow.protocol.delivery import Delivery
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.pipelines import CLICKS, pipeline_text

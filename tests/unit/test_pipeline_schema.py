@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.schema import json_schema, reference_table
-from onceflow.pipeline.yaml_text import parse_yaml
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.schema import json_schema, reference_table
+from onceflow.pipeline.text.yaml_text import parse_yaml
 from onceflow.settings import Settings
 from tests.support.pipelines import pipeline_text
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.pipeline.yaml_text import Place, parse_yaml
+from onceflow.pipeline.text.yaml_text import Place, parse_yaml
 
 
 @pytest.mark.parametrize(

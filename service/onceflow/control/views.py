@@ -20,8 +20,8 @@ from onceflow.observe.diagnosis import diagnose
 from onceflow.observe.facts import Facts, watermark_holder
 from onceflow.observe.summary import summary_of
 from onceflow.observe.survey import Survey, opened_survey
-from onceflow.pipeline.loader import PipelineFile, load_pipeline
-from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.repair.dead_letters import Resender, opened_letters, read_letters
 from onceflow.serve.fleet import Status

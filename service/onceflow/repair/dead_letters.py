@@ -12,7 +12,7 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector, ReadRecord
 from onceflow.contracts.sink import Incarnation, OutputRecord
 from onceflow.errors import ConfigError, CorruptionError
-from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.identity import is_internal_topic, resend_group, resend_transactional_id
 from onceflow.texts import text_of

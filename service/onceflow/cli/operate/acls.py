@@ -15,7 +15,7 @@ from onceflow.contracts.connector import Right, Task
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import PipelineTopics
-    from onceflow.pipeline.loader import PipelineFile
+    from onceflow.pipeline.file.loader import PipelineFile
 
 GRANT_TIMEOUT_S = 30.0
 
@@ -53,7 +53,7 @@ def acls(
     """
     from onceflow.clock import SystemClock
     from onceflow.errors import ConfigError
-    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.pipeline.file.loader import load_pipeline
 
     if grant is not None and not re.fullmatch(r"User:\S+", grant):
         raise ConfigError("not a principal", subject=grant, expected="User:NAME")

@@ -120,7 +120,7 @@ def replay(
 def _opened(
     file: Path, bootstrap_servers: str | None, config: Path | None
 ) -> AbstractContextManager[Resender]:
-    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.pipeline.file.loader import load_pipeline
     from onceflow.repair.dead_letters import opened_letters
 
     connection = settings_of(bootstrap_servers, config).connection()

@@ -41,7 +41,7 @@ def target_of(text: str) -> Target:
     """
     if not text.endswith(FILE_SUFFIXES):
         return Target(text)
-    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.pipeline.file.loader import load_pipeline
 
     pipeline = load_pipeline(Path(text)).pipeline
     timed = frozenset(name for name, source in pipeline.sources.items() if source.event_time)

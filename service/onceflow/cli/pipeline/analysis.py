@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from onceflow.errors import Fault
-    from onceflow.pipeline.analysis import Analysis
-    from onceflow.pipeline.explain import ReaderGuarantee
-    from onceflow.pipeline.loader import PipelineFile
+    from onceflow.pipeline.analysis.analysis import Analysis
+    from onceflow.pipeline.analysis.explain import ReaderGuarantee
+    from onceflow.pipeline.file.loader import PipelineFile
     from onceflow.protocol.guarantee import State
     from onceflow.settings import Settings
 
@@ -77,7 +77,7 @@ class Analysed:
 
     def readers(self) -> tuple[ReaderGuarantee, ...]:
         """What each kind of reader gets; without an analysis, if the query is deterministic."""
-        from onceflow.pipeline.explain import readers_of
+        from onceflow.pipeline.analysis.explain import readers_of
         from onceflow.protocol.guarantee import Determinism
 
         determinism = self.analysis.determinism if self.analysis else Determinism.HOLDS
@@ -90,8 +90,8 @@ def analysed(file: PipelineFile, settings: Settings, spark: SparkSession | None)
     Raises:
         ConfigError: lists every fault.
     """
-    from onceflow.pipeline.analysis import analyse
-    from onceflow.pipeline.promises import require_sources
+    from onceflow.pipeline.analysis.analysis import analyse
+    from onceflow.pipeline.query.promises import require_sources
     from onceflow.runtime.checkpoint.disk import state_of
 
     now_ms = SystemClock().unix_ms()

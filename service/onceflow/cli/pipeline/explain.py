@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from onceflow.pipeline.explain import Explanation, Passage, Station
+    from onceflow.pipeline.analysis.explain import Explanation, Passage, Station
 
 WIDTH = 78
 """Columns of the picture: fits every terminal, and reads well on a wide one."""
@@ -36,7 +36,7 @@ def show(
     config: ConfigFile = None,
 ) -> None:
     """Draw a pipeline from source to sink, with its guarantees."""
-    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.pipeline.file.loader import load_pipeline
 
     settings = settings_of(config=config)
     if has_spark() and not file_only:
@@ -59,8 +59,8 @@ def show(
 
 
 def _explained(found: Analysed) -> Explanation:
-    from onceflow.pipeline.explain import explain
-    from onceflow.pipeline.ordering import order_text
+    from onceflow.pipeline.analysis.explain import explain
+    from onceflow.pipeline.analysis.ordering import order_text
 
     analysis, readers = found.analysis, found.readers()
     if analysis is None:

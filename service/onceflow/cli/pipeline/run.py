@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
     from onceflow.clock import Clock
     from onceflow.contracts.observer import Report
-    from onceflow.pipeline.loader import PipelineFile
+    from onceflow.pipeline.file.loader import PipelineFile
     from onceflow.protocol.compare import Remedy
     from onceflow.run import Surroundings
     from onceflow.settings import Settings

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from onceflow.errors import Fault
-from onceflow.pipeline.rules import SUMMARIES, Rule
+from onceflow.pipeline.file.rules import SUMMARIES, Rule
 
 VERSION = "2.1.0"
 SCHEMA = (

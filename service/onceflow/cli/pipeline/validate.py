@@ -18,13 +18,13 @@ from onceflow.cli.pipeline.sarif import SarifLevel, SarifResult, sarif_log
 from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.shared.output import fault_fields, print_json
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.rules import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from onceflow.pipeline.explain import ReaderGuarantee
-    from onceflow.pipeline.loader import PipelineFile
+    from onceflow.pipeline.analysis.explain import ReaderGuarantee
+    from onceflow.pipeline.file.loader import PipelineFile
     from onceflow.protocol.guarantee import Guarantee
     from onceflow.settings import Settings
 
@@ -105,11 +105,11 @@ def validate(
 ) -> None:
     """Check pipeline files without running them. Exits with 2 if any of them has a fault."""
     if schema:
-        from onceflow.pipeline.schema import json_schema
+        from onceflow.pipeline.file.schema import json_schema
 
         typer.echo(json.dumps(json_schema(), indent=2))
         return
-    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.pipeline.file.loader import load_pipeline
 
     if not files:
         raise ConfigError("no file to check", expected="`onceflow validate FILE...`")

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import Connector
-    from onceflow.pipeline.loader import PipelineFile
+    from onceflow.pipeline.file.loader import PipelineFile
     from onceflow.settings import Settings
 
 CONNECTOR = "kafka"
@@ -54,6 +54,6 @@ def load_allowed(file: Path, settings: Settings) -> PipelineFile:
     Raises:
         ConfigError: lists every fault in it, or what the settings do not allow.
     """
-    from onceflow.pipeline.loader import load_pipeline
+    from onceflow.pipeline.file.loader import load_pipeline
 
     return settings.require_allowed(load_pipeline(file), is_trusted=True)

@@ -21,7 +21,7 @@ from onceflow.pipeline.allow_list.patterns import (
 
 if TYPE_CHECKING:
     # With it comes Spark, which settings are read without.
-    from onceflow.pipeline.plan_parts import PlanPart
+    from onceflow.pipeline.plan.parts import PlanPart
 
 DEFAULT_MAX_MADE = 1_000_000
 """Characters or elements: ten days in seconds, and far from what a heap cannot hold."""

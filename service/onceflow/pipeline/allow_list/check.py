@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from onceflow.errors import Fault, did_you_mean
 from onceflow.pipeline.allow_list import classes, functions
 from onceflow.pipeline.allow_list.functions import ALLOWED, FUNCTIONS, OPTIONS, Category, judged
-from onceflow.pipeline.plan_parts import PlanPart
+from onceflow.pipeline.plan.parts import PlanPart
 
 MAX_DEPTH = 400
 """Of a part. Python's own stack ends at 1,000 calls, and looking at a part takes up to two."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.rules import Rule
 
 PYTHON: Mapping[str, Rule] = {
     "builtins.hash": Rule.ND_ENV,

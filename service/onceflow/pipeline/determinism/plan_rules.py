@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.pipeline.determinism.catalogue import SQL
-from onceflow.pipeline.plan import PlanExpression, PlanNode
-from onceflow.pipeline.plan_facts import Step, made_of, walk
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.plan.facts import Step, made_of, walk
+from onceflow.pipeline.plan.plan import PlanExpression, PlanNode
 
 _TIE_BREAKER = frozenset({"_partition", "_offset"})
 """Columns that no two records of a topic share."""

@@ -27,7 +27,7 @@ from onceflow.pipeline.determinism.names import (
     plain_function,
     scope_of,
 )
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.rules import Rule
 
 SETS_UP = frozenset({"__init__", "init", "close"})
 """Methods of a state processor in which it may set attributes of its own."""

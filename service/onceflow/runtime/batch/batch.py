@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from onceflow.contracts.source import TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import CorruptionError, InvariantError, OnceflowError, RecordError
-from onceflow.pipeline.rejects import Reason
+from onceflow.pipeline.query.rejects import Reason
 from onceflow.protocol.commit import Verdict
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.delivery import Delivery

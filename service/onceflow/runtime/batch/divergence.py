@@ -10,7 +10,7 @@ from itertools import zip_longest
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.errors import CorruptionError, DeadlineError
-from onceflow.pipeline.rejects import Reason
+from onceflow.pipeline.query.rejects import Reason
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter
 from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import HeadEntry

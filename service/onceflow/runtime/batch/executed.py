@@ -18,8 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onceflow.contracts.source import TICK_COLUMN, Position
 from onceflow.errors import require
 from onceflow.java.loader import new_instance
-from onceflow.pipeline.plan import jvm_of
-from onceflow.pipeline.rejects import REASON_COLUMN
+from onceflow.pipeline.plan.plan import jvm_of
+from onceflow.pipeline.query.rejects import REASON_COLUMN
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""

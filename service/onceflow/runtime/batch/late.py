@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.rejects import Reason
-from onceflow.pipeline.types import column
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.types import column
+from onceflow.pipeline.query.rejects import Reason
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.runtime.batch.executed import Execution
 from onceflow.runtime.batch.late_rows import (

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.java.loader import new_instance
-from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan.plan import jvm_of
 
 ORIGIN_COLUMN = "__origin"
 """The record that a row was made of."""

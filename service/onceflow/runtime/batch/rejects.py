@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from onceflow.contracts.sink import OutputRecord
 from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import CorruptionError, RecordError
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.rejects import REASON_COLUMN, Reason, with_reason
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.query.rejects import REASON_COLUMN, Reason, with_reason
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, Headers, in_order
 from onceflow.protocol.digest import Row
 from onceflow.runtime.batch.executed import Execution

@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 
 from onceflow.contracts.connector import Connection, Connector
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
-from onceflow.pipeline.analysis import to_arrow
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.query import assemble
-from onceflow.pipeline.rejects import accepted, with_reason
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.analysis.analysis import to_arrow
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.query.query import assemble
+from onceflow.pipeline.query.rejects import accepted, with_reason
 from onceflow.runtime.batch.executed import Execution, observed, shielded
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onceflow.errors import OnceflowError
-from onceflow.pipeline.loader import PipelineFile
+from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.runtime.query.query import QueryHandle
 from onceflow.runtime.records.collect import collect
 from onceflow.runtime.spark.jvm import UNREACHABLE

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from onceflow.pipeline.types import column_at, type_at
+from onceflow.pipeline.file.types import column_at, type_at
 from onceflow.protocol.order import Order, columns_of
 from onceflow.runtime.records.rows import KEY_COLUMN, ORDER_COLUMN, PARTITION_COLUMN, VALUE_COLUMN
 

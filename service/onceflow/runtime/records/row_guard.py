@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from onceflow.java.loader import new_instance
-from onceflow.pipeline.plan import analysed_plan, jvm_of
+from onceflow.pipeline.plan.plan import analysed_plan, jvm_of
 
 _COUNT_BITS = (1 << 33) - 1
 """Of `monotonically_increasing_id()`: how many rows the task has seen before."""

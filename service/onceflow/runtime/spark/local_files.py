@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from onceflow.errors import require
 from onceflow.java.loader import class_loader
-from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan.plan import jvm_of
 
 _CLASS = "onceflow.QuickLocalFileSystem"
 

@@ -25,7 +25,7 @@ from onceflow.java.choice import use_java
 from onceflow.java.s3_jars import FILE_MANAGER
 from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
-from onceflow.pipeline.loopback import LOOPBACK
+from onceflow.pipeline.query.loopback import LOOPBACK
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.home import (
     DAEMON,

@@ -6,7 +6,7 @@ import scala.collection.Seq;
 
 /** Finds the column by which the view of a source names it, where its duplicates are dropped. */
 public class SourceMark {
-  /** Also in `onceflow.pipeline.duplicates`, which marks the column. */
+  /** Also in `onceflow.pipeline.file.duplicates`, which marks the column. */
   public static final String KEY = "onceflow.source";
 
   /** Returns the marked column of an operator's output; null if there is none. */

@@ -18,12 +18,12 @@ from pyspark.sql.types import StructType
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
-from onceflow.pipeline.analysis import analyse
-from onceflow.pipeline.loader import load_pipeline
-from onceflow.pipeline.loopback import LOOPBACK
-from onceflow.pipeline.query import assemble
-from onceflow.pipeline.rejects import accepted, with_reason
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.query.loopback import LOOPBACK
+from onceflow.pipeline.query.query import assemble
+from onceflow.pipeline.query.rejects import accepted, with_reason
 
 TIMEOUT_S = 300
 """A few rows on this machine need seconds; what takes longer hangs."""

@@ -12,12 +12,12 @@ from pydantic_core import ErrorDetails
 
 from onceflow.contracts.values import FAULT_TYPE
 from onceflow.errors import ConfigError, Fault, did_you_mean
-from onceflow.pipeline.files import MAX_PIPELINE_BYTES, read_text, require_inside
-from onceflow.pipeline.formats import Avro
-from onceflow.pipeline.keys import KeyIndex
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.yaml_text import Document, parse_yaml
+from onceflow.pipeline.file.formats import Avro
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_inside
+from onceflow.pipeline.text.keys import KeyIndex
+from onceflow.pipeline.text.yaml_text import Document, parse_yaml
 
 _EXPECTED: Mapping[str, str] = {
     "string_type": "text (put it in quotes if it looks like a number or true/false)",

@@ -28,22 +28,22 @@ from onceflow.pipeline.allow_list.bounds import (
     written_without_bound,
 )
 from onceflow.pipeline.allow_list.check import check_analysed, check_written
+from onceflow.pipeline.analysis.ordering import order_faults, order_of
 from onceflow.pipeline.determinism.plan_rules import judge_plan, python_functions
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.ordering import order_faults, order_of
-from onceflow.pipeline.output_rules import output_faults
-from onceflow.pipeline.plan import PlanNode, analysed_plan, jvm_of, read_plan
-from onceflow.pipeline.plan_facts import PlanFacts, facts_of
-from onceflow.pipeline.plan_parts import parts_of_plan, parts_of_query
-from onceflow.pipeline.query import assemble, declared_columns, import_transform
-from onceflow.pipeline.rejects import accepted, looked_at, with_reason
-from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.source import Source
-from onceflow.pipeline.source_rules import payload_names, source_faults, stand_in
-from onceflow.pipeline.spark_faults import fault_of, line_of
-from onceflow.pipeline.waivers import Waiver
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.file.waivers import Waiver
+from onceflow.pipeline.plan.facts import PlanFacts, facts_of
+from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
+from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan
+from onceflow.pipeline.query.output_rules import output_faults
+from onceflow.pipeline.query.query import assemble, declared_columns, import_transform
+from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason
+from onceflow.pipeline.query.source_rules import payload_names, source_faults, stand_in
+from onceflow.pipeline.query.spark_faults import fault_of, line_of
 from onceflow.protocol.guarantee import Determinism
 from onceflow.protocol.order import Order
 

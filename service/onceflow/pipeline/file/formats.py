@@ -12,7 +12,7 @@ from pydantic import Field
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.values import fault, not_yet
 from onceflow.errors import ConfigError
-from onceflow.pipeline.files import MAX_SCHEMA_BYTES, read_text, require_inside
+from onceflow.pipeline.text.files import MAX_SCHEMA_BYTES, read_text, require_inside
 from onceflow.protocol.ledger import canonical_json
 
 Format = Annotated[Literal["json", "csv", "text", "binary", "avro"], not_yet("protobuf")]

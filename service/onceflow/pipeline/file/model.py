@@ -22,12 +22,12 @@ from onceflow.contracts.values import (
     fault,
 )
 from onceflow.errors import ConfigError
-from onceflow.pipeline.dead_letter import DeadLetter, Late, OnDivergence, OnReject
-from onceflow.pipeline.determinism.code_files import code_of
-from onceflow.pipeline.restart import Restart
-from onceflow.pipeline.sink import Sink
-from onceflow.pipeline.source import AnySource, kinds_in
-from onceflow.pipeline.waivers import Waiver
+from onceflow.pipeline.file.code_files import code_of
+from onceflow.pipeline.file.dead_letter import DeadLetter, Late, OnDivergence, OnReject
+from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.sink import Sink
+from onceflow.pipeline.file.source import AnySource, kinds_in
+from onceflow.pipeline.file.waivers import Waiver
 from onceflow.protocol.delivery import Delivery
 
 

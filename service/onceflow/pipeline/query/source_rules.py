@@ -16,15 +16,15 @@ from pyspark.sql.types import StructType, TimestampType
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
 from onceflow.errors import Fault, did_you_mean
 from onceflow.pipeline.allow_list.check import check_written
-from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.plan import VIEW_OPTION
-from onceflow.pipeline.plan_parts import parts_of_expression
-from onceflow.pipeline.query import EVENT_TIME_COLUMN, declared_columns, is_column
-from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.source import Source
-from onceflow.pipeline.spark_faults import fault_of
-from onceflow.pipeline.types import is_nested, sql_name
+from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.file.types import is_nested, sql_name
+from onceflow.pipeline.plan.parts import parts_of_expression
+from onceflow.pipeline.plan.plan import VIEW_OPTION
+from onceflow.pipeline.query.query import EVENT_TIME_COLUMN, declared_columns, is_column
+from onceflow.pipeline.query.spark_faults import fault_of
 
 
 def stand_in(spark: SparkSession, view: str, columns: StructType) -> DataFrame:

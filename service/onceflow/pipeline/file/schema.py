@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from onceflow.pipeline.keys import ANY_ENTRY, ANY_NAME, Key, KeyIndex
-from onceflow.pipeline.model import Pipeline
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.text.keys import ANY_ENTRY, ANY_NAME, Key, KeyIndex
 
 _TYPES: Mapping[str, str] = {
     "string": "text",

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from onceflow.contracts.source import REJECT_COLUMN, TICK_COLUMN
 from onceflow.contracts.values import duration_text
-from onceflow.pipeline.duplicates import without_key
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.file.duplicates import without_key
+from onceflow.pipeline.file.source import Source
 
 REASON_COLUMN = "__reason"
 """`<code>: <text>` of a rejected record, null of an accepted one."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onceflow.pipeline.source import Source
-from onceflow.pipeline.types import column
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.file.types import column
 
 SOURCE_KEY = "onceflow.source"
 """In the metadata of the event time that the operator is shown: whose records it compares. Tells it

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.contracts.values import duration_text
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.source import Source
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.source import Source
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import (
     Determinism,

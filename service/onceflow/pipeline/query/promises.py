@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.rules import Rule
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.rules import Rule
 from onceflow.protocol.guarantee import (
     Level,
     Parts,

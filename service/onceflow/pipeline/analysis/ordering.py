@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from onceflow.errors import Fault, did_you_mean
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.sink import Sink
-from onceflow.pipeline.types import sql_name, type_at
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.file.sink import Sink
+from onceflow.pipeline.file.types import sql_name, type_at
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.protocol.order import ARRIVAL, Order, Term, Ties

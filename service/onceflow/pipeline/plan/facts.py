@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onceflow.pipeline.plan import PlanNode
+from onceflow.pipeline.plan.plan import PlanNode
 
 _PASSES_COLUMNS = frozenset(
     {

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from onceflow.contracts.source import TICK_COLUMN
 from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.duplicates import without_duplicates
-from onceflow.pipeline.model import Pipeline
-from onceflow.pipeline.source import Source
-from onceflow.pipeline.types import column
+from onceflow.pipeline.file.duplicates import without_duplicates
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.file.types import column
 
 EVENT_TIME_COLUMN = "_event_time"
 """Column that an `event_time` expression adds to its view."""

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onceflow.java.loader import new_instance
-from onceflow.pipeline.plan import jvm_of
+from onceflow.pipeline.plan.plan import jvm_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pyspark.sql.types import StructType
 
 from onceflow.errors import Fault, did_you_mean
-from onceflow.pipeline.formats import SINGLE_COLUMN_SCHEMAS
-from onceflow.pipeline.loader import PipelineFile
-from onceflow.pipeline.rules import Rule
-from onceflow.pipeline.source_rules import avro_fields, unknown_field
-from onceflow.pipeline.types import is_nested, sql_name
+from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS
+from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.file.types import is_nested, sql_name
+from onceflow.pipeline.query.source_rules import avro_fields, unknown_field
 
 _PARTITION_TYPES = ("tinyint", "smallint", "int", "bigint")
 

@@ -1,0 +1,1 @@
+"""Analysis of a whole pipeline, before it runs."""

@@ -1,0 +1,1 @@
+"""The blocks of a pipeline file, and how it is loaded."""

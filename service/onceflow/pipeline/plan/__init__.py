@@ -1,0 +1,1 @@
+"""Spark's plans as plain data."""

@@ -1,0 +1,1 @@
+"""The query over its sources, and the rules that it must keep."""

@@ -1,0 +1,1 @@
+"""Files, YAML with places, and keys to suggest."""
