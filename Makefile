@@ -7,7 +7,7 @@ HELM   := $(BIN)/helm
 WORKERS ?= 5
 # File by file, in the order of tests/conftest.py: what a file shares is started once.
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
-EXPLORER := tests/unit/test_explorer_exhaustive.py
+EXPLORER := tests/unit/explorer/test_explorer_exhaustive.py
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --custom-compile-command "make lock" --constraint requirements/pins.in
 
@@ -106,8 +106,8 @@ bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench
 
 docs: $(READY)  ## Check the documents and the code against our rules, and run the code in them
-	$(BIN)/pytest tests/unit/test_docs.py tests/unit/test_tidy.py tests/unit/test_words.py tests/unit/test_rooms.py \
-	    tests/unit/test_fault_page.py
+	$(BIN)/pytest tests/unit/repository/test_docs.py tests/unit/repository/test_tidy.py tests/unit/repository/test_words.py tests/unit/repository/test_rooms.py \
+	    tests/unit/faults/test_fault_page.py
 
 explore: $(READY)  ## Search every order of steps of the protocol, with every fault
 	$(BIN)/pytest $(EXPLORER) -m "not long" -n 2

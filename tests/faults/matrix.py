@@ -2,7 +2,7 @@
 
 The numbers 1 to 27 are those of the project's research on Kafka transactions; rows with a letter
 came later. A test fails if a test named here does not exist, or if one of `tests/faults` is named
-nowhere (`tests/unit/test_fault_matrix.py`).
+nowhere (`tests/unit/faults/test_fault_matrix.py`).
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ NOT_HERE: tuple[Absent, ...] = (
         "23",
         "a query that is not deterministic",
         "Needs no cluster: refused by name before a start, or caught by the digest of a replay"
-        " (`tests/spark/test_pipeline_analysis.py`, `tests/unit/test_digest.py`).",
+        " (`tests/spark/test_pipeline_analysis.py`, `tests/unit/protocol/test_digest.py`).",
     ),
     Absent(
         "24",
@@ -407,7 +407,7 @@ NOT_HERE: tuple[Absent, ...] = (
         "the clock of the driver jumps",
         "Not played: under libfaketime, which would have to do it, a running librdkafka may wait"
         " for an hour by itself. That a clock which is set back is noticed, and ends the process,"
-        " is shown with a clock of ours (`tests/unit/test_clock_watch.py`).",
+        " is shown with a clock of ours (`tests/unit/runtime/test_clock_watch.py`).",
     ),
     Absent("27", "a random mix of all of it for an hour", "The storm, below."),
 )

@@ -1,7 +1,7 @@
 """Ticks close windows under Spark, and leave no other trace: over the log connector, in real time.
 
-What a tick is, and when it is due, is in `tests/unit/test_ticks.py`; with Kafka and crashes,
-in `tests/integration/test_idle_sources.py`.
+What a tick is, and when it is due: `tests/unit/runtime/test_ticks.py`. With Kafka and crashes:
+`tests/integration/test_idle_sources.py`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from onceflow.runtime.query.progress import figures
 from onceflow.serve.bulletins import Bulletins
 from tests.support.eventually import eventually
 from tests.support.slow_files import use_slow_files
-from tests.unit.test_bulletins import Board
-from tests.unit.test_diagnosis import facts
+from tests.unit.serve.test_bulletins import Board
+from tests.unit.serve.test_diagnosis import facts
 
 TIMEOUT_S = 120.0
 BATCHES = 1

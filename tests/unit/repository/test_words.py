@@ -2,7 +2,7 @@
 
 Looks at documents, docstrings, comments and string literals. To see the hits of one folder:
 
-    ONCEFLOW_TEST_WORDS=service/onceflow/cli .venv/bin/pytest tests/unit/test_words.py
+    ONCEFLOW_TEST_WORDS=service/onceflow/cli .venv/bin/pytest tests/unit/repository/test_words.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDERS = ("service", "connectors", "tests", "bench", "examples", "docs", "docker", "deploy", ".ci")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".tpl", ".txt", ".html", ".js", ".java", ".sh"}
 GENERATED = (

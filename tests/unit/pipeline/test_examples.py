@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.pipeline.file.loader import load_pipeline
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))
 
 

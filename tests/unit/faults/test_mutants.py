@@ -23,7 +23,7 @@ from tests.faults.mutants.laboratory import Laboratory
 from tests.faults.mutants.mutant import HeaderError, Mutant, read_mutant, read_mutants
 from tests.faults.mutants.trial import Failure, Run, Verdict, judge, run_tests
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MUTANTS = read_mutants()
 FEWEST = 25
 ON_A_BROKER = ("tests/integration/", "tests/faults/test_")

@@ -10,7 +10,7 @@ import pytest
 from onceflow.errors import NEW_GENERATION, CorruptionError
 from onceflow.protocol.ledger import HeadEntry
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCES = [*(ROOT / "service").rglob("*.py"), *(ROOT / "connectors").rglob("*.py")]
 OPTION = "--new-generation --reason"
 WORDS = "new generation"
@@ -48,7 +48,7 @@ def test_whoever_is_told_to_start_a_new_generation_is_told_how() -> None:
 
 
 def test_the_text_names_what_the_comparison_asks_for() -> None:
-    """`compare` takes the remedy only where nothing is planned (tests/unit/test_remedies.py)."""
+    """`compare` takes the remedy only where nothing is planned: `test_remedies.py`."""
     assert "empty directory as `checkpoint`" in NEW_GENERATION
     assert f"`{OPTION} ...`" in NEW_GENERATION
 

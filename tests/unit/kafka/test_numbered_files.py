@@ -206,7 +206,7 @@ def test_a_missing_file_in_the_middle_is_an_error(tmp_path: Path) -> None:
     [
         ("no_such_module:Block", "ModuleNotFoundError"),
         ("json:dumps", "is not a SourceBlock"),
-        ("tests.unit.test_source_conformance:Lax", "accepts unknown keys"),
+        ("tests.unit.kafka.test_source_conformance:Lax", "accepts unknown keys"),
     ],
 )
 def test_a_package_that_does_not_work_is_named_and_harms_no_other_file(

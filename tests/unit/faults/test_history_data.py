@@ -19,7 +19,7 @@ from tests.faults.history.recorded import History
 from tests.faults.history.wire import header_of
 from tests.faults.history.writes import Expected
 
-VECTORS = Path(__file__).parents[2] / "docs" / "protocol" / "vectors.json"
+VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors.json"
 P0 = (OUTPUT, 0)
 data = st.none() | st.binary(max_size=40)
 

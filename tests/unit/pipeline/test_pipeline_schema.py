@@ -16,7 +16,7 @@ from onceflow.pipeline.text.yaml_text import parse_yaml
 from onceflow.settings import Settings
 from tests.support.pipelines import pipeline_text
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "pipeline.schema.json"
 
 

@@ -14,7 +14,7 @@ from onceflow.foreign_settings import CLIENT
 from onceflow.settings import Settings
 from tests.support.pipelines import pipeline_text, write_pipeline
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECRET = "hush-hush"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.faults.matrix import NOT_HERE, ROWS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def functions_of(file: Path) -> set[str]:

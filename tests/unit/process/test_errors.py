@@ -11,7 +11,7 @@ import pytest
 
 from onceflow.errors import ConfigError, Fault, InvariantError, OnceflowError, require
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXIT_CODES = {
     "ConfigError": 2,
     "RetriableError": 3,
