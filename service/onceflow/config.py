@@ -26,12 +26,12 @@ PREFIX = "ONCEFLOW_"
 FILE_VARIABLE = "ONCEFLOW_CONFIG"
 DEFAULT_FILE = Path("onceflow.yaml")
 _OTHER_VARIABLES = re.compile(r"ONCEFLOW_(CONFIG|CACHE|CRASH_POINT|CRASH_PROOF|TRACEBACK|TEST_\w+)")
-"""Variables with our prefix that are no settings."""
+"""Variables with our prefix that do not name settings."""
 
 
 @dataclass(frozen=True)
 class _Layers:
-    """What was said, and where.
+    """A value that was given, and where.
 
     Args:
         path: of the file.

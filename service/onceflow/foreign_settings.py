@@ -2,7 +2,7 @@
 
 An allow list. Beyond it are names that weaken the connection
 (`enable.ssl.certificate.verification`), hold secrets (`ssl.keystore.password`), run code
-(`plugin.library.paths`) or break the guarantee (`enable.idempotence`), and those that nobody has
+(`plugin.library.paths`) or break the guarantee (`enable.idempotence`), and those that no one has
 looked at yet.
 """
 

@@ -147,7 +147,7 @@ class Service:
         )
 
     def statuses(self) -> Sequence[Status]:
-        """Of all pipelines, as they are now."""
+        """The status of all pipelines, as they are now."""
         return [member.status() for member in self.fleet.members.values()]
 
     def load(self, name: str) -> PipelineFile:
@@ -226,7 +226,7 @@ class Service:
         return is_renewed
 
     def _free_bytes(self) -> Mapping[str, int]:
-        """Room for each checkpoint that lies on a disk of this machine."""
+        """Room for each checkpoint on a disk of this machine."""
         found = {}
         for entry in self.entries.values():
             folder = Path(entry.checkpoint)
@@ -239,7 +239,7 @@ class Service:
 def _files_of(path: Path) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
-    # The settings of the process often lie in the same folder.
+    # The settings of the process are often in the same folder.
     found = (file for file in path.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
     return [file for file in found if file.name != DEFAULT_FILE.name]
 

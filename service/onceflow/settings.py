@@ -42,7 +42,7 @@ MIN_TRANSACTION_MS = 1_000
 
 
 _GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
-"""Rules of determinism that also refuse SQL which runs a program, or reads what is no source."""
+"""Rules of determinism that also refuse SQL which runs a program, or reads what is not a source."""
 
 
 class SettingsBlock(Block):
@@ -60,7 +60,7 @@ ForeignSettings = dict[str, Annotated[str, BeforeValidator(_as_client_text)]]
 
 
 def _checked_url(text: str) -> str:
-    # No user, no query: both may hold secrets, which stand in files only.
+    # No user, no query: both may hold secrets, which belong in files only.
     if not re.fullmatch(r"https://[^\s/@?#]+(/[^\s?#]*)?", text):
         raise fault("not an address with TLS", expected="`https://host/path` and no more")
     return text
@@ -437,7 +437,7 @@ def _client_fault(name: str) -> PydanticCustomError | None:
 
 
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
-    """What runs code of the pipeline file's author."""
+    """Settings that run code of the pipeline file's author."""
     allow = "Set `transforms: true` if you trust the authors of pipeline files."
     if file.pipeline.transform is not None:
         yield Fault(
@@ -458,7 +458,7 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
 
 
 def _is_below(location: str, root: str) -> bool:
-    """Of two folders or two URLs; no `..` gets out."""
+    """Whether one of two folders or URLs is inside the other; no `..` gets out."""
     if "://" in root or "://" in location:
         beginning = root.rstrip("/") + "/"
         return location.startswith(beginning) and ".." not in location.split("/")

@@ -215,7 +215,7 @@ def test_a_hung_transaction_is_named_with_its_producer(stage: Stage) -> None:
         found = only(stage.causes(later_s=20), Cause.HUNG_TRANSACTION)
         (transaction,) = stage.facts().transactions
         held, holder = found.evidence
-        assert f"last stable offset {RECORDS}, 1 offsets behind the high watermark" in held
+        assert f"last stable offset {RECORDS}, 1 offsets before the high watermark" in held
         assert f"transactional id upstream-{stage.name}, producer id" in holder
         named = f"producer id {transaction.producer_id}, producer epoch 0"
         # A busy machine may take some seconds more between the transaction and the look.

@@ -159,12 +159,12 @@ def test_columns_are_told_in_the_words_of_arrow(analysed: Analyse) -> None:
         ),
         (
             "SELECT c.user FROM clicks c JOIN clicks d ON window(c.at, '1 minute') = d.at",
-            "window() cannot stand in the condition of a JOIN",
+            "window() cannot be used in the condition of a JOIN",
             "Name window() AS w in a subquery of each side",
         ),
         (
             "SELECT 1 FROM clicks c JOIN clicks d ON session_window(c.at, '1 day').start = d.at",
-            "session_window() cannot stand in the condition of a JOIN",
+            "session_window() cannot be used in the condition of a JOIN",
             "Name session_window() AS w in a subquery of each side",
         ),
         (
@@ -228,7 +228,7 @@ def test_updates_need_no_event_time_but_keep_state_for_ever(analysed: Analyse) -
         sink="kafka: {topic: views, partitions: 1}\nemit: updates",
     )
 
-    assert [w.what for w in analysis.warnings] == ["state about rows of timeless is kept for ever"]
+    assert [w.what for w in analysis.warnings] == ["state about rows of timeless is kept forever"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`python -m onceflow.cli`: the same as the command `onceflow`, for child processes of ours."""
+"""`python -m onceflow.cli`: the same as the command `onceflow`, for our own child processes."""
 
 from onceflow.cli.main import main
 

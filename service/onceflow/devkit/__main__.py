@@ -27,7 +27,7 @@ def fetch(name: str, into: Path | None = None) -> None:
 
 @commands.command()
 def lock(name: str) -> None:
-    """Resolve a set afresh and write its lock into the source tree."""
+    """Resolve a set again and write its lock into the source tree."""
     jars = JarSet(name, DEFINITIONS / f"{name}.xml", {})
     with TemporaryDirectory() as folder:
         resolve_jars(jars, Path(folder))

@@ -40,7 +40,7 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """What it prints."""
+        """Its output."""
         return self.folder / "broker.log"
 
 
@@ -72,7 +72,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
-# The defaults are 3 and 2, with which a transaction on a single broker waits for ever.
+# The defaults are 3 and 2, with which a transaction on a single broker waits forever.
 _SINGLE = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",

@@ -27,7 +27,7 @@ START_TIMEOUT_S = 120.0
 """One broker needs 2 s here, three need 6 s; a loaded CI machine may need ten times that."""
 FORMAT_TIMEOUT_S = 60
 MAX_START_ATTEMPTS = 5
-"""One fails only if somebody took a port between our look and the broker's bind."""
+"""One fails only if another process took a port between our look and the broker's bind."""
 PROBE_TIMEOUT_S = 0.5
 """One question for metadata; between two of them we look whether a broker has ended."""
 
@@ -74,7 +74,7 @@ class ClusterPlan:
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor has to say."""
+        """The log of the supervisor."""
         return self.folder / "supervisor.log"
 
 
@@ -124,7 +124,7 @@ def start_cluster(
     raise ConfigError(
         "no embedded broker could bind its ports",
         expected="free ports on this machine",
-        found=f"somebody else was quicker in each of {MAX_START_ATTEMPTS} attempts",
+        found=f"another process was quicker in each of {MAX_START_ATTEMPTS} attempts",
     )
 
 
@@ -246,7 +246,7 @@ def _format(java: Sequence[str], node: Node, cluster_id: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens at now, all different.
+    """Ports of the loopback address that are free now, all different.
 
     Raises:
         ConfigError: there are not so many.
@@ -258,7 +258,7 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             break
         with socket.socket() as probe, suppress(OSError):
-            # As a broker does: the connections of one that is gone are no hindrance.
+            # As a broker does: the connections of one that is gone do not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
             found.append(port)

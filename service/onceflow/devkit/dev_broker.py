@@ -1,8 +1,8 @@
 """Real Kafka brokers from cached jars: for `onceflow dev up`, and for a block of code.
 
 The cluster of `dev up` stays when the command has ended, until `dev down`. A file lock, held by the
-cluster's supervisor, tells whether it runs. So a crash, or a process id that somebody else has got
-since, can't be mistaken for it.
+cluster's supervisor, tells whether it runs: a crash, or another process with the same id, cannot be
+mistaken for it.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def resolve_with_ivy(*, definition: Path, settings: Path, folder: Path, count: i
         ConfigError: no Java, no PySpark, or not everything could be fetched.
     """
     java = find_java()
-    # A cache of Ivy's own would be a second copy, and one that nobody verifies.
+    # A cache of Ivy's own would be a second copy that is not verified.
     with TemporaryDirectory(prefix="onceflow-ivy-") as cache:
         command: list[str | Path] = [java.executable, *trust_options(java, Path(cache))]
         command += ["-jar", _ivy_jar(), "-settings", settings, "-ivy", definition]

@@ -102,7 +102,7 @@ class JarCache:
             self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                # Whoever held the lock may have fetched them.
+                # The process that held the lock may have fetched them.
                 if faults := self.faults(jars):
                     self._fetch(jars, folder, faults)
         return tuple(folder / file for file in jars.sha256)

@@ -38,7 +38,7 @@ class DetachedProcesses:
         """Start them all. Does not wait until they are ready.
 
         Raises:
-            ConfigError: somebody else holds the lock.
+            ConfigError: another process holds the lock.
         """
         with self._log.open("ab") as log:
             # A session of its own: Ctrl-C on a terminal must reach the user's process alone, which
@@ -70,7 +70,7 @@ class DetachedProcesses:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """Process id of the supervisor that holds a lock, or None if nobody does."""
+    """Process id of the supervisor that holds a lock, or None if it is free."""
     try:
         with lock.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

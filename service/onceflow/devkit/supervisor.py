@@ -34,7 +34,7 @@ GRACE_S = 15
 
 @dataclass(frozen=True)
 class Spec:
-    """What to supervise.
+    """The processes to supervise.
 
     Args:
         commands: one for each child.
@@ -119,7 +119,7 @@ def _remove(folder: str) -> None:
 
 
 def _wait_for_end_of_input() -> None:
-    os.read(sys.stdin.fileno(), 1)  # nobody writes
+    os.read(sys.stdin.fileno(), 1)  # no process writes
 
 
 def main() -> None:

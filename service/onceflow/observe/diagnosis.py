@@ -16,11 +16,11 @@ from onceflow.texts import span_text
 SILENT_AFTER_MS = 60_000
 """Without a bulletin for this long, sixty in a row, the pipeline counts as not running."""
 FENCED_NEWS_MS = 600_000
-"""For so long an instance that was fenced is news although its successor is well."""
+"""A fenced instance is news this long although its successor is well."""
 HUNG_AFTER_MS = 10_000
 """Transactions of producers that are well are open for less."""
 QUIET_AFTER_MS = 10_000
-"""Input without a record for so long is idle."""
+"""Input without a record for this long is idle."""
 LAG_AFTER_S = 10.0
 """Of work that waits: more than a few batches,"""
 FEW_BATCHES = 3
@@ -30,7 +30,7 @@ SLOW_MS = 1_000
 SLOW_SHARE = 0.5
 """nor one that loses a smaller share to it."""
 STILL_BATCHES = 3
-"""In so many batches in a row the watermark has stood still."""
+"""The watermark has stood still in this many batches in a row."""
 
 SINK_FAILURES = (
     "cannot initialise a transactional id",
@@ -43,7 +43,7 @@ SINK_FAILURES = (
 
 
 class Cause(StrEnum):
-    """What can hold a pipeline up, the most serious first."""
+    """Causes that can hold a pipeline up, the most serious first."""
 
     FENCED = "fenced"
     SINK_REFUSES = "sink refuses"
@@ -177,7 +177,7 @@ def _hung_transaction(facts: Facts) -> Iterator[Diagnosis]:
             continue
         held = (
             f"{one.name}: last stable offset {one.last_stable_offset}, {one.undecided:,} offsets"
-            f" behind the high watermark; the pipeline is at {one.position}"
+            f" before the high watermark; the pipeline is at {one.position}"
         )
         unknown = facts.blind.get("transactions", "its producer is gone from the partition")
         who = (

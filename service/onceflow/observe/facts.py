@@ -1,4 +1,4 @@
-"""What can be seen of a pipeline from outside, at one moment. Only data."""
+"""Facts about a pipeline as seen from outside, at one moment. Only data."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Facts:
 
     @property
     def lag(self) -> int | None:
-        """Of all inputs together; None before the first batch, and if they could not be seen."""
+        """Lag of all inputs together; None before the first batch, and if it could not be seen."""
         return sum(one.lag for one in self.inputs) if self.inputs else None
 
     @property

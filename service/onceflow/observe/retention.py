@@ -38,7 +38,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how much a topic keeps; None for ever."""
+    """How long and how much a topic keeps; None for no limit."""
 
     retention_ms: int | None
     retention_bytes: int | None
@@ -97,7 +97,7 @@ class Forecast:
         return f"{self.rule} overtakes {name} in {span_text(self.left_s)}"
 
     def warning(self) -> Fault:
-        """What is said to people."""
+        """The warning as text for people."""
         return Fault(
             f"retention will overtake the pipeline in {span_text(self.left_s)}"
             if self.left_s > 0
@@ -129,7 +129,7 @@ def forecast(place: Place, limits: Limits, spots: Sequence[Spot]) -> Forecast | 
 def look(
     broker: Broker, head: HeadEntry, clock: Clock, deadline: Deadline
 ) -> Mapping[Place, tuple[Limits, Spot]]:
-    """Look at every partition that has something unread and does not keep it for ever.
+    """Look at every partition that has something unread and does not keep it forever.
 
     Raises:
         OnceflowError: the brokers did not tell.
@@ -189,7 +189,7 @@ class RetentionGuard:
             deadline = self.clock.within(LOOK_TIMEOUT_S)
             seen = look(self.broker, self.position(), self.clock, deadline)
         except OnceflowError:
-            # Nothing is known, which is no reason to end a query that may be well.
+            # Nothing is known; a query that may be well goes on.
             return
         finally:
             self._next_s = self.clock.monotonic_s() + LOOK_INTERVAL_S

@@ -1,4 +1,4 @@
-"""What can be seen of a pipeline, as plain data: for `status`, the control API and its page."""
+"""Summarises a pipeline as plain data: for `status`, the control API and its page."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def opened_survey(
     clock: Clock,
     event_time_sources: frozenset[str] | None = None,
 ) -> Iterator[Survey]:
-    """What to look at a pipeline with; arguments as of `Survey`.
+    """Open a survey of a pipeline; arguments as of `Survey`.
 
     Raises:
         DeadlineError: no broker answers.

@@ -20,7 +20,7 @@ from onceflow.texts import text_of
 MAX_LETTERS = 10_000
 """Of one transaction: seconds of work, far below its time-out."""
 RESENT_HEADER = "onceflow.resent"
-"""Tells of a record that it was a dead letter, and which."""
+"""Header of a record that was a dead letter: which one."""
 
 Filed: TypeAlias = tuple[ReadRecord, DeadLetter]
 """A letter, and the record that it is in its topic."""
@@ -28,7 +28,7 @@ Filed: TypeAlias = tuple[ReadRecord, DeadLetter]
 
 @dataclass(frozen=True)
 class Resent:
-    """What sending again came to.
+    """The result of sending again.
 
     Args:
         sent: letters that are now, once, in the topics that they came from.
@@ -67,7 +67,7 @@ def read_letters(
 def opened_letters(
     pipeline: Pipeline, connector: Connector, connection: Connection, deadline: Deadline
 ) -> Iterator[Resender]:
-    """What to read the dead letters of a pipeline with, and to send them again.
+    """Open what reads the dead letters of a pipeline, and sends them again.
 
     Raises:
         ConfigError: the pipeline has no topic for them.

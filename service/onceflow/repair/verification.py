@@ -30,7 +30,7 @@ class Disagreement:
 
 @dataclass
 class Verification:
-    """What was compared, and what disagreed.
+    """The result of a comparison: what was compared, and what disagreed.
 
     Args:
         records: records of the pipeline that were read.
@@ -191,7 +191,7 @@ class _Comparison:
     def _is_in_sequence(self, record: ReadRecord, header: RecordHeader, last: int | None) -> bool:
         """Note a gap or a repeat; returns whether readers deliver the record."""
         if last is None or Flag.AT_MOST_ONCE in header.flags:
-            return True  # what is missing of at_most_once, or late, is told batch by batch
+            return True  # what is missing of at_most_once, or late, is reported batch by batch
         is_repeat = header.sequence <= last
         if header.sequence != last + 1:
             self.found.repeats += is_repeat

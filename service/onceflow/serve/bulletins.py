@@ -35,10 +35,10 @@ BEATING_TIMEOUT_S = 150.0
 
 @dataclass
 class Bulletins:
-    """A report that lets other processes see what it is told.
+    """A report that lets other processes see its events.
 
     Beats and `progress` events drive it, all from one thread at a time, also while no batch ends. A
-    board that cannot be used is no reason to stop.
+    board that cannot be used does not stop a run.
 
     Args:
         memory_budget_bytes: for the driver's heap.
@@ -56,7 +56,7 @@ class Bulletins:
     _first_state_rows: int | None = None
 
     def __call__(self, event: str, /, **facts: object) -> None:
-        """See `Report`."""
+        """Pass an event on, and post it."""
         self.passed_on(event, **facts)
         if event == "owner":
             self._facts["run_id"] = facts["run_id"]

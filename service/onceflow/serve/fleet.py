@@ -21,21 +21,21 @@ from onceflow.serve.restarts import Restarts
 WATCH_INTERVAL_S = 0.5
 """Between two looks at all pipelines: whether any is left."""
 END_TIMEOUT_S = 300.0
-"""For all pipelines to drain: more than one of them takes, for they do it at the same time."""
+"""For all pipelines to drain: more than one of them takes, as they do it at the same time."""
 LOST_END_TIMEOUT_S = 10.0
 """For all to notice that what they need has ended, and to close. Their next starts decide what is
 open, which is after this process."""
 
 
 class Desired(StrEnum):
-    """What is wanted of a pipeline."""
+    """The desired state of a pipeline."""
 
     RUNNING = "running"
     STOPPED = "stopped"
 
 
 class Observed(StrEnum):
-    """What can be seen of it."""
+    """The observed state of a pipeline."""
 
     STARTING = "starting"
     STANDBY = "standby"

@@ -73,7 +73,7 @@ class History:
             self._holders[self._moved_to(self._clock.monotonic_s())] = holder
 
     def read_per_s(self) -> Sequence[float | None]:
-        """That column of `fields` alone."""
+        """Only this column of `fields`."""
         with self._lock:
             return self._rate("read", self._whole_slots(self._clock.monotonic_s()))
 
@@ -215,7 +215,7 @@ class History:
         ]
 
     def _mean(self, name: str, slots: Sequence[int]) -> Sequence[float | None]:
-        """Of one batch."""
+        """Figures of one batch."""
         sums, batches = self._columns[name], self._columns[BATCHES]
         return [_rounded(sums[slot % SLOTS] / batches[slot % SLOTS]) for slot in slots]
 

@@ -14,9 +14,9 @@ from onceflow.clock import Clock
 from onceflow.serve.fleet import Desired, Observed, Status
 
 STALLED_AFTER_S = 30.0
-"""The loop over all pipelines turns twice a second; one that has not for so long hangs."""
+"""The loop over all pipelines turns twice a second; one that has not for this long hangs."""
 FRESH_S = 1.0
-"""For so long figures are good enough for everybody who asks."""
+"""Figures of this age are good enough for every scrape."""
 _READY = frozenset({Observed.RUNNING, Observed.STANDBY})
 
 
@@ -37,7 +37,7 @@ class Health:
     has_lost_engine: Callable[[], bool] = lambda: False
 
     def is_alive(self) -> bool:
-        """Whether its loop turns, or it drains. Silent brokers are no reason to be killed."""
+        """Whether its loop turns, or it drains. Silent brokers do not get it killed."""
         if self.has_lost_engine():
             return False
         return self.is_draining() or self.clock.monotonic_s() - self.looked_at_s() < STALLED_AFTER_S

@@ -37,7 +37,7 @@ class Restarts:
         self.in_a_row = 0
 
     def delay_after_s(self, error: BaseException) -> float | None:
-        """What to do about a run that failed; call once for each.
+        """Decide what to do about a run that failed; call once for each.
 
         Returns:
             Seconds to wait before the next start. None: it is not to be started again, because the

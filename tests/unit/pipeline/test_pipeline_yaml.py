@@ -97,7 +97,7 @@ def test_a_key_that_stands_twice_names_both_lines() -> None:
     (fault,) = parse_yaml("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n").faults
 
     assert (fault.what, fault.where, fault.line) == (
-        "`c` stands here twice, first in line 3",
+        "`c` is here twice, first in line 3",
         "b.c",
         5,
     )

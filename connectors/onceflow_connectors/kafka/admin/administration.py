@@ -72,7 +72,7 @@ def first_since(timestamp_ms: int) -> Bound:
 
 @dataclass(frozen=True)
 class Spot:
-    """What was found in a partition: both are negative if there is no such record."""
+    """An offset and a timestamp in a partition: both negative if there is no such record."""
 
     offset: int
     timestamp_ms: int
@@ -219,7 +219,7 @@ def answered(future: Future[_T], timeout_s: float) -> _T:
     """Return the answer to a request that was made with this time-out.
 
     librdkafka does not always keep it: a driver that had been frozen while a broker died waited for
-    a description of a topic for ever.
+    a description of a topic forever.
 
     Raises:
         KafkaException: as the request; `_TIMED_OUT` also if there is no answer in time.

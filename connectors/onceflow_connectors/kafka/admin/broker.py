@@ -137,7 +137,7 @@ class KafkaBroker:
     def open_transactions(
         self, topic: str, partitions: Sequence[int], deadline: Deadline
     ) -> Sequence[OpenTransaction]:
-        # kafka-python leaves sockets open where nobody answers, and takes longer to notice.
+        # kafka-python leaves sockets open if no broker answers, and takes longer to notice.
         self.brokers(deadline)
         return open_transactions(self._connection, topic, partitions, deadline)
 

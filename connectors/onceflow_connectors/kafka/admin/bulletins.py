@@ -1,7 +1,7 @@
 """A pipeline's bulletins, as metadata of consumer group offsets: `contracts.BulletinBoard`.
 
 Kafka keeps the newest metadata of an offset and nothing else of it, for a week after the last
-commit. So a bulletin needs no topic of its own and no clean-up, and is no load on the
+commit. So a bulletin needs no topic of its own and no clean-up, and puts no load on the
 ledger, whose reads look for the newest entry from its end.
 """
 
@@ -32,7 +32,7 @@ MAX_UNANSWERED = 8
 """Further bulletins are dropped while so many wait for a coordinator: one will be enough."""
 _WAITS = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 1_000}
 """Without a coordinator, librdkafka gives up an offset commit after this time, and closing a
-consumer waits for that. Nobody joins the group."""
+consumer waits for that. No member joins the group."""
 POLL_S = 0.1
 TRY_S = 5.0
 """Time limit for one request: a coordinator that is being elected is asked again."""

@@ -31,7 +31,7 @@ CLIENT_ERRORS = (KafkaException, SystemError)
 
 
 class Operation(Enum):
-    """What we were doing: the same code has different consequences."""
+    """The operation that failed: the same code has different consequences."""
 
     INITIALISE = auto()
     PRODUCE = auto()

@@ -1,7 +1,7 @@
 """Makes librdkafka clients, from a `Connection` to their settings.
 
 Settings in rising order: the defaults below, the user's properties, and those on which the caller's
-correctness depends, which nobody can override.
+correctness depends, which cannot be overridden.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class KafkaIncarnation:
     ) -> None:
         """Take up to `LATE_ANSWER_S` longer than the deadline."""
         self._leave(_Stage.OPEN)
-        # The client ignores offsets below zero without a word.
+        # The client silently ignores offsets below zero.
         require(all(offset >= 0 for offset in offsets.values()), "offsets count from 0")
         send = partial(
             self._producer().send_offsets_to_transaction,
@@ -219,7 +219,7 @@ def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaE
     """As `settle`, for a call whose time-out the client may forget.
 
     Where the group's coordinator cannot be found, librdkafka waits for any broker's connection to
-    change, for ever if none does (librdkafka #5456, #5511). The client is then left to the thread
+    change, forever if none does (librdkafka #5456, #5511). The client is then left to the thread
     that waits in it; both end with that wait, or with the process.
 
     Returns:
@@ -242,7 +242,7 @@ def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaE
 
 @lru_cache(maxsize=MAX_GROUPS)
 def _group_metadata(group: str) -> Any:
-    """Return what the client needs to name a group of which it is no member."""
+    """Return what the client needs to name a group without being a member."""
     # Without an address the consumer connects to nothing.
     consumer = open_consumer({"group.id": group})
     try:

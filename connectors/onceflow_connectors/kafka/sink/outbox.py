@@ -25,7 +25,7 @@ QUEUE: Mapping[str, Setting] = {
     "compression.type": "lz4",
     # A flush does not wait for it: it only makes requests of large batches fuller.
     "linger.ms": 5,
-    # Bounds of the queue: what it may hold of a batch beside the batch itself.
+    # Bounds of the queue: what it may hold of a batch besides the batch itself.
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 128 * 1024,
     # A fresh producer connects to the coordinator at once: 5 ms to initialise, else 55 to 500.

@@ -1,4 +1,4 @@
-"""What records of Kafka give to the Arrow batches of the Kafka source."""
+"""Columns of Kafka records for the Arrow batches of the Kafka source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads the records of a split with a consumer that outlives it: the half in the workers.
 
 A worker process keeps its consumer: it goes on fetching between two batches, so the next one is
-often here already, and a consumer made anew for each batch would halve the throughput. Partitions
+often here already, and a new consumer for each batch would halve the throughput. Partitions
 are assigned by hand; there is no group, no commit, and no offset to fall back to.
 """
 
@@ -37,7 +37,7 @@ from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
 CHUNK_RECORDS = 10_000
 """Records that are decoded together: large enough for Arrow, small enough for the CPU's cache."""
 STALL_TIMEOUT_S = 60.0
-"""A range that is decided can be read at once: without progress for so long, brokers are gone."""
+"""A range that is decided can be read at once: without progress for this long, brokers are gone."""
 POLL_S = 0.1
 """Longest wait in the client between two looks at the time-out."""
 MAX_SKIP = CHUNK_RECORDS
@@ -48,7 +48,7 @@ MAX_PILE = 3 * CHUNK_RECORDS
 """Messages that may wait for one partition; what does not fit is fetched again. Splits that are
 read together and what is passed over before them are shorter, so that this is rare."""
 MAX_PILED_BYTES = 64 * 1024 * 1024
-"""What may wait for all partitions together, beside what is read now: a worker has its memory for
+"""Bytes that may wait for all partitions together, besides those read now: a worker has memory for
 decoding. With records of a megabyte, the messages alone would be gigabytes."""
 MAX_IDLE_READERS = 4
 """Consumers that a worker keeps: one for each cluster it reads from, which is rarely more than one.
@@ -62,7 +62,7 @@ _PREFETCH: Mapping[str, Setting] = {
     "queued.min.messages": 50_000,
     "queued.max.messages.kbytes": 16_384,
     "fetch.message.max.bytes": 4 * 1024 * 1024,
-    # Brokers collect for so long before they answer, unless there is much. Planning a batch takes
+    # Brokers collect for this long before they answer, unless there is much. Planning a batch takes
     # longer, so what was planned is here when it is to be read. Answers at once would be hundreds a
     # second: 55 ms of processor time per batch of 400 records, instead of 7. Longer would delay the
     # first fetch of another partition.
@@ -149,7 +149,7 @@ class SplitReader:
             consumer.close()
 
     def _go_to(self, group: Sequence[Split]) -> None:
-        """Stand at the start of each split, or a little before it; what lies between is skipped.
+        """Go to the start of each split, or a little before it; records between are skipped.
 
         Workers take turns, so the batch before was as likely read by another. Its records were
         fetched here as well, and passing over them is quicker than fetching from another offset.
@@ -159,7 +159,7 @@ class SplitReader:
         wanted = {_place(split): split.start for split in group}
         ids = {split.topic: split.topic_id for split in group if split.topic_id}
         is_near = all(0 <= at - standing.get(p, -MAX_SKIP) < MAX_SKIP for p, at in wanted.items())
-        # Of little data, any partition may come next. Of much, others would be fetched in vain.
+        # With little data, any partition may come next. With much, other fetches would be wasted.
         kept = standing if _size(group) <= CHUNK_RECORDS else {}
         self._next = {**kept, **wanted}
         if is_near and len(self._next) == len(standing) and ids.items() <= self._ids.items():

@@ -27,7 +27,7 @@ MAX_LOOKUPS = 130
 
 @dataclass(frozen=True)
 class Backlog:
-    """What could be read.
+    """The records that could be read.
 
     Args:
         starts: where the batch begins.
@@ -47,7 +47,7 @@ class Backlog:
         return sum(cut[place] - start for place, start in self.starts.items())
 
     def only(self, places: Iterable[Place]) -> Backlog:
-        """The part of it that lies in `places`."""
+        """The part of it in `places`."""
         chosen = list(places)
         return Backlog(
             {place: self.starts[place] for place in chosen},

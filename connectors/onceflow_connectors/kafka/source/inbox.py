@@ -19,7 +19,7 @@ _END = "_PARTITION_EOF"
 
 
 class Taken(NamedTuple):
-    """What an inbox had of a range: either its beginning, or a trouble.
+    """The part of a range that an inbox had: either its beginning, or a trouble.
 
     `decided` is the offset before which everything is decided; the start of the range if nothing is
     here, and its end at most.
@@ -74,7 +74,7 @@ class Inbox:
         return place in self._cut_off
 
     def take(self, place: Place, start: int, end: int) -> Taken:
-        """Take what lies in a range, up to the first trouble; if that comes first, it alone.
+        """Take the records of a range, up to the first trouble; if that comes first, it alone.
 
         Drops what lies before the range. Keeps what lies after it, events too: librdkafka tells an
         end only once.

@@ -1,4 +1,4 @@
-"""What the Kafka source asks the brokers: topics and their ids, ends, starts, offsets at a time."""
+"""Asks the brokers for the Kafka source: topics and their ids, ends, starts, offsets at a time."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class KafkaPlanner:
         return retired, {topic: at for topic, at in position.items() if topic not in retired}
 
     def _check_beginnings(self, newcomers: Cut) -> None:
-        """No newcomer has lost records that nobody read.
+        """Check that no newcomer has lost records that were never read.
 
         Compaction never moves the start of a log, so compacted topics need no exemption.
         """
@@ -130,7 +130,7 @@ class KafkaPlanner:
                     for (topic, partition), start in sorted(trimmed.items())
                 ),
                 expected="the whole log of a partition that appeared after the first start",
-                found="a log whose first records retention or somebody has deleted",
+                found="a log whose first records retention or an operator has deleted",
                 then="halting rather than leave them out: accept the loss with `on_trimmed: accept`"
                 f" in the `kafka` block of source {self._spec.name}, which reads what is left; and"
                 " keep records longer (retention.ms, retention.bytes)",

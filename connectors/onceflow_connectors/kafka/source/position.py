@@ -89,7 +89,7 @@ def encode(topics: Topics) -> Position:
 
 
 def ranges(start: Position | None, end: Position) -> TopicRanges:
-    """See `Planner.ranges`.
+    """Turn two positions into ranges of offsets; `Planner.ranges`.
 
     Raises:
         CorruptionError: `start` lacks a partition for which `end` names no start.
@@ -119,7 +119,7 @@ def at_end_of(batch: TopicRanges, topic_ids: Mapping[str, str]) -> Position:
 
 
 def splits(start: Position, end: Position) -> Sequence[Split]:
-    """See `Planner.splits`. Parts of a long range come one round after the other.
+    """Parts of a long range come one round after the other.
 
     So a worker that ends its part goes on, as likely as not, where its consumer already is.
     """

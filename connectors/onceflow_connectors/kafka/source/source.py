@@ -88,7 +88,7 @@ class KafkaSource(SourceBlock):
         """`starting` in unix milliseconds; None if it is an end of the log."""
         if isinstance(self.starting, str):
             return None
-        # Rounded up: a record of the millisecond that the instant lies in is older than it.
+        # Rounded up: a record of the same millisecond is older than the instant.
         return -(-(self.starting - _EPOCH) // timedelta(milliseconds=1))
 
     def planner(self, spec: SourceSpec, connection: Connection) -> Planner:

@@ -26,7 +26,7 @@ LOOK_UP_TIMEOUT_S = 15.0
 
 
 class Grade(StrEnum):
-    """What a check means for a run."""
+    """The consequence of a check for a run."""
 
     OK = "ok"
     NOTE = "note"

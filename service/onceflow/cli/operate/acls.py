@@ -90,7 +90,7 @@ def _task(text: str) -> tuple[Task, str]:
 
 
 def topics_of(file: PipelineFile) -> PipelineTopics:
-    """What a pipeline reads and writes."""
+    """Collect the topics that a pipeline reads and writes."""
     from onceflow.contracts.connector import PipelineTopics
 
     pipeline = file.pipeline

@@ -113,7 +113,7 @@ class TopicTail:
         self.position = {p: start if from_beginning else end for p, (start, end) in bounds.items()}
 
     def follow(self, timeout_s: float | None) -> Iterator[ReadRecord]:
-        """Records as they come, until none has come for `timeout_s`; for ever without one."""
+        """Records as they come, until none has come for `timeout_s`; forever without one."""
         last_s = self.clock.monotonic_s()
         while timeout_s is None or self.clock.monotonic_s() - last_s < timeout_s:
             for record in self._to_end():
@@ -130,7 +130,7 @@ class TopicTail:
             self.position |= {p: end for p, (_, end) in ranges.items()}
 
     def _slices(self, ends: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
-        """What to read next: a slice of each partition that is not at its end."""
+        """Choose what to read next: a slice of each partition that is not at its end."""
         return {
             p: (start, min(ends[p], start + SLICE_OFFSETS))
             for p, start in self.position.items()

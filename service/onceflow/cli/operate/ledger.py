@@ -122,7 +122,7 @@ def report(found: Verification, output: ResultFormat, printed: str = "") -> None
     Args:
         found: by it.
         output: format.
-        printed: topic whose records stand on standard output; all else goes to standard error.
+        printed: topic whose records go to standard output; all else goes to standard error.
     """
     if output is ResultFormat.JSON:
         told = {**asdict(found), "findings": [str(finding) for finding in found.findings]}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHUNK_LINES = 50_000
 """Lines that are held in memory and acknowledged together, at most."""
 PATIENCE_S = 1.0
-"""For so long a line waits for more of them: a slow feed is seen as it comes."""
+"""A line waits this long for more of them, so that a slow feed is seen as it comes."""
 BLOCK_BYTES = 1 << 20
 CHUNK_TIMEOUT_S = 120.0
 """For one chunk; a broker on this machine needs a second."""

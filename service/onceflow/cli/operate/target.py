@@ -34,7 +34,7 @@ class Target:
 
 
 def target_of(text: str) -> Target:
-    """What a user means.
+    """The pipeline that a user means.
 
     Raises:
         ConfigError: the file is refused.
@@ -64,10 +64,10 @@ def file_of(text: str) -> Path:
 
 
 def survey_of(target: Target, settings: Settings) -> AbstractContextManager[Survey]:
-    """What to look at the pipeline with.
+    """Open what a pipeline is looked at with.
 
     Raises:
-        ConfigError: this is no name of a pipeline.
+        ConfigError: no pipeline can have this name.
         DeadlineError: no broker answers.
     """
     from onceflow.observe.survey import opened_survey

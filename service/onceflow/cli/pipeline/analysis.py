@@ -1,4 +1,4 @@
-"""What `validate` and `explain` find out about a pipeline file without running it."""
+"""Judges a pipeline file without running it, for `validate` and `explain`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Analysed:
     analysis: Analysis | None
 
     def warnings(self) -> tuple[Fault, ...]:
-        """What may go wrong although it runs."""
+        """Find what may go wrong although it runs."""
         from onceflow.runtime.checkpoint.disk import ephemeral_fault
 
         if self.analysis is None:
@@ -76,7 +76,7 @@ class Analysed:
         return tuple(map(str, self.analysis.waived)) if self.analysis else ()
 
     def readers(self) -> tuple[ReaderGuarantee, ...]:
-        """What each kind of reader gets; without an analysis, if the query is deterministic."""
+        """Compute what each kind of reader gets; without an analysis, as if deterministic."""
         from onceflow.pipeline.analysis.explain import readers_of
         from onceflow.protocol.guarantee import Determinism
 

@@ -124,7 +124,7 @@ def open_application(
 
 
 def open_surroundings(settings: Settings, clock: Clock) -> Surroundings:
-    """What a run gets from this process and its settings. Reports go nowhere yet.
+    """Make what a run gets from this process and its settings. Reports go nowhere yet.
 
     Raises:
         ConfigError: a secret cannot be read, or there is no Java.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class VerdictFormat(StrEnum):
-    """What the command writes to its standard output."""
+    """The format of the command's standard output."""
 
     TEXT = "text"
     JSON = "json"
@@ -39,7 +39,7 @@ class VerdictFormat(StrEnum):
 
 @dataclass(frozen=True)
 class FileVerdict:
-    """What was found out about one file.
+    """The verdict on one file.
 
     Args:
         path: as given.
@@ -58,7 +58,7 @@ class FileVerdict:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What readers of committed records get; None as long as that is not known."""
+        """The guarantee of readers of committed records; None as long as it is not known."""
         for reader in self.readers:
             if reader.reading == "read_committed":
                 return reader.guarantee

@@ -1,1 +1,1 @@
-"""What commands share: options, settings, and how they print."""
+"""Shared by commands: options, settings, and how they print."""

@@ -49,7 +49,7 @@ class JsonLines:
 
 
 def log_libraries_as_json(clock: Clock) -> None:
-    """What libraries of this process log at `warning` and above becomes such lines, too."""
+    """Turn what libraries log at `warning` and above into such lines, too."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_AsJson(clock))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

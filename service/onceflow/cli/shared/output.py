@@ -14,7 +14,7 @@ from onceflow.errors import Fault
 
 
 class ResultFormat(StrEnum):
-    """What a command writes to its standard output."""
+    """The format of a command's standard output."""
 
     TEXT = "text"
     JSON = "json"

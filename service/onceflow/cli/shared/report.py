@@ -1,4 +1,4 @@
-"""What a run shows: a live panel on a terminal, JSON lines everywhere else."""
+"""Shows a run: a live panel on a terminal, JSON lines everywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads holds no control characters of records, names or errors.
+"""Text for people, without control characters of records, names or errors.
 
 A terminal obeys escape sequences: they move the cursor, change titles, write to the clipboard and
 hide text. Only what this program colours by itself may contain them.

@@ -74,7 +74,7 @@ def generate_views(count: int, seconds: int, seed: int) -> Iterator[View]:
             ms=dice.randrange(1, 2_000),
             at=at,
         )
-    yield View("nobody", "/closing", 0, _FIRST + timedelta(seconds=seconds) + _CLOSING_GAP)
+    yield View("no-one", "/closing", 0, _FIRST + timedelta(seconds=seconds) + _CLOSING_GAP)
 
 
 Answer = Mapping[tuple[str, str], tuple[int, int]]

@@ -49,7 +49,7 @@ SEED = 20_260_101
 
 @dataclass(frozen=True)
 class Proof:
-    """What the demonstration found. Everything but `seconds_to_recover` is exact."""
+    """Figures of the demonstration. All but `seconds_to_recover` are exact."""
 
     expected: int
     found: int
@@ -145,7 +145,7 @@ def _killed_batch(run: RunResult) -> int:
 
 
 def _recovery_s(run: RunResult, killed_at_ms: int) -> float:
-    """From the kill to the first batch that was committed anew."""
+    """From the kill to the first new batch that was committed."""
     new = [batch for batch in run.of_kind("batch") if not batch["is_skipped"]]
     require(bool(new), "the second run commits something")
     return (int(str(new[0]["ts"])) - killed_at_ms) / 1000

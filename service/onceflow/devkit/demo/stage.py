@@ -1,4 +1,4 @@
-"""What the demonstration stands on: an input topic, a service process, two kinds of readers."""
+"""The stage of the demonstration: an input topic, a service process, two kinds of readers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _THROWN_AWAY = {
     "ONCEFLOW_EPHEMERAL_CHECKPOINTS__REASON": "a demonstration, thrown away at its end",
     "ONCEFLOW_EPHEMERAL_CHECKPOINTS__UNTIL": "9999-12-31",
 }
-"""Temporary files may lie in memory, or in the layer of a container."""
+"""Temporary files may be in memory, or in the layer of a container."""
 
 
 def run_service(
@@ -121,7 +121,7 @@ def run_service(
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """A killed driver leaves its JVM behind for a moment; nothing of ours may outlive the demo."""
+    """A killed driver leaves its JVM for a moment; none of our processes may outlive the demo."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -128,7 +128,7 @@ class _Tree:
 
 
 def written_without_bound(parts: Sequence[PlanPart], max_made: int) -> list[Fault]:
-    """What would take the driver's memory while the query is analysed.
+    """Find what would take the driver's memory while the query is analysed.
 
     Args:
         parts: of the parsed query.
@@ -165,7 +165,7 @@ def made_without_bound(parts: Sequence[PlanPart], max_made: int) -> list[Fault]:
     for place, part in enumerate(parts):
         around = made.get(part.parent, 1)
         if part.kind == "LambdaFunction":
-            # What it makes is made for each element beside it.
+            # It is made once for each element.
             around *= max(_made_size(tree, each) for each in tree.below[part.parent])
         size: float = 1
         if part.kind in _SIZED or part.kind in {"Sequence", "FormatString"}:
@@ -175,7 +175,7 @@ def made_without_bound(parts: Sequence[PlanPart], max_made: int) -> list[Fault]:
                 found.append(_not_a_number(part, max_made))
             elif wanted * around > max_made:
                 found.append(_too_many(part, max_made))
-        # Parts are listed behind the one that holds them.
+        # Parts are listed after the one that holds them.
         made[place] = around * max(1, size)
         found += _patterns(tree, place)
     return list(dict.fromkeys(found))
@@ -284,7 +284,7 @@ def _sliding(arguments: Sequence[PlanPart], max_made: int) -> Iterator[Fault]:
 
 
 def _seconds(text: str | None) -> float:
-    """Of an interval; 0 if it is none that is known."""
+    """Length of an interval; 0 if it is none that is known."""
     found = _INTERVAL.fullmatch(text or "")
     amounts = _AMOUNT.findall(found[1]) if found else []
     if any(unit.lower() not in _SECONDS for _, unit in amounts):

@@ -22,7 +22,7 @@ _USABLE = [name for name, category in FUNCTIONS.items() if category in ALLOWED]
 
 
 def check_written(parts: Sequence[PlanPart], sources: Collection[str]) -> list[Fault]:
-    """What a query may not use, before anything of it is looked up, read or computed.
+    """Find what a query may not use, before any of it is looked up, read or computed.
 
     Args:
         parts: of the parsed query.
@@ -45,7 +45,7 @@ def check_written(parts: Sequence[PlanPart], sources: Collection[str]) -> list[F
 
 
 def check_analysed(parts: Sequence[PlanPart]) -> list[Fault]:
-    """What a plan may not be made of; the functions that it calls are told by their classes.
+    """Find what a plan may not be made of; functions are recognised by their classes.
 
     Args:
         parts: of the plan. Leaves that hold data are left to the rule ND-SOURCE.
@@ -115,7 +115,7 @@ def _windows_of_joins(parts: Sequence[PlanPart]) -> Iterator[Fault]:
         if around.kind == "Join":
             call = f"{part.strings[-1].lower()}()"
             yield Fault(
-                f"{call} cannot stand in the condition of a JOIN",
+                f"{call} cannot be used in the condition of a JOIN",
                 suggestion=f"Name {call} AS w in a subquery of each side, and join ON a.w = b.w.",
             )
 

@@ -1,7 +1,7 @@
-"""Every function of Spark SQL, by what was found when somebody looked at it.
+"""Every function of Spark SQL, by category.
 
 A new version of Spark may bring a function that no list has. It is refused, and
-`tests/spark/test_allow_list.py` fails until somebody has judged it.
+`tests/spark/test_allow_list.py` fails until it is judged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from textwrap import fill
 
 
 class Category(StrEnum):
-    """What was found out about a function."""
+    """Category of a function."""
 
     PLAIN = "plain"
     LARGE_VALUES = "large values"
@@ -226,7 +226,7 @@ OPTIONS: Mapping[str, frozenset[str]] = {
 
 
 def judged(name: str) -> Category:
-    """What is known of a function.
+    """A function and its category.
 
     Args:
         name: as SQL calls it.

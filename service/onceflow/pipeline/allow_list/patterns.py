@@ -40,11 +40,11 @@ class UnsafePatternError(Exception):
 
 @dataclass(frozen=True)
 class _Item:
-    """One element of a sequence: a set of characters or a group, and how often it may stand there.
+    """One element of a sequence: a set of characters or a group, and how often it may occur.
 
     Args:
         ways: of a group, its alternatives; empty for a set of characters.
-        chars: of a set; of a group, all that stand in it.
+        chars: of a set; of a group, all that are in it.
         least: how often at least.
         most: how often at most.
     """
@@ -292,7 +292,7 @@ class _Parser:
         return _of(char)
 
     def _set(self) -> int:
-        """Behind its `[`."""
+        """Parse a set, after its `[`."""
         is_negated = self._text.startswith("^", self.at)
         self.at += is_negated
         found, is_first = 0, True

@@ -1,4 +1,4 @@
-"""Settings of Spark that keep queries to their sources. Nobody may change them."""
+"""Settings of Spark that keep queries to their sources. They cannot be changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PINNED: Mapping[str, str] = {
         for scheme in ("http", "https", "ftp", "sftp")
     },
 }
-"""Of a session, whoever starts it."""
+"""Settings of every session."""
 
 JAVA_OPTIONS = "-Djavax.xml.accessExternalDTD= -Djavax.xml.accessExternalSchema="
 """No markup makes Java fetch a DTD or a schema from anywhere, files included."""

@@ -1,4 +1,4 @@
-"""What can be known about a pipeline's query before it runs: Spark analyses it over stand-ins.
+"""Analyses a pipeline's query before it runs: by Spark, over stand-ins.
 
 Stand-ins are streams with the declared columns that never run, so no broker is needed.
 """
@@ -53,7 +53,7 @@ ROW_COUNT_COLUMN = "_offset"
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was found out about a pipeline that may run.
+    """The analysis of a pipeline that may run.
 
     Args:
         columns: source -> columns that must be read, in declared order; no other one matters.
@@ -61,7 +61,7 @@ class Analysis:
         is_stateful: whether rows of one batch influence later batches.
         order: in which the records of a batch are written.
         warnings: what may make a replay differ or state grow, each with its place in the file.
-        waived: rules of determinism that it breaks, and that somebody answers for.
+        waived: rules of determinism that it breaks, and that the user waives.
     """
 
     columns: Mapping[str, StructType]
@@ -252,7 +252,7 @@ def _foreign(kind: str, sources: Iterable[str]) -> Finding:
 
 
 def _streaming_faults(spark: SparkSession, file: PipelineFile, frame: DataFrame) -> Iterator[Fault]:
-    """What Spark would refuse at the start of the streaming query."""
+    """Find what Spark would refuse at the start of the streaming query."""
     jvm = jvm_of(spark)
     mode = getattr(
         jvm.org.apache.spark.sql.streaming.OutputMode,
@@ -303,7 +303,7 @@ def _state_warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
         yield file.fault_at(
             Rule.UNBOUNDED_STATE,
             Fault(
-                f"state about rows of {', '.join(timeless)} is kept for ever",
+                f"state about rows of {', '.join(timeless)} is kept forever",
                 suggestion="Give the source an `event_time`.",
             ),
             _transformation(file),

@@ -51,7 +51,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class ReaderGuarantee:
-    """What one way of reading the output gets in the end."""
+    """The guarantee of one way of reading the output."""
 
     reading: str
     guarantee: Guarantee
@@ -59,7 +59,7 @@ class ReaderGuarantee:
 
 @dataclass(frozen=True)
 class Names:
-    """What exists in Kafka under names of the pipeline. Of the lanes, only the first is spelled."""
+    """Names in Kafka that belong to the pipeline. Only the first lane is spelled out."""
 
     ledger: str
     group: str
@@ -155,7 +155,7 @@ def _sink(pipeline: Pipeline, order: str) -> Station:
 def readers_of(
     delivery: Delivery, determinism: Determinism, state: State
 ) -> tuple[ReaderGuarantee, ...]:
-    """What every way of reading the output of a valid pipeline gets."""
+    """Compute the guarantee of every way of reading the output of a valid pipeline."""
     parts = [Parts(Replay.REPLAYABLE, state, delivery, r, determinism) for r in Reading]
     return tuple(ReaderGuarantee(p.reading.value, effective_guarantee(p)) for p in parts)
 

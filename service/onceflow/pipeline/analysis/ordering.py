@@ -54,7 +54,7 @@ def next_order(
 ) -> Order | None:
     """The order of the next batches; None to end a batch that is planned as `head` says.
 
-    Outside a transaction, some of its records may already stand in the output, numbered. If the
+    Outside a transaction, some of its records may already be in the output, numbered. If the
     result no longer has the columns of that order, it is another query's.
     """
     if head is None or checkpoint.planned <= head.batch.batch_id:
@@ -66,7 +66,7 @@ def next_order(
 def order_text(order: Order) -> str:
     """For people."""
     usual = {
-        Ties.ARRIVAL: "as their input stands in its partition",
+        Ties.ARRIVAL: "in the order of their input in its partition",
         Ties.CONTENT: "by key and value",
     }[order.ties]
     if not order.by:
@@ -75,7 +75,7 @@ def order_text(order: Order) -> str:
 
 
 def order_faults(file: PipelineFile, result: StructType) -> Iterator[Fault]:
-    """What `order_by` names that cannot be ordered by."""
+    """Find names in `order_by` that cannot be ordered by."""
     for number, term in enumerate(file.pipeline.sink.order_terms):
         for fault in _term_faults(result, term.column):
             yield file.fault_at(Rule.RESULT_COLUMNS, fault, ("sink", "order_by", number))

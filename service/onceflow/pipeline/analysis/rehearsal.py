@@ -30,7 +30,7 @@ TIMEOUT_S = 300
 
 
 def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, Any]]:
-    """What a pipeline emits for given input.
+    """Compute what a pipeline emits for given input.
 
     Args:
         pipeline_file: of the pipeline. Whatever its format, payloads are read as JSON here.

@@ -1,4 +1,4 @@
-"""What a name in a function's source stands for, found without running anything."""
+"""Finds what a name in a function's source stands for, without running anything."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class Scope:
     bound: Mapping[str, Local | Imported] = field(default_factory=dict)
 
     def inside(self, node: ast.AST) -> Scope:
-        """The scope within a function, lambda or comprehension that stands in this one."""
+        """The scope within a function, lambda or comprehension inside this one."""
         return Scope(self.outside, {**self.bound, **bindings(node)})
 
     def meaning(self, expression: ast.expr) -> Meaning:
-        """What a name, or attributes of one, stand for; None if only running it would tell."""
+        """Find what a name, or its attributes, stand for; None if only running it would tell."""
         if isinstance(expression, ast.Name):
             return self._of_name(expression.id)
         if isinstance(expression, ast.Call):
@@ -102,7 +102,7 @@ class Scope:
 
 
 def scope_of(function: types.FunctionType) -> Scope:
-    """What a function sees around it."""
+    """The names that a function sees around it."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     free = {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
     return Scope({**vars(builtins), **function.__globals__, **free})
@@ -111,7 +111,7 @@ def scope_of(function: types.FunctionType) -> Scope:
 def names_of(meaning: Found | Imported) -> Sequence[str]:
     """Names of a definition with its module, however it was imported: `datetime.datetime.now`.
 
-    Of an object that is no definition, that of its class. The name of the definition comes first.
+    For an object without a definition, that of its class. The name of the definition comes first.
     """
     if isinstance(meaning, Imported):
         return [meaning.name]
@@ -184,7 +184,7 @@ def changed_by(node: ast.AST) -> ast.Name | None:
 
 
 def plain_function(value: Any) -> types.FunctionType | None:
-    """The Python function behind a method, a partial, a wrapper or a callable object."""
+    """Find the Python function of a method, a partial, a wrapper or a callable object."""
     for _ in range(10):
         if isinstance(value, types.FunctionType):
             return value
@@ -209,7 +209,7 @@ def _behind(value: Any) -> Any:
 
 
 def _result(called: Meaning) -> Meaning:
-    """What a call returns, as far as it is an instance of a known class."""
+    """Find what a call returns, if it is an instance of a known class."""
     if isinstance(called, Imported):
         return called
     return Found(called.value) if isinstance(called, Found) and _is_class(called.value) else None

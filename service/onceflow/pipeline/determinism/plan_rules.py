@@ -75,7 +75,7 @@ _BLIND = frozenset(
 )
 """What they return does not depend on the order of an array."""
 _TRANSPARENT = frozenset({"AggregateExpression", "Alias", "ArrayDistinct", "KnownNotNull"})
-"""They hand an array on to whoever looks at it."""
+"""They hand an array on to the next operator."""
 _DRAWS = frozenset({"AesEncrypt"})
 """They draw a random number, although Catalyst does not say so."""
 _LIMITS = frozenset({"GlobalLimit", "Offset", "Tail"})
@@ -127,7 +127,7 @@ class _Judge:
     """Goes from the result to the leaves.
 
     Args:
-        exposed: ids of columns of whose order somebody further up may see something.
+        exposed: ids of columns whose order may show further up.
     """
 
     exposed: set[int]
@@ -203,7 +203,7 @@ def _of_operator(step: Step) -> Iterator[PlanFinding]:
 
 
 def _of_duplicates(step: Step) -> Iterator[PlanFinding]:
-    """Duplicates are equal but for their places in Kafka, so nobody may look at those."""
+    """Duplicates are equal but for their places in Kafka, so those may not be looked at."""
     node = step.node
     used = frozenset().union(*(made_of(node, each) for each in step.needed & node.output_ids))
     key = frozenset().union(*(made_of(node, each) for each in node.references))
@@ -217,7 +217,7 @@ def _of_duplicates(step: Step) -> Iterator[PlanFinding]:
 
 
 def _varying(expression: PlanExpression) -> PlanFinding:
-    """What Catalyst itself calls nondeterministic."""
+    """Expressions that Catalyst itself calls nondeterministic."""
     name = expression.name.lower()
     rule = SQL.get(name, Rule.ND_RANDOM)
     if rule is Rule.ND_LAYOUT:

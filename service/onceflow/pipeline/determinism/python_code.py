@@ -1,6 +1,6 @@
 """The user's Python functions, judged by their source: nothing of them is run.
 
-A function is followed into those that it mentions, as far as their source lies in the pipeline's
+A function is followed into those that it mentions, as far as their source is in the pipeline's
 folder. What of Python's own library and of others is not repeatable, `catalogue` knows by name.
 """
 
@@ -74,7 +74,7 @@ class CodeFinding:
 
 @dataclass(frozen=True)
 class LookedInto:
-    """What an inspection saw.
+    """The result of an inspection.
 
     Args:
         findings: in the order of files and lines, each name once for each function.
@@ -201,7 +201,7 @@ class _Place:
 
 @dataclass
 class _Body:
-    """One function's body, with the functions that stand in it."""
+    """One function's body, with the functions inside it."""
 
     inspector: _Inspector
     place: _Place
@@ -264,7 +264,7 @@ class _Body:
 
 
 def _held(value: Any, function: types.FunctionType | None) -> Iterator[Any]:
-    """What a wrapper may hold a user's function in: free variables, defaults, attributes."""
+    """Places where a wrapper may hold a user's function: free variables, defaults, attributes."""
     if function is not None:
         for cell in function.__closure__ or ():
             try:
@@ -297,7 +297,7 @@ def _is_whole_module(meaning: Found | Imported) -> bool:
 
 
 def _nodes_of(function: types.FunctionType) -> Sequence[_Function]:
-    """Where a function stands in its file; empty if the file tells nothing or something else.
+    """The place of a function in its file; empty if the file has nothing or something else.
 
     Of several lambdas in a line, all: the compiled code does not tell which.
     """

@@ -40,7 +40,7 @@ _IN_CODE: Mapping[Rule, tuple[str, str]] = {
         "Derive it from the row: uuid5, a hash, or random.Random(seed) with a seed of the row's.",
     ),
     Rule.ND_STATE: (
-        "is an attribute of the processor, which nobody keeps: a restart forgets it",
+        "is an attribute of the processor, which is not kept: a restart forgets it",
         "Use the state of the handle, such as handle.getValueState().",
     ),
 }
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What follows from all findings.
+    """The conclusion from all findings.
 
     Args:
         faults: why the pipeline is refused.
@@ -90,7 +90,7 @@ def of_code(found: CodeFinding, folder: Path) -> Finding:
 
     Args:
         found: what and where.
-        folder: of the pipeline file; places are told from there.
+        folder: of the pipeline file; places are relative to it.
     """
     if found.rule is Rule.UNPROVEN_FUNCTION:
         reason, fix = "whether it gives the same result at every replay cannot be known", ""

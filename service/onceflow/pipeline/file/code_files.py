@@ -49,7 +49,7 @@ def _imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
 
 
 def _files_of(module: str, folder: Path) -> Iterator[Path]:
-    """The module's file and those of the packages around it, if they lie in the folder."""
+    """The module's file and those of the packages around it, if they are in the folder."""
     parts = module.split(".")
     for length in range(1, len(parts) + 1):
         place = folder.joinpath(*parts[:length])

@@ -1,7 +1,7 @@
 """Duplicates in the input: of the records with one key, the query sees the first.
 
 Spark's `dropDuplicatesWithinWatermark` forgets a key when the event watermark has passed the event
-time of its first row by the watermark's delay, and drops rows behind the watermark. That would tie
+time of its first row by the watermark's delay, and drops rows older than that. This would tie
 `within` to `lateness`, and lose records whose windows are still open. So the operator is shown an
 event time that is `within` later, and a delay of zero.
 """
@@ -46,7 +46,7 @@ def without_duplicates(name: str, source: Source, view: DataFrame, time_column: 
 
 
 def without_key(source: Source) -> Iterator[tuple[Column, str]]:
-    """Whether nothing can tell of a record if it is a duplicate; and the words for it."""
+    """Condition of records that cannot be recognised as duplicates, and the words for it."""
     if source.deduplicate is not None:
         key = source.deduplicate.key
         is_null = F.lit(True)

@@ -56,7 +56,8 @@ def wrong_avro(given: Mapping[str, Any]) -> Iterator[Combination]:
         yield (
             ("format",),
             fault(
-                "format avro needs a schema", suggestion="Add `avro: {schema_file: ...}` beside it."
+                "format avro needs a schema",
+                suggestion="Add `avro: {schema_file: ...}` next to it.",
             ),
         )
     if "avro" in given and not is_avro:

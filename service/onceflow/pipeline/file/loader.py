@@ -33,13 +33,13 @@ _EXPECTED: Mapping[str, str] = {
 """Error types of pydantic whose wording does not depend on the place; others are built below."""
 
 MAX_FAULTS = 100
-"""Of a file that are told. Each is compared with every known key, and nobody reads more."""
+"""Faults reported of one file. Each is compared with every known key; more are not read."""
 
 _RULES: Mapping[str, Rule] = {
     "missing": Rule.MISSING_KEY,
     "extra_forbidden": Rule.UNKNOWN_KEY,
 }
-"""Error types of pydantic that are no wrong value."""
+"""Error types of pydantic that do not stand for a wrong value."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _refused(path: Path, faults: Sequence[Fault]) -> ConfigError:
 
 
 def _text_at(data: Any, path: Sequence[str | int]) -> str:
-    """What is written at a path; empty if nothing is: values may come from elsewhere, too."""
+    """The text at a path; empty if there is none: values may come from elsewhere, too."""
     for part in path:
         if not isinstance(data, dict) or part not in data:
             return ""

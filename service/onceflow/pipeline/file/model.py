@@ -87,7 +87,7 @@ class Pipeline(Block):
     waivers: tuple[Waiver, ...] = Field(
         default=(),
         strict=False,
-        description="Rules of determinism that somebody takes the responsibility for: exactly once"
+        description="Rules of determinism that you take the responsibility for: exactly once"
         " then holds unless a batch is replayed.",
     )
     dead_letter: DeadLetter | None = Field(
@@ -108,7 +108,7 @@ class Pipeline(Block):
     restart: Restart = Field(
         default=Restart(),
         description="When `onceflow serve` starts the pipeline again after a failure. A pipeline of"
-        " `onceflow run` ends with its first error instead, for whoever started it.",
+        " `onceflow run` ends with its first error instead.",
     )
 
     _folder: Path = PrivateAttr(default=Path())
@@ -137,21 +137,21 @@ class Pipeline(Block):
 
     @property
     def folder(self) -> Path:
-        """What relative names are relative to: the folder of the pipeline file."""
+        """The folder of the pipeline file, which relative names are relative to."""
         return self._folder
 
     def on_reject(self, source: str) -> OnReject:
-        """What becomes of a record of this source that is rejected."""
+        """The policy for rejected records of this source."""
         return self.sources[source].on_reject or ("dead_letter" if self.dead_letter else "fail")
 
     @property
     def on_reject_by_sink(self) -> OnReject:
-        """What becomes of a row that the output topic does not take."""
+        """The policy for rows that the output topic does not take."""
         return self.sink.on_reject or ("dead_letter" if self.dead_letter else "fail")
 
     @property
     def mode(self) -> Delivery:
-        """What `delivery` asks for."""
+        """The mode that `delivery` asks for."""
         return Delivery(self.delivery)
 
     @property

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """What `Fault.rule` holds for a fault in a pipeline file."""
+    """Values of `Fault.rule` for a fault in a pipeline file."""
 
     UNREADABLE_FILE = "unreadable-file"
     MALFORMED_YAML = "malformed-yaml"
@@ -48,7 +48,7 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.SOURCE_COLUMNS: "A source's columns can be had from its records.",
     Rule.EVENT_TIME: "An event time is a TIMESTAMP of its source.",
     Rule.IMPOSSIBLE_DELIVERY: "Every source can keep what `delivery` promises.",
-    Rule.EPHEMERAL_CHECKPOINT: "The checkpoint lies where it outlives the process.",
+    Rule.EPHEMERAL_CHECKPOINT: "The checkpoint is where it outlives the process.",
     Rule.INVALID_QUERY: "Spark understands the query, or the function returns a DataFrame.",
     Rule.NOT_ALLOWED: "The query uses only what the allow list has: docs/security.md.",
     Rule.UNBOUNDED: "What the query makes of one row, and how long it searches, is bounded.",

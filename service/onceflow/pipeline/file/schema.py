@@ -60,7 +60,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _drop_titles(node: object) -> None:
-    """Pydantic titles everything with its Python name, which nobody writes."""
+    """Pydantic titles everything with its Python name, which is not written in files."""
     for child in _children(node):
         if isinstance(child, dict) and isinstance(child.get("title"), str):
             del child["title"]

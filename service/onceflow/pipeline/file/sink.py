@@ -94,7 +94,7 @@ class Sink(Block):
         default=None,
         min_length=1,
         description="With `emit: updates`: a further column of this name, BIGINT, last in the"
-        " payload. Of two rows with one key, the one with the higher number is the newer.",
+        " payload. If two rows have one key, the one with the higher number is the newer.",
     )
     order_by: Annotated[tuple[OrderTerm, ...], AfterValidator(_checked_terms)] | None = Field(
         default=None,
@@ -132,12 +132,12 @@ class Sink(Block):
 
     @property
     def order_terms(self) -> tuple[Term, ...]:
-        """What `order_by` asks for."""
+        """The order that `order_by` asks for."""
         return tuple(map(Term.parse, self.order_by or ()))
 
     @property
     def output_mode(self) -> Literal["append", "update"]:
-        """What Spark calls `emit`."""
+        """Spark's word for `emit`."""
         return "append" if self.emit == "final" else "update"
 
     def payload_columns(self, columns: Sequence[str]) -> Sequence[str]:

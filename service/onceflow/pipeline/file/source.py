@@ -1,6 +1,6 @@
 """A source in the pipeline file: what is read, how it is decoded, and when a record happened.
 
-What is read stands in a block whose key names the kind of source: `kafka`, or another one that is
+The kind of source is the key of a block, which says what is read: `kafka`, or another one that is
 installed. A valid file imports the kinds that it names; the schema, and the suggestions for a
 faulty file, need all of them.
 """
@@ -81,7 +81,7 @@ class Source(Block):
     idle_after_ms: IdleMs | None = Field(
         default=None,
         alias="idle_after",
-        description="After so long without a record, event time goes on by itself, so that windows"
+        description="After this long without a record, event time advances by itself, so windows"
         " close although the source is silent. At least 1 second. Left out: windows stay open"
         " until a record comes.",
     )

@@ -1,4 +1,4 @@
-"""The block of a waiver: a rule that somebody takes the responsibility for."""
+"""The block of a waiver: a rule that a user takes the responsibility for."""
 
 from __future__ import annotations
 

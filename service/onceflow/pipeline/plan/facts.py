@@ -1,4 +1,4 @@
-"""What an analysed plan tells about columns, sources and state. Pure."""
+"""Reads columns, sources and state from an analysed plan. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PASSES_COLUMNS = frozenset(
 )
 """Nodes that hand every column of their children on and look only at those they reference."""
 _HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
-"""Leaves whose rows stand in the query itself: the same at every replay."""
+"""Leaves whose rows are in the query itself: the same at every replay."""
 _KEEPS_ORDER = frozenset(
     {
         "CollectMetrics",
@@ -38,7 +38,7 @@ _KEEPS_ORDER = frozenset(
     }
 )
 """Nodes that take one row after the other and never exchange rows between tasks. A node that is
-not here has not been judged. Of a union, rows of one input partition stay in their order."""
+not here has not been judged. In a union, rows of one input partition stay in their order."""
 _PROBES_WITH: Mapping[bool, frozenset[str]] = {
     True: frozenset({"INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI"}),
     False: frozenset({"INNER", "CROSS", "RIGHT OUTER"}),
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What a plan tells.
+    """Facts from a plan.
 
     Args:
         reads: view -> names of columns that influence the result, once per time it is read.

@@ -27,7 +27,7 @@ class PlanPart:
         options: what it was told by name.
         literal: of a literal of text, its beginning; None for anything else.
         number: of a literal; of times and intervals, in microseconds. None for anything else.
-        written: of a literal of time, as it stands in the file; None for anything else.
+        written: of a literal of time, as it is in the file; None for anything else.
         moment: text that becomes a time whenever the query runs; None if there is none.
     """
 
@@ -48,7 +48,7 @@ def parts_of_query(spark: SparkSession, text: str) -> Sequence[PlanPart]:
     """The parts of a query, which is parsed and nothing else.
 
     Raises:
-        ParseException: it is no query.
+        ParseException: it is not a query.
     """
     return _parts_of(spark, _parser(spark).parseQuery(text))
 
@@ -57,7 +57,7 @@ def parts_of_expression(spark: SparkSession, text: str) -> Sequence[PlanPart]:
     """The parts of an expression, which is parsed and nothing else.
 
     Raises:
-        ParseException: it is no expression.
+        ParseException: it is not an expression.
     """
     return _parts_of(spark, _parser(spark).parseExpression(text))
 

@@ -23,7 +23,7 @@ class PlanExpression:
         kind: Catalyst's class, such as `CollectList`.
         name: of a column or Python function; of anything else, as SQL calls it.
         type: Spark's simple type text; empty if it is not resolved.
-        id: of a column; None if it is no column and names none.
+        id: of a column; None for anything that names none.
         is_deterministic: Catalyst's word about it and everything below.
         is_ordered: of a `Mode`, whether it takes the lowest or highest of equals.
     """
@@ -98,7 +98,7 @@ def read_plan(frame: DataFrame) -> PlanNode:
 
 
 def analysed_plan(frame: DataFrame) -> Any:
-    """Spark's own object behind a DataFrame."""
+    """Spark's own object for a DataFrame."""
     return frame._jdf.queryExecution().analyzed()  # noqa: SLF001  no public way
 
 

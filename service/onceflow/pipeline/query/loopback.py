@@ -1,4 +1,4 @@
-"""Settings of a Spark that serves this process alone: nobody else reaches its ports."""
+"""Settings of a Spark that serves this process alone: no other process reaches its ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the result's columns must be, so that each row becomes a record."""
+"""Rules for the result's columns, so that each row becomes a record."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _payload_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
             found = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
             yield Fault(
                 f"format {sink.format} with the columns {found}",
-                expected=f"exactly one column of type {expected} beside key and partition",
+                expected=f"exactly one column of type {expected} besides key and partition",
             )
     if sink.format == "csv":
         for name in names:

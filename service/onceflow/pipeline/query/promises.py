@@ -50,7 +50,7 @@ def source_faults(file: PipelineFile) -> Iterator[Fault]:
 
 
 def replay_of(capabilities: Capabilities) -> Replay:
-    """What the promises of a source amount to: a replay needs all of them."""
+    """Judge the promises of a source: a replay needs all of them."""
     needed = (
         capabilities.is_replayable,
         capabilities.has_stable_ranges,

@@ -33,14 +33,14 @@ class Reason(StrEnum):
 
 
 def looked_at(source: Source) -> frozenset[str]:
-    """Columns beside those of the query and of the event time that decide about a record."""
+    """Columns besides those of the query and of the event time that decide about a record."""
     ahead = () if source.max_ahead_ms is None else (TIMESTAMP_COLUMN,)
     key = () if source.deduplicate is None else source.deduplicate.key
     return frozenset({*source.required, *ahead, *key})
 
 
 def with_reason(source: Source, loaded: DataFrame, clock: Column) -> DataFrame:
-    """Add `REASON_COLUMN`. A tick is no record and has none.
+    """Add `REASON_COLUMN`. A tick is not a record and has none.
 
     Args:
         source: whose bounds hold.

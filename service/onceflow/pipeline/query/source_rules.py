@@ -1,4 +1,4 @@
-"""What a source's columns must be, as Spark understands them."""
+"""Rules for a source's columns, as Spark understands them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
 
 
 def _key_faults(source: Source, columns: StructType) -> Iterator[Fault]:
-    """Of the columns that tell duplicates."""
+    """Faults of the columns that tell duplicates."""
     for name in source.deduplicate.key if source.deduplicate else ():
         if name not in columns.names:
             yield _absent("the schema has no column", name, columns.names)

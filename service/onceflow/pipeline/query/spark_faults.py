@@ -23,7 +23,7 @@ MAX_SENTENCE = 300
 
 
 def fault_of(error: PySparkException, declared: Mapping[str, Sequence[str]]) -> Fault:
-    """What an error of Spark's analysis or parser means, without a place.
+    """Translate an error of Spark's analysis or parser, without a place.
 
     Args:
         error: as raised.
@@ -74,7 +74,7 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
 def _ambiguous(parameters: Mapping[str, str]) -> Fault:
     names = parameters["referenceNames"]
     return Fault(
-        f"the column {parameters.get('name', '')} stands in more than one view",
+        f"the column {parameters.get('name', '')} is in more than one view",
         expected=f"one of {names}" if names else "",
     )
 

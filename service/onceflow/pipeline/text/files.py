@@ -1,4 +1,4 @@
-"""Reads files that somebody else may have written: regular ones, of bounded size, and no others."""
+"""Reads files of strangers: regular ones, of bounded size, and no others."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def require_inside(path: Path, folder: Path) -> None:
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """The text of a regular file in UTF-8. Waits for nobody: a pipe or a device is refused.
+    """Read a regular file in UTF-8. Never waits: a pipe or a device is refused.
 
     Raises:
         ConfigError: there is no such file, or it is none that may be read.
     """
     try:
-        # A pipe would keep whoever opens it waiting for somebody who writes.
+        # Opening a pipe would wait for a writer.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as opened:
             facts = os.fstat(file)

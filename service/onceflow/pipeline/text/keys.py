@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from onceflow.errors import did_you_mean
 
 ANY_NAME = "*"
-"""Stands in a path where the user chooses the name, e.g. of a source."""
+"""In a path, a name that the user chooses, e.g. of a source."""
 ANY_ENTRY = "[]"
-"""Stands in a path for any entry of a list."""
+"""In a path, any entry of a list."""
 Path = tuple[str, ...]
 
 
@@ -24,7 +24,7 @@ class Key:
     Args:
         path: from the top of the file; ANY_NAME for names that the user chooses.
         schema: its JSON Schema.
-        is_required: whether it must stand there.
+        is_required: whether it must be there.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class KeyIndex:
         return f"Add it: {clause[0].lower()}{clause[1:]}." if clause else "Add it."
 
     def suggestion(self, path: Sequence[str | int]) -> str:
-        """What an unknown key may have been meant to be; empty if nothing is like it."""
+        """Suggest a key for an unknown one; empty if none is like it."""
         name = str(path[-1])
         homes = [known for known in self._keys if known[-1] == name and len(known) > 1]
         if len(homes) == 1:
@@ -95,7 +95,7 @@ def _keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: Path)
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The definition behind a reference, also behind `X | None`."""
+    """Follow a reference to its definition, also within `X | None`."""
     for choice in (schema, *schema.get("anyOf", ())):
         if reference := choice.get("$ref"):
             found: Mapping[str, Any] = definitions[reference.rpartition("/")[2]]

@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands in a file; lines count from 1.
+    """The place of a value in a file; lines count from 1.
 
     Args:
         line: of its key, or of the value itself in a list.
@@ -132,7 +132,7 @@ class _Builder:
             if key in values:
                 self.faults.append(
                     Fault(
-                        f"`{key}` stands here twice, first in line {first_lines[key]}",
+                        f"`{key}` is here twice, first in line {first_lines[key]}",
                         where=_dotted((*path, key)),
                         line=line,
                         suggestion="Keep one of them.",
