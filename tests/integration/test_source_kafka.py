@@ -20,7 +20,7 @@ from onceflow.errors import (
     LineageError,
     RecordError,
 )
-from onceflow.testing import Reading, Source
+from onceflow.testing import RecordsRead, SourceUnderTest
 from onceflow.testing.source_contract import records
 from onceflow_connectors.kafka.source import consumers
 from onceflow_connectors.kafka.source.consumers import (
@@ -60,11 +60,11 @@ def source(
     format_name: str = "text",
     lateness_ms: int | None = None,
     **options: Any,
-) -> Source:
+) -> SourceUnderTest:
     chosen = options if "pattern" in options else {"topics": [origin.topic], **options}
     spec = SourceSpec("input", format_name, schema, lateness_ms=lateness_ms)
     block = KafkaSource.model_validate(chosen)
-    return Source(block, Connection(origin.bootstrap_servers), spec)
+    return SourceUnderTest(block, Connection(origin.bootstrap_servers), spec)
 
 
 def planner(origin: KafkaOrigin, **options: Any) -> Planner:
@@ -85,7 +85,7 @@ def starts(position: Position, topic: str) -> Mapping[str, int]:
     return found
 
 
-def table(source: Source) -> pa.Table:
+def table(source: SourceUnderTest) -> pa.Table:
     """All rows from the beginning, in the order of splits."""
     planner = source.planner()
     start = planner.initial_position()
@@ -115,7 +115,7 @@ def test_topics_of_a_pattern_are_read_and_later_ones_join(
     pattern = f"(p-.|__.*){re.escape(first.topic.removeprefix('p-a'))}"
     with pytest.raises(ConfigError, match="no topic matches"):
         planner(first, pattern="no-such-.*").initial_position()
-    reading = Reading(source(first, pattern=pattern))
+    reading = RecordsRead(source(first, pattern=pattern))
     assert list(reading.position) == [first.topic]
     second.create()
     second.append(1, records("b", 2))
@@ -296,7 +296,7 @@ def test_many_chunks_with_holes_are_read_completely(origin: KafkaOrigin) -> None
 def test_a_reader_that_changes_partitions_reads_what_another_would(origin: KafkaOrigin) -> None:
     for partition in (0, 1):
         origin.append(partition, records(f"p{partition}-", 100))
-    reading = Reading(origin.source(), max_records=7)
+    reading = RecordsRead(origin.source(), max_records=7)
     reading.until_idle()
     for partition in (0, 1):
         assert reading.values[partition] == [v for _, v in records(f"p{partition}-", 100)]

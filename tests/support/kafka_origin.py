@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from onceflow.contracts.connector import Connection
-from onceflow.testing import Record, Source
+from onceflow.testing import Record, SourceUnderTest
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.eventually import eventually
 from tests.support.topics import (
@@ -49,8 +49,8 @@ class KafkaOrigin:
     def block(self) -> KafkaSource:
         return KafkaSource.model_validate({"topics": [self.topic], **self.options})
 
-    def source(self) -> Source:
-        return Source(self.block, Connection(self.bootstrap_servers))
+    def source(self) -> SourceUnderTest:
+        return SourceUnderTest(self.block, Connection(self.bootstrap_servers))
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
         producer = ordered_producer(self.bootstrap_servers)

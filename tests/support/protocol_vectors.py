@@ -25,7 +25,7 @@ from onceflow.protocol.ledger import (
     sources_to_json,
 )
 from onceflow.protocol.record import Flag, RecordHeader
-from onceflow_connectors.consumer.filter import PartitionFilter, Verdict
+from onceflow_connectors.consumer.filter import FilterVerdict, PartitionFilter
 from onceflow_connectors.kafka.sink.partitioners import PARTITIONERS, partitions_of
 
 FILE = Path(__file__).parents[2] / "docs" / "protocol" / "vectors.json"
@@ -98,11 +98,11 @@ HEAD = HeadEntry(
 )
 
 DECISIONS = {
-    Verdict.NEXT: "deliver",
-    Verdict.REPEAT: "discard",
-    Verdict.GAP: "gap",
-    Verdict.DIVERGENCE: "divergence",
-    Verdict.NEW_LINEAGE: "new lineage",
+    FilterVerdict.NEXT: "deliver",
+    FilterVerdict.REPEAT: "discard",
+    FilterVerdict.GAP: "gap",
+    FilterVerdict.DIVERGENCE: "divergence",
+    FilterVerdict.NEW_LINEAGE: "new lineage",
 }
 RELOAD = "reload"
 
@@ -228,7 +228,7 @@ def scenario(steps: Sequence[Step | str]) -> dict[str, Any]:
         verdict = track.judge(step.header())
         if DECISIONS[verdict] != step.decision:
             raise AssertionError(f"{step}: the filter says {verdict}")
-        if verdict is Verdict.NEXT:
+        if verdict is FilterVerdict.NEXT:
             track.take(step.header())
         written.append({"header": step.header().pack().hex(), "decision": step.decision})
     return {"steps": written, "state": filter_.to_json()}

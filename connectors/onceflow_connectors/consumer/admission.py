@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from onceflow.errors import CorruptionError, LineageError, RecordError
 from onceflow.protocol.record import Flag, RecordHeader
-from onceflow_connectors.consumer.filter import PartitionFilter, Track, Verdict
+from onceflow_connectors.consumer.filter import FilterVerdict, PartitionFilter, Track
 from onceflow_connectors.consumer.records import Partition, Position, Record
 
 
@@ -174,16 +174,16 @@ class Admission:
             return self._admit_foreign(record)
         track = partition_filter.track(header.pipeline_tag)
         verdict = track.judge(header)
-        if verdict is Verdict.REPEAT:
+        if verdict is FilterVerdict.REPEAT:
             self._counters.discarded += 1
             return False
-        if verdict is Verdict.DIVERGENCE:
+        if verdict is FilterVerdict.DIVERGENCE:
             self._report_divergence(record, header, track)
             track.extend(header)
         else:
-            if verdict is Verdict.GAP:
+            if verdict is FilterVerdict.GAP:
                 self._report_gap(record, header, track)
-            if verdict is Verdict.NEW_LINEAGE:
+            if verdict is FilterVerdict.NEW_LINEAGE:
                 self._report_new_lineage(record, header, track)
                 track.forget()
             self._announce_generation(record, header, track)

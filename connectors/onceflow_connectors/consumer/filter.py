@@ -29,7 +29,7 @@ STATE_BYTES_MAX = 4095
 one for the zero byte at its end."""
 
 
-class Verdict(Enum):
+class FilterVerdict(Enum):
     """How a record relates to those that were delivered before it."""
 
     NEXT = auto()
@@ -96,19 +96,19 @@ class Track:
         """Generation of the newest batch delivered, or None."""
         return self._batches[-1].generation if self._batches else None
 
-    def judge(self, header: RecordHeader) -> Verdict:
+    def judge(self, header: RecordHeader) -> FilterVerdict:
         """Compare the record with those delivered. Changes nothing."""
         if not self._batches:
-            return Verdict.NEXT
+            return FilterVerdict.NEXT
         newest = self._batches[-1]
         if self._is_of_another_lineage(header):
-            return Verdict.NEW_LINEAGE
+            return FilterVerdict.NEW_LINEAGE
         if header.sequence <= newest.last:
             is_contradicted = any(batch.contradicts(header) for batch in self._batches)
-            return Verdict.DIVERGENCE if is_contradicted else Verdict.REPEAT
+            return FilterVerdict.DIVERGENCE if is_contradicted else FilterVerdict.REPEAT
         if newest.contradicts(header) or newest.is_after(header):
-            return Verdict.DIVERGENCE
-        return Verdict.NEXT if header.sequence == newest.last + 1 else Verdict.GAP
+            return FilterVerdict.DIVERGENCE
+        return FilterVerdict.NEXT if header.sequence == newest.last + 1 else FilterVerdict.GAP
 
     def _is_of_another_lineage(self, header: RecordHeader) -> bool:
         if header.lineage == self.lineage:

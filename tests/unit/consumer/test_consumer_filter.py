@@ -16,8 +16,8 @@ from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer.filter import (
     REMEMBERED_BATCHES,
     STATE_BYTES_MAX,
+    FilterVerdict,
     PartitionFilter,
-    Verdict,
 )
 
 PIPELINE = 0xFFFFFFFF
@@ -36,16 +36,16 @@ def header(
     return RecordHeader(Flag(0), tag, generation, plan_tag, batch_id, sequence, lineage)
 
 
-def offer(filter_: PartitionFilter, one: RecordHeader) -> Verdict:
+def offer(filter_: PartitionFilter, one: RecordHeader) -> FilterVerdict:
     """What a consumer does that tolerates nothing."""
     track = filter_.track(one.pipeline_tag)
     verdict = track.judge(one)
-    if verdict is Verdict.NEXT:
+    if verdict is FilterVerdict.NEXT:
         track.take(one)
     return verdict
 
 
-def feed(filter_: PartitionFilter, headers: Iterable[RecordHeader]) -> list[Verdict]:
+def feed(filter_: PartitionFilter, headers: Iterable[RecordHeader]) -> list[FilterVerdict]:
     return [offer(filter_, one) for one in headers]
 
 
@@ -101,8 +101,8 @@ def test_any_replays_seeks_and_restarts_deliver_each_sequence_once_and_in_order(
     for start, end in ranges:
         for one in history[start:end]:
             verdict = offer(filter_, one)
-            assert verdict in (Verdict.NEXT, Verdict.REPEAT)
-            if verdict is Verdict.NEXT:
+            assert verdict in (FilterVerdict.NEXT, FilterVerdict.REPEAT)
+            if verdict is FilterVerdict.NEXT:
                 delivered.append(one.sequence)
         filter_ = PartitionFilter.from_json(filter_.to_json())
     first, reached = ranges[0][0], max(end for _, end in ranges)
@@ -115,8 +115,8 @@ def test_a_record_removed_anywhere_is_a_gap(
 ) -> None:
     removed = data.draw(st.integers(1, len(history) - 2))
     verdicts = feed(PartitionFilter(), history[:removed] + history[removed + 1 :])
-    assert verdicts[:removed] == [Verdict.NEXT] * removed
-    assert set(verdicts[removed:]) == {Verdict.GAP}
+    assert verdicts[:removed] == [FilterVerdict.NEXT] * removed
+    assert set(verdicts[removed:]) == {FilterVerdict.GAP}
 
 
 @given(histories(), st.data())
@@ -126,8 +126,8 @@ def test_an_earlier_record_written_again_anywhere_is_a_repeat(
     place = data.draw(st.integers(1, len(history)))
     repeated = data.draw(st.integers(0, place - 1))
     verdicts = feed(PartitionFilter(), [*history[:place], history[repeated], *history[place:]])
-    assert [i for i, v in enumerate(verdicts) if v is not Verdict.NEXT] == [place]
-    assert verdicts[place] is Verdict.REPEAT
+    assert [i for i, v in enumerate(verdicts) if v is not FilterVerdict.NEXT] == [place]
+    assert verdicts[place] is FilterVerdict.REPEAT
 
 
 @given(histories(tag=1), histories(tag=2), st.randoms(use_true_random=False))
@@ -138,7 +138,7 @@ def test_pipelines_in_one_topic_do_not_disturb_each_other(
     random.shuffle(turns)
     sides = (iter(one), iter(other))
     filter_ = PartitionFilter()
-    assert set(feed(filter_, (next(sides[turn]) for turn in turns))) == {Verdict.NEXT}
+    assert set(feed(filter_, (next(sides[turn]) for turn in turns))) == {FilterVerdict.NEXT}
     assert filter_.track(1).high_water == len(one)
     assert filter_.track(2).high_water == len(other)
 
@@ -159,45 +159,45 @@ def test_a_remembered_batch_with_another_plan_is_a_divergence(
         plan_tag=again.plan_tag + 1,
         generation=again.generation,
     )
-    assert offer(filter_, again) is Verdict.REPEAT
-    assert offer(filter_, other) is Verdict.DIVERGENCE
-    assert offer(filter_, again) is Verdict.REPEAT  # the first version stays the true one
+    assert offer(filter_, again) is FilterVerdict.REPEAT
+    assert offer(filter_, other) is FilterVerdict.DIVERGENCE
+    assert offer(filter_, again) is FilterVerdict.REPEAT  # the first version stays the true one
 
 
 def test_a_batch_that_goes_on_under_another_plan_is_a_divergence() -> None:
     filter_ = PartitionFilter()
     feed(filter_, [header(1, plan_tag=7), header(2, plan_tag=7)])
-    assert offer(filter_, header(3, plan_tag=8)) is Verdict.DIVERGENCE
-    assert offer(filter_, header(3, plan_tag=7)) is Verdict.NEXT
+    assert offer(filter_, header(3, plan_tag=8)) is FilterVerdict.DIVERGENCE
+    assert offer(filter_, header(3, plan_tag=7)) is FilterVerdict.NEXT
 
 
 def test_a_sequence_that_comes_from_another_batch_is_a_divergence() -> None:
     filter_ = PartitionFilter()
     feed(filter_, [header(1, batch_id=1), header(2, batch_id=2)])
-    assert offer(filter_, header(1, batch_id=3)) is Verdict.DIVERGENCE
+    assert offer(filter_, header(1, batch_id=3)) is FilterVerdict.DIVERGENCE
 
 
 @pytest.mark.parametrize("late", [header(3, batch_id=4), header(3, batch_id=9, generation=1)])
 def test_news_from_an_older_batch_is_a_divergence(late: RecordHeader) -> None:
     filter_ = PartitionFilter()
     feed(filter_, [header(1, batch_id=5, generation=2), header(2, batch_id=6, generation=2)])
-    assert offer(filter_, late) is Verdict.DIVERGENCE
+    assert offer(filter_, late) is FilterVerdict.DIVERGENCE
 
 
 def test_batches_older_than_the_memory_are_discarded_unchecked() -> None:
     filter_ = PartitionFilter()
     feed(filter_, (header(i + 1, batch_id=i) for i in range(REMEMBERED_BATCHES + 1)))
-    assert offer(filter_, header(1, batch_id=0, plan_tag=99)) is Verdict.REPEAT
-    assert offer(filter_, header(2, batch_id=1, plan_tag=99)) is Verdict.DIVERGENCE
+    assert offer(filter_, header(1, batch_id=0, plan_tag=99)) is FilterVerdict.REPEAT
+    assert offer(filter_, header(2, batch_id=1, plan_tag=99)) is FilterVerdict.DIVERGENCE
 
 
 def test_the_first_record_ever_seen_is_delivered_whatever_its_sequence() -> None:
     filter_ = PartitionFilter()
     assert feed(filter_, [header(41), header(42), header(41), header(40)]) == [
-        Verdict.NEXT,
-        Verdict.NEXT,
-        Verdict.REPEAT,
-        Verdict.REPEAT,
+        FilterVerdict.NEXT,
+        FilterVerdict.NEXT,
+        FilterVerdict.REPEAT,
+        FilterVerdict.REPEAT,
     ]
 
 
@@ -205,7 +205,7 @@ def test_sequences_go_on_over_generations() -> None:
     filter_ = PartitionFilter()
     feed(filter_, [header(1, batch_id=40)])
     assert filter_.track(PIPELINE).generation == 1
-    assert offer(filter_, header(2, batch_id=0, generation=2)) is Verdict.NEXT
+    assert offer(filter_, header(2, batch_id=0, generation=2)) is FilterVerdict.NEXT
     assert filter_.track(PIPELINE).generation == 2
 
 
@@ -213,9 +213,9 @@ def test_records_missed_in_a_tolerated_gap_contradict_nothing_when_they_turn_up(
     filter_ = PartitionFilter()
     history = [header(i + 1, batch_id=i // 2) for i in range(8)]
     feed(filter_, history[:1])
-    assert filter_.track(PIPELINE).judge(history[5]) is Verdict.GAP
+    assert filter_.track(PIPELINE).judge(history[5]) is FilterVerdict.GAP
     filter_.track(PIPELINE).take(history[5])
-    assert feed(filter_, history) == [Verdict.REPEAT] * 6 + [Verdict.NEXT] * 2
+    assert feed(filter_, history) == [FilterVerdict.REPEAT] * 6 + [FilterVerdict.NEXT] * 2
 
 
 def test_a_track_that_saw_nothing_has_no_generation() -> None:
@@ -269,12 +269,12 @@ def test_nothing_of_a_pipeline_that_began_again_is_taken_for_a_repeat(
     one = data.draw(st.sampled_from(again))
     track = PartitionFilter.from_json(filter_.to_json()).track(PIPELINE)
     if told:
-        assert {track.judge(one) for one in again} == {Verdict.NEW_LINEAGE}
+        assert {track.judge(one) for one in again} == {FilterVerdict.NEW_LINEAGE}
     elif one not in (replace(known, lineage=2) for known in before):
-        assert track.judge(one) is not Verdict.REPEAT
+        assert track.judge(one) is not FilterVerdict.REPEAT
     track.forget()
     for number, one in enumerate(again, start=1):
-        assert track.judge(one) is Verdict.NEXT
+        assert track.judge(one) is FilterVerdict.NEXT
         track.take(one)
         assert (track.high_water, track.lineage) == (number, 2)
 
@@ -290,8 +290,8 @@ def test_a_state_without_lineages_goes_on_in_the_pipelines_own(
     feed(filter_, history[:place])
     loaded = PartitionFilter.from_json(filter_.to_json())
     newest = [one for one in told[:place] if one.batch_id == told[place - 1].batch_id]
-    assert set(feed(loaded, newest[-1:])) == {Verdict.REPEAT}
-    assert set(feed(loaded, told[place:])) <= {Verdict.NEXT}
+    assert set(feed(loaded, newest[-1:])) == {FilterVerdict.REPEAT}
+    assert set(feed(loaded, told[place:])) <= {FilterVerdict.NEXT}
     assert loaded.track(PIPELINE).lineage == (9 if told[place:] else 0)
 
 
@@ -299,9 +299,9 @@ def test_a_driver_of_an_older_version_goes_on_without_a_lineage_and_no_reader_st
     filter_ = PartitionFilter()
     feed(filter_, [header(1, lineage=9), header(2, lineage=9)])
     assert feed(filter_, [header(2), header(3), header(4)]) == [
-        Verdict.REPEAT,
-        Verdict.NEXT,
-        Verdict.NEXT,
+        FilterVerdict.REPEAT,
+        FilterVerdict.NEXT,
+        FilterVerdict.NEXT,
     ]
     assert filter_.track(PIPELINE).lineage == 9
 

@@ -27,10 +27,10 @@ from onceflow.runtime.source.data_source import SourceHandle
 from onceflow.testing import (
     SPEC,
     GrowthPromises,
-    Reading,
+    RecordsRead,
     RetentionPromises,
-    Source,
     SourceContract,
+    SourceUnderTest,
 )
 from tests.support.clock import ManualClock
 from tests.support.entries import head
@@ -76,7 +76,7 @@ def test_the_example_is_valid_and_read_to_its_end(tmp_path: Path) -> None:
     source = pipeline.sources["orders"]
     schema = pa.schema([*META_COLUMNS.items(), ("customer", pa.string()), ("cents", pa.int64())])
     spec = SourceSpec("orders", source.format, schema, folder=str(PACKAGE))
-    made = Source(source.block, Connection(""), spec)
+    made = SourceUnderTest(source.block, Connection(""), spec)
     planner = made.planner()
     start = planner.initial_position()
     splits = planner.splits(start, planner.latest_position(start, None))
@@ -185,14 +185,15 @@ def test_a_link_to_a_file_elsewhere_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret\n")
     origin = Files(tmp_path / "pipelines" / "origin")
     (origin.folder / "0" / "000.jsonl").symlink_to(tmp_path / "secret")
-    reading = Reading(Source(origin.block, spec=replace(SPEC, folder=str(origin.folder.parent))))
+    block = SourceUnderTest(origin.block, spec=replace(SPEC, folder=str(origin.folder.parent)))
+    reading = RecordsRead(block)
     reading.until({})
 
 
 def test_a_missing_file_in_the_middle_is_an_error(tmp_path: Path) -> None:
     origin = Files(tmp_path / "origin")
     origin.append(0, [(b"", b"%d" % line) for line in range(9)])
-    source = Source(origin.block, spec=replace(SPEC, folder=str(tmp_path)))
+    source = SourceUnderTest(origin.block, spec=replace(SPEC, folder=str(tmp_path)))
     planner = source.planner()
     start = planner.initial_position()
     (split,) = planner.splits(start, planner.latest_position(start, None))

@@ -20,8 +20,8 @@ from onceflow.testing import (
     GrowthPromises,
     IdentityPromises,
     RetentionPromises,
-    Source,
     SourceContract,
+    SourceUnderTest,
     TransactionPromises,
 )
 from tests.support.log_source import (
@@ -232,7 +232,7 @@ def test_a_broken_promise_is_found(
         if issubclass(kind, LogBlock):
             origin.block = kind.model_validate(origin.block.written)
         with pytest.raises((AssertionError, OnceflowError, pytest.fail.Exception)):
-            getattr(TestLog(), name)(origin, Source(origin.block))
+            getattr(TestLog(), name)(origin, SourceUnderTest(origin.block))
 
 
 def test_every_promise_is_broken_by_one_of_these() -> None:

@@ -17,9 +17,9 @@ from onceflow.protocol.guarantee import (
     REPEATS,
     UNCOMMITTED,
     WAIVED,
+    ChainParts,
     Determinism,
     Level,
-    Parts,
     Reading,
     Replay,
     State,
@@ -43,7 +43,7 @@ TABLE = """
 """
 """Of docs/guarantees.md, in words: the first line that fits decides."""
 LINES = [line.split() for line in TABLE.strip().splitlines()[1:]]
-ALL = [Parts(*parts) for parts in product(Replay, State, Delivery, Reading, Determinism)]
+ALL = [ChainParts(*parts) for parts in product(Replay, State, Delivery, Reading, Determinism)]
 MENDED: dict[Weakness, list[dict[str, object]]] = {
     EPHEMERAL: [{"state": State.DURABLE}, {"state": State.EPHEMERAL_WAIVED}],
     EPHEMERAL_WAIVED: [{"state": State.DURABLE}],
@@ -60,11 +60,11 @@ MENDED: dict[Weakness, list[dict[str, object]]] = {
 """The fix that each weakness names."""
 
 
-def words(parts: Parts) -> list[str]:
+def words(parts: ChainParts) -> list[str]:
     return [str(value) for value in vars(parts).values()]
 
 
-def told(parts: Parts) -> str:
+def told(parts: ChainParts) -> str:
     """What the table says."""
     for *wanted, level in LINES:
         if all(cell in {"*", word} for cell, word in zip(wanted, words(parts), strict=True)):
@@ -73,7 +73,7 @@ def told(parts: Parts) -> str:
 
 
 @pytest.mark.parametrize("parts", ALL, ids=lambda parts: " ".join(words(parts)))
-def test_the_guarantee_is_that_of_the_weakest_part(parts: Parts) -> None:
+def test_the_guarantee_is_that_of_the_weakest_part(parts: ChainParts) -> None:
     found = effective_guarantee(parts)
     assert found.level.value == told(parts)
     assert bool(found.reasons) == (found.level is not Level.EXACTLY_ONCE)
@@ -96,7 +96,7 @@ def test_every_line_of_the_table_and_every_weakness_is_met() -> None:
 
 
 @pytest.mark.parametrize("parts", ALL, ids=lambda parts: " ".join(words(parts)))
-def test_what_is_said_to_mend_a_weakness_does(parts: Parts) -> None:
+def test_what_is_said_to_mend_a_weakness_does(parts: ChainParts) -> None:
     for reason in effective_guarantee(parts).reasons:
         for change in MENDED[reason]:
             mended = effective_guarantee(replace(parts, **change))  # type: ignore[arg-type]
@@ -116,6 +116,6 @@ def test_what_is_said_to_mend_a_weakness_does(parts: Parts) -> None:
     ],
 )
 def test_it_says_from_where_to_where(source: Replay, delivery: Delivery, scope: str) -> None:
-    found = effective_guarantee(Parts(source, State.DURABLE, delivery, Reading.DEDUPLICATING))
+    found = effective_guarantee(ChainParts(source, State.DURABLE, delivery, Reading.DEDUPLICATING))
     assert found.scope == scope
     assert str(found) == f"{found.level.value.replace('_', ' ')} {scope}"

@@ -15,9 +15,9 @@ from onceflow.observe.retention import (
     LOOK_INTERVAL_S,
     Forecast,
     Limits,
+    LogSpot,
     Place,
     RetentionGuard,
-    Spot,
     forecast,
 )
 from onceflow.texts import span_text
@@ -33,8 +33,8 @@ KEEPS_A_SIZE = Limits(None, 1_000_000)
 
 def spot(
     at_ms: int = NOW_MS, age_ms: int = 0, position: int = 100, log_start: int = 0, end: int = 1_000
-) -> Spot:
-    return Spot(at_ms, position, log_start, end, at_ms - age_ms)
+) -> LogSpot:
+    return LogSpot(at_ms, position, log_start, end, at_ms - age_ms)
 
 
 def test_a_pipeline_that_stands_still_has_what_is_left_of_the_record_at_its_position() -> None:
@@ -129,13 +129,13 @@ class Watch:
         self.clock = ManualClock(NOW_MS)
         self.told: list[str] = []
         self.looks = 0
-        self.seen: Mapping[Place, tuple[Limits, Spot]] | None = {}
+        self.seen: Mapping[Place, tuple[Limits, LogSpot]] | None = {}
         self.guard = RetentionGuard(
             cast("Any", None), cast("Any", lambda: None), self.clock, self.told.append
         )
         monkeypatch.setattr(retention, "look", self._look)
 
-    def _look(self, *_: object) -> Mapping[Place, tuple[Limits, Spot]]:
+    def _look(self, *_: object) -> Mapping[Place, tuple[Limits, LogSpot]]:
         self.looks += 1
         if self.seen is None:
             raise DeadlineError("no answer")

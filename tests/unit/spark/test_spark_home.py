@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from onceflow.java.choice import Java, Origin
+from onceflow.java.choice import Java, JavaOrigin
 from onceflow.runtime.spark import home as spark_home
 from onceflow.runtime.spark.home import (
     class_archive,
@@ -20,7 +20,7 @@ from onceflow.runtime.spark.home import (
     use_spark_home,
 )
 
-JAVA = Java(Path("/opt/java"), "21.0.8", Origin.NAMED)
+JAVA = Java(Path("/opt/java"), "21.0.8", JavaOrigin.NAMED)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_executors_here_do_without_the_module_that_a_small_java_lacks(
     program.chmod(0o755)
     use_spark_home(is_local=True)
 
-    java = java_of_executors(Java(tmp_path / "a java", "21", Origin.NAMED)) / "bin" / "java"
+    java = java_of_executors(Java(tmp_path / "a java", "21", JavaOrigin.NAMED)) / "bin" / "java"
 
     told = said_by(java, "-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "Main", "")
     assert told == ["-Xmx1g", "-Da=b c", "Main", ""]
@@ -145,4 +145,4 @@ def test_spark_is_told_of_an_archive_only_if_there_is_one_for_this_java(home: Pa
     assert sharing_options(JAVA) == ""
     class_archive(JAVA).touch()
     assert str(class_archive(JAVA)) in sharing_options(JAVA)
-    assert sharing_options(Java(JAVA.home, "17.0.15", Origin.NAMED)) == ""
+    assert sharing_options(Java(JAVA.home, "17.0.15", JavaOrigin.NAMED)) == ""

@@ -32,7 +32,7 @@ from onceflow_connectors.kafka.client.failures import (
 from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_consumer
 from onceflow_connectors.kafka.source.batches import COLUMNS, merged
 from onceflow_connectors.kafka.source.inbox import Inbox, has_events, trouble_of
-from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
+from onceflow_connectors.kafka.source.origin import KafkaOrigin, log_is_shorter
 
 CHUNK_RECORDS = 10_000
 """Records that are decoded together: large enough for Arrow, small enough for the CPU's cache."""
@@ -110,7 +110,7 @@ class SplitReader:
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
-        self._origin = Origin(connection, clock)
+        self._origin = KafkaOrigin(connection, clock)
         self._consumer: Consumer | None = None
         self._next: dict[Place, int] = {}
         """The partitions that are assigned, and the offset to hand out next."""

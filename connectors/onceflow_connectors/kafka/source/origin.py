@@ -26,7 +26,7 @@ GONE_AFTER_S = 3.0
 """A topic that stays unknown this long is gone: a broker that has just started may not know it."""
 
 
-class Origin:
+class KafkaOrigin:
     """The brokers, as the source sees them: a topic that is gone is an error.
 
     Every method waits up to `ANSWER_TIMEOUT_S`, and raises

@@ -17,7 +17,7 @@ from onceflow_connectors.kafka.source.cut import (
     cut_in_proportion,
     cut_in_time,
 )
-from onceflow_connectors.kafka.source.origin import Origin, log_is_shorter
+from onceflow_connectors.kafka.source.origin import KafkaOrigin, log_is_shorter
 from onceflow_connectors.kafka.source.position import TopicPosition, Topics, decode, encode
 from onceflow_connectors.kafka.source.source import KafkaSource
 
@@ -42,7 +42,7 @@ class KafkaPlanner:
         self._spec = spec
         self._topics = block.kafka_topics()
         self._clock = clock
-        self._origin = Origin(connection, clock)
+        self._origin = KafkaOrigin(connection, clock)
         self._facts: Mapping[str, TopicInfo] = {}
         self._facts_until = Deadline.after(clock, 0.0)
         self._frozen: Cut | None = None

@@ -10,9 +10,9 @@ from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import (
+    ChainParts,
     Determinism,
     Guarantee,
-    Parts,
     Reading,
     Replay,
     State,
@@ -156,7 +156,7 @@ def readers_of(
     delivery: Delivery, determinism: Determinism, state: State
 ) -> tuple[ReaderGuarantee, ...]:
     """Compute the guarantee of every way of reading the output of a valid pipeline."""
-    parts = [Parts(Replay.REPLAYABLE, state, delivery, r, determinism) for r in Reading]
+    parts = [ChainParts(Replay.REPLAYABLE, state, delivery, r, determinism) for r in Reading]
     return tuple(ReaderGuarantee(p.reading.value, effective_guarantee(p)) for p in parts)
 
 

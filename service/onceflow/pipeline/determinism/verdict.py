@@ -65,7 +65,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class DeterminismJudgement:
     """The conclusion from all findings.
 
     Args:
@@ -108,7 +108,9 @@ def of_code(found: CodeFinding, folder: Path) -> Finding:
     return Finding(found.rule, place, fault, found.rule is not Rule.UNPROVEN_FUNCTION)
 
 
-def judge(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> Judgement:
+def judge(
+    findings: Iterable[Finding], waivers: Sequence[Waiver], today: date
+) -> DeterminismJudgement:
     """Decide.
 
     Args:
@@ -129,7 +131,7 @@ def judge(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -
             warnings.append(finding.fault)
     unused = [_unused(waiver) for waiver in waivers if waiver not in used]
     holding = tuple(w for w in dict.fromkeys(used) if today <= w.until)
-    return Judgement(tuple(faults), (*warnings, *unused), holding)
+    return DeterminismJudgement(tuple(faults), (*warnings, *unused), holding)
 
 
 def _waiver_of(finding: Finding, waivers: Sequence[Waiver]) -> Waiver | None:

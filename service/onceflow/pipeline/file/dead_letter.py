@@ -26,7 +26,7 @@ class Late(Block):
     )
 
 
-class DeadLetter(Block):
+class DeadLetterBlock(Block):
     """The topic of rejected records."""
 
     topic: TopicName = Field(

@@ -23,7 +23,7 @@ from onceflow.contracts.values import (
 )
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.code_files import code_of
-from onceflow.pipeline.file.dead_letter import DeadLetter, Late, OnDivergence, OnReject
+from onceflow.pipeline.file.dead_letter import DeadLetterBlock, Late, OnDivergence, OnReject
 from onceflow.pipeline.file.restart import Restart
 from onceflow.pipeline.file.sink import Sink
 from onceflow.pipeline.file.source import AnySource, kinds_in
@@ -90,7 +90,7 @@ class Pipeline(Block):
         description="Rules of determinism that you take the responsibility for: exactly once"
         " then holds unless a batch is replayed.",
     )
-    dead_letter: DeadLetter | None = Field(
+    dead_letter: DeadLetterBlock | None = Field(
         default=None,
         description="Where rejected records go, in the transaction of their batch.",
     )

@@ -9,8 +9,8 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.rules import Rule
 from onceflow.protocol.guarantee import (
+    ChainParts,
     Level,
-    Parts,
     Reading,
     Replay,
     State,
@@ -35,7 +35,7 @@ def source_faults(file: PipelineFile) -> Iterator[Fault]:
     for view, source in pipeline.sources.items():
         replay = replay_of(source.block.capabilities)
         # Its checkpoint is looked at when it starts, on the machine where it starts.
-        parts = Parts(replay, State.DURABLE, pipeline.mode, Reading.DEDUPLICATING)
+        parts = ChainParts(replay, State.DURABLE, pipeline.mode, Reading.DEDUPLICATING)
         guarantee = effective_guarantee(parts)
         if guarantee.level is not Level.REFUSED:
             continue
