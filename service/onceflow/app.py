@@ -23,7 +23,7 @@ from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy,
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.order import Order
-from onceflow.protocol.plan_identity import change_error
+from onceflow.protocol.query_identity import change_error
 from onceflow.protocol.tails import new_generation
 from onceflow.protocol.takeover import is_mine
 from onceflow.run import Run, Surroundings

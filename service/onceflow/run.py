@@ -22,7 +22,7 @@ from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.waivers import CheckpointWaiver
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
-from onceflow.protocol.plan_identity import PlanIdentity, fingerprint
+from onceflow.protocol.query_identity import QueryIdentity, fingerprint
 from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, Commits
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution, ExecutionReader
@@ -133,7 +133,7 @@ class Run:
         self._stack.close()
 
     @cached_property
-    def identity(self) -> PlanIdentity:
+    def identity(self) -> QueryIdentity:
         """Everything that results depend on, by name."""
         parts = {name: fingerprint(part) for name, part in self.pipeline.result_parts().items()}
         versions = {
@@ -143,7 +143,7 @@ class Run:
             # Chosen by cores, they are those of the first start: the checkpoint has pinned them.
             "shuffle partitions": str(self.around.session.shuffle_partitions or "by cores"),
         }
-        return PlanIdentity({**parts, **versions})
+        return QueryIdentity({**parts, **versions})
 
     def deadline(self) -> Deadline:
         """Time for one round of look-ups."""

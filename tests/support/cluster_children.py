@@ -19,12 +19,12 @@ from onceflow.clock import Deadline, SystemClock
 from onceflow.devkit.broker_config import HOST, Node, properties_text
 from onceflow.devkit.broker_start import (
     START_TIMEOUT_S,
-    ClusterPlan,
+    ClusterSettings,
     format_storage,
     free_ports,
     start_cluster,
     wait_for_brokers,
-    write_plan,
+    write_settings,
 )
 from onceflow.devkit.paths import cache_dir
 from onceflow.devkit.supervisor import GRACE_S
@@ -115,7 +115,7 @@ class ChildProcessCluster:
         self._options = options or ClusterOptions()
         self._clock = SystemClock()
         self._listeners: dict[tuple[int, str], int] = {}
-        self._plan: ClusterPlan | None = None
+        self._plan: ClusterSettings | None = None
         self._processes: AttachedProcesses | None = None
 
     def __enter__(self) -> Self:
@@ -176,11 +176,11 @@ class ChildProcessCluster:
         """Undo what was done to brokers, and wait until they are ready."""
         heal(self)
 
-    def _planned(self) -> ClusterPlan:
+    def _planned(self) -> ClusterSettings:
         folder = Path(tempfile.mkdtemp(prefix="onceflow-broker-"))
         with ExitStack() as on_failure:
             on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
-            plan = write_plan(folder, self._options.brokers, kafka_jars())
+            plan = write_settings(folder, self._options.brokers, kafka_jars())
             for node in plan.nodes:
                 # The last of two lines of one name counts.
                 with node.properties_file.open("a") as file:
@@ -205,7 +205,7 @@ class ChildProcessCluster:
             **options.node_settings.get(node.node_id, {}),
         }
 
-    def _attached(self, plan: ClusterPlan) -> AttachedProcesses:
+    def _attached(self, plan: ClusterSettings) -> AttachedProcesses:
         environments = [self._options.node_environment.get(n.node_id, {}) for n in plan.nodes]
         return AttachedProcesses(Spec(plan.commands, plan.logs, environments, str(plan.folder)))
 

@@ -20,8 +20,8 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, pipeline_tag
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SourceRanges
-from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal
+from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.commit.committer import Payload
 from onceflow.runtime.commit.takeover import Takeover
@@ -114,7 +114,7 @@ class Driver:
             self.output_topic,
             PARTITIONS,
             Layout(1, self.lanes),
-            PlanIdentity({"query": "plan"}),
+            QueryIdentity({"query": "plan"}),
             delivery=self.delivery,
         )
         repairs = Repairs(lambda: None, _nothing, _same, _next)

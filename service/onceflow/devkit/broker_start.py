@@ -44,7 +44,7 @@ _PORT_TAKEN = "Address already in use"
 
 
 @dataclass(frozen=True)
-class ClusterPlan:
+class ClusterSettings:
     """A cluster that is written down and formatted, but not started.
 
     Args:
@@ -95,10 +95,10 @@ AnyProcesses = TypeVar("AnyProcesses", bound=Processes)
 
 
 def start_cluster(
-    plan_cluster: Callable[[], ClusterPlan],
-    supervise: Callable[[ClusterPlan], AnyProcesses],
+    plan_cluster: Callable[[], ClusterSettings],
+    supervise: Callable[[ClusterSettings], AnyProcesses],
     clock: Clock,
-) -> tuple[ClusterPlan, AnyProcesses]:
+) -> tuple[ClusterSettings, AnyProcesses]:
     """Start brokers and wait until all of them answer.
 
     Args:
@@ -128,7 +128,7 @@ def start_cluster(
     )
 
 
-def write_plan(folder: Path, brokers: int, jars: str = "broker") -> ClusterPlan:
+def write_settings(folder: Path, brokers: int, jars: str = "broker") -> ClusterSettings:
     """Write the settings of a cluster on free ports. Data that is in the folder is kept.
 
     Args:
@@ -149,10 +149,10 @@ def write_plan(folder: Path, brokers: int, jars: str = "broker") -> ClusterPlan:
         node.folder.mkdir(parents=True, exist_ok=True)
         node.log.unlink(missing_ok=True)
         node.properties_file.write_text(properties_text(server_properties(node, nodes)))
-    return ClusterPlan(folder, nodes, java)
+    return ClusterSettings(folder, nodes, java)
 
 
-def format_storage(plan: ClusterPlan) -> None:
+def format_storage(plan: ClusterSettings) -> None:
     """Prepare the folders of a cluster's data, unless they have some.
 
     Raises:

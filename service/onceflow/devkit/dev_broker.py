@@ -17,10 +17,10 @@ from pathlib import Path
 
 from onceflow.clock import Clock
 from onceflow.devkit.broker_start import (
-    ClusterPlan,
+    ClusterSettings,
     format_storage,
     start_cluster,
-    write_plan,
+    write_settings,
 )
 from onceflow.devkit.paths import cache_dir
 from onceflow.devkit.processes import DetachedProcesses, lock_holder, stop_lock_holder
@@ -132,7 +132,7 @@ def temporary_broker(clock: Clock) -> Iterator[str]:
         shutil.rmtree(plan.folder, ignore_errors=True)
 
 
-def _temporary_plan() -> ClusterPlan:
+def _temporary_plan() -> ClusterSettings:
     folder = Path(tempfile.mkdtemp(prefix="onceflow-broker-"))
     with ExitStack() as on_failure:
         on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -141,13 +141,13 @@ def _temporary_plan() -> ClusterPlan:
     return plan
 
 
-def _planned(folder: Path, brokers: int) -> ClusterPlan:
-    plan = write_plan(folder, brokers)
+def _planned(folder: Path, brokers: int) -> ClusterSettings:
+    plan = write_settings(folder, brokers)
     format_storage(plan)
     return plan
 
 
-def _detached(plan: ClusterPlan, remove: str, clock: Clock) -> DetachedProcesses:
+def _detached(plan: ClusterSettings, remove: str, clock: Clock) -> DetachedProcesses:
     spec = Spec(plan.commands, plan.logs, str(plan.folder / LOCK), remove)
     return DetachedProcesses(spec, plan.supervisor_log, clock)
 

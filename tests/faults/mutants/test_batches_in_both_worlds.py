@@ -21,7 +21,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row
 from onceflow.protocol.ledger import SinkState
 from onceflow.protocol.order import ARRIVAL, SORTED, Order
-from onceflow.protocol.plan_identity import PlanIdentity
+from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, DrainRequestedError
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution
@@ -113,7 +113,7 @@ class Batches:
             query_id=QUERY_ID,
             token=owner.token,
             run_id=owner.run_id,
-            identity=PlanIdentity({"query": "plan"}),
+            identity=QueryIdentity({"query": "plan"}),
             waivers=(),
             order=self.order,
             delivery=Delivery.EXACTLY_ONCE,

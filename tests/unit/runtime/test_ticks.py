@@ -18,7 +18,7 @@ from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError
 from onceflow.runtime.batch.executed import Execution
 from onceflow.runtime.source.data_source import SourceHandle, SourceReader
-from onceflow.runtime.source.ticks import TICKS_PER_IDLE, EventTimeTeller, Ticker, TickPlan
+from onceflow.runtime.source.ticks import TICKS_PER_IDLE, EventTimeTeller, Ticker, TickSettings
 from tests.support.clock import ManualClock
 from tests.support.log_source import LogBlock, LogOrigin, open_log
 
@@ -191,7 +191,7 @@ def origin(tmp_path: Path) -> Iterator[LogOrigin]:
         yield origin
 
 
-def handle(block: LogBlock, ticks: TickPlan | None = None) -> SourceHandle:
+def handle(block: LogBlock, ticks: TickSettings | None = None) -> SourceHandle:
     spec = SourceSpec("log", "binary", pa.schema([("value", pa.binary())]))
     return SourceHandle("log", block, spec, Connection(""), ticks)
 
@@ -293,5 +293,5 @@ def test_a_source_that_cannot_tell_silence_gets_no_ticks(
     silent = Capabilities(is_replayable=True, has_stable_ranges=True, is_ordered=True)
     monkeypatch.setattr(LogBlock, "capabilities", silent)
     with pytest.raises(ConfigError, match="cannot tell whether it is silent"):
-        SourceReader(handle(origin.block, TickPlan(IDLE_MS, "nowhere")), ManualClock())
+        SourceReader(handle(origin.block, TickSettings(IDLE_MS, "nowhere")), ManualClock())
     assert SourceReader(handle(origin.block), ManualClock()).initialOffset()

@@ -26,8 +26,8 @@ from onceflow.protocol.identity import (
 )
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.order import Order
-from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
+from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.protocol.record import HeaderPacker
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution
@@ -126,7 +126,7 @@ class BatchRunner:
     query_id: str
     token: FencingToken
     run_id: str
-    identity: PlanIdentity
+    identity: QueryIdentity
     waivers: tuple[str, ...]
     order: Order
     delivery: Delivery

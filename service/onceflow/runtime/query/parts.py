@@ -21,7 +21,7 @@ from onceflow.pipeline.query.rejects import accepted, with_reason
 from onceflow.runtime.batch.executed import Execution, observed, shielded
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
-from onceflow.runtime.source.ticks import TickPlan
+from onceflow.runtime.source.ticks import TickSettings
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class Parts:
             folder=str(self.pipeline.folder),
         )
 
-    def handle(self, name: str, columns: StructType, ticks: TickPlan | None = None) -> SourceHandle:
+    def handle(
+        self, name: str, columns: StructType, ticks: TickSettings | None = None
+    ) -> SourceHandle:
         """The same for Spark's readers; where nothing fails by it, bad payloads become rows."""
         schema = to_arrow(columns)
         if self.pipeline.on_reject(name) != "fail":
@@ -65,7 +67,9 @@ class Parts:
             schema = schema.append(pa.field(column, kind))
         return self._handle(name, schema)
 
-    def _handle(self, name: str, schema: pa.Schema, ticks: TickPlan | None = None) -> SourceHandle:
+    def _handle(
+        self, name: str, schema: pa.Schema, ticks: TickSettings | None = None
+    ) -> SourceHandle:
         source = self.pipeline.sources[name]
         spec = self.spec(name, schema)
         return SourceHandle(source.kind, source.block, spec, self.connection, ticks)
@@ -85,18 +89,18 @@ class Parts:
         self,
         spark: SparkSession,
         columns: Mapping[str, StructType],
-        tick_plan: Callable[[int | None], TickPlan | None],
+        tick_settings: Callable[[int | None], TickSettings | None],
     ) -> DataFrame:
         """The query's result over its streams.
 
         Args:
             spark: session of the query.
             columns: source -> columns that are read.
-            tick_plan: of an `idle_after` in milliseconds; None for a source that has none.
+            tick_settings: of an `idle_after` in milliseconds; None for a source that has none.
         """
 
         def load(name: str, source: Source, read: StructType) -> DataFrame:
-            ticks = tick_plan(source.idle_after_ms)
+            ticks = tick_settings(source.idle_after_ms)
             stream = open_stream(spark, self.handle(name, read, ticks))
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))

@@ -42,7 +42,7 @@ from onceflow.contracts.source_block import SourceBlock, find_source
 from onceflow.errors import ConfigError, InvariantError, LineageError
 from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import canonical_json
-from onceflow.runtime.source.ticks import Ticker, TickPlan
+from onceflow.runtime.source.ticks import Ticker, TickSettings
 
 FORMAT = "onceflow"
 """Name under which Spark knows the data source."""
@@ -81,7 +81,7 @@ class SourceHandle:
     block: SourceBlock
     spec: SourceSpec
     connection: Connection
-    ticks: TickPlan | None = None
+    ticks: TickSettings | None = None
 
     def to_options(self) -> Mapping[str, str]:
         """Encode. Spark redacts options with `secret` in their name wherever it shows them."""
@@ -107,7 +107,7 @@ class SourceHandle:
             find_source(options["kind"]).model_validate(json.loads(options["block"])),
             SourceSpec(**{**spec, "schema": schema}),
             connection,
-            TickPlan(**ticks) if ticks else None,
+            TickSettings(**ticks) if ticks else None,
         )
 
     def planner(self) -> Planner:

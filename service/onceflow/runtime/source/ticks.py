@@ -45,7 +45,7 @@ class EventTime:
 
 
 @dataclass(frozen=True)
-class TickPlan:
+class TickSettings:
     """Settings for the process that plans a source's batches.
 
     Args:
@@ -69,13 +69,13 @@ class EventTimeTeller:
         self._folder: TemporaryDirectory[str] | None = None
         self._told: EventTime | None = None
 
-    def plan(self, idle_after_ms: int | None) -> TickPlan | None:
+    def plan(self, idle_after_ms: int | None) -> TickSettings | None:
         """For a source; None if it has no `idle_after`."""
         if idle_after_ms is None:
             return None
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="onceflow-event-time-")
-        return TickPlan(idle_after_ms, str(_file_in(self._folder)))
+        return TickSettings(idle_after_ms, str(_file_in(self._folder)))
 
     def resume(self, newest_ms: int | None) -> None:
         """Go on where an earlier run has left off.
@@ -122,7 +122,7 @@ class Ticker:
         clock: measures the silence.
     """
 
-    def __init__(self, plan: TickPlan, clock: Clock) -> None:
+    def __init__(self, plan: TickSettings, clock: Clock) -> None:
         self._plan = plan
         self._clock = clock
         self._silent_since_s = clock.monotonic_s()

@@ -20,8 +20,8 @@ from onceflow.protocol.ledger import (
     SinkState,
 )
 from onceflow.protocol.order import SORTED, Order
-from onceflow.protocol.plan_identity import PlanIdentity
 from onceflow.protocol.proposal import HeadProposal
+from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.runtime.commit.committer import Committer, Payload
 from onceflow.runtime.commit.takeover import Takeover
 from onceflow.runtime.commit.writer import Writer
@@ -52,7 +52,7 @@ class Registration:
     topic: str
     partitions: int
     layout: Layout
-    plan: PlanIdentity
+    plan: QueryIdentity
     reason: str = ""
     topic_id: str = ""
     is_change_accepted: bool = False

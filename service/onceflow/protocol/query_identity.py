@@ -21,7 +21,7 @@ _SHOWN_DIGITS = 16
 
 
 @dataclass(frozen=True)
-class PlanIdentity:
+class QueryIdentity:
     """Everything that the results of a query depend on.
 
     Args:
@@ -58,7 +58,7 @@ def fingerprint(value: object) -> str:
 
 
 def change_error(
-    identity: PlanIdentity, head: HeadEntry, checkpoint: CheckpointFacts, *, is_accepted: bool
+    identity: QueryIdentity, head: HeadEntry, checkpoint: CheckpointFacts, *, is_accepted: bool
 ) -> OnceflowError | None:
     """Why a start under this identity is refused; None if it is not.
 

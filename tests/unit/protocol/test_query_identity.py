@@ -8,14 +8,14 @@ import pytest
 
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
-from onceflow.protocol.plan_identity import PlanIdentity, change_error, fingerprint
+from onceflow.protocol.query_identity import QueryIdentity, change_error, fingerprint
 from tests.support import entries
 
-OLD = PlanIdentity({"query": fingerprint("SELECT 1"), "spark": "4.0.1", "sink": fingerprint({})})
-NEW = PlanIdentity({"query": fingerprint("SELECT 2"), "spark": "4.1.0", "sink": fingerprint({})})
+OLD = QueryIdentity({"query": fingerprint("SELECT 1"), "spark": "4.0.1", "sink": fingerprint({})})
+NEW = QueryIdentity({"query": fingerprint("SELECT 2"), "spark": "4.1.0", "sink": fingerprint({})})
 
 
-def head(identity: PlanIdentity = OLD, batch_id: int = 5) -> HeadEntry:
+def head(identity: QueryIdentity = OLD, batch_id: int = 5) -> HeadEntry:
     entry = entries.head(batch_id, 0, 10)
     return replace(entry, plan_hash=identity.hash, plan_parts=identity.parts)
 
@@ -25,8 +25,8 @@ def facts(done: int = 5) -> CheckpointFacts:
 
 
 def test_the_hash_does_not_depend_on_the_order_of_its_parts() -> None:
-    assert PlanIdentity({"a": "1", "b": "2"}).hash == PlanIdentity({"b": "2", "a": "1"}).hash
-    assert PlanIdentity({"a": "1", "b": "2"}).hash != PlanIdentity({"a": "1", "b": "3"}).hash
+    assert QueryIdentity({"a": "1", "b": "2"}).hash == QueryIdentity({"b": "2", "a": "1"}).hash
+    assert QueryIdentity({"a": "1", "b": "2"}).hash != QueryIdentity({"a": "1", "b": "3"}).hash
 
 
 def test_the_query_that_wrote_the_last_batch_goes_on() -> None:
@@ -41,7 +41,7 @@ def test_another_query_is_refused_and_what_changed_is_named() -> None:
 
 
 def test_a_part_that_comes_or_goes_is_named() -> None:
-    more = PlanIdentity({**OLD.parts, "code": fingerprint({"a.py": ""})})
+    more = QueryIdentity({**OLD.parts, "code": fingerprint({"a.py": ""})})
     assert more.changes_since(head()) == ["code (new)"]
     assert OLD.changes_since(head(more)) == ["code (removed)"]
 
@@ -59,8 +59,8 @@ def test_a_batch_that_is_to_be_replayed_must_be_by_the_old_query() -> None:
 
 @pytest.mark.parametrize(("done", "is_refused"), [(5, False), (4, True)])
 def test_another_delivery_waits_until_no_batch_is_planned(done: int, is_refused: bool) -> None:
-    before = PlanIdentity({**OLD.parts, "delivery": fingerprint("at_least_once")})
-    after = PlanIdentity({**OLD.parts, "delivery": fingerprint("exactly_once")})
+    before = QueryIdentity({**OLD.parts, "delivery": fingerprint("at_least_once")})
+    after = QueryIdentity({**OLD.parts, "delivery": fingerprint("exactly_once")})
     entry = head(before, batch_id=4)
     error = change_error(after, entry, facts(done), is_accepted=True)
     assert (error is not None) is is_refused
@@ -68,7 +68,7 @@ def test_another_delivery_waits_until_no_batch_is_planned(done: int, is_refused:
     told = change_error(after, entry, facts(done), is_accepted=False)
     assert told is not None
     assert told.found == "changes of delivery"
-    other = PlanIdentity({**before.parts, "query": fingerprint("SELECT 2")})
+    other = QueryIdentity({**before.parts, "query": fingerprint("SELECT 2")})
     assert change_error(other, entry, facts(done), is_accepted=True) is None
 
 
