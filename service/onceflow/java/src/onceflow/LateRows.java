@@ -44,7 +44,9 @@ import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
-/** Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late_rows`. */
+/**
+ * Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late_rows`.
+ */
 public class LateRows {
   private static final String DELAY = "spark.watermarkDelayMs";
   private static final String LATE = "__is_late";
