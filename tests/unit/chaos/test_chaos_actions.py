@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,24 +24,6 @@ from tests.support.raw_kafka import (
 
 CLOCK = SystemClock()
 BYTES_PER_S = 5000
-
-
-@pytest.fixture
-def listening() -> Iterator[ListeningBroker]:
-    with ListeningBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(listening: ListeningBroker) -> Iterator[ChaosProxy]:
-    with ChaosProxy(listening.address) as running:
-        yield running
-
-
-@pytest.fixture
-def client(proxy: ChaosProxy) -> Iterator[RawClient]:
-    with RawClient(proxy.bootstrap_servers) as connected:
-        yield connected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,24 +26,6 @@ from tests.support.raw_kafka import (
 NOBODY = "127.0.0.1:1"
 """Nothing listens on a port so low."""
 THREAD = "onceflow-chaos"
-
-
-@pytest.fixture
-def listening() -> Iterator[ListeningBroker]:
-    with ListeningBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(listening: ListeningBroker) -> Iterator[ChaosProxy]:
-    with ChaosProxy(listening.address) as running:
-        yield running
-
-
-@pytest.fixture
-def client(proxy: ChaosProxy) -> Iterator[RawClient]:
-    with RawClient(proxy.bootstrap_servers) as connected:
-        yield connected
 
 
 def test_a_cut_closes_connections_and_refuses_new_ones_until_it_is_healed(
