@@ -289,7 +289,9 @@ def test_each_is_needed_to_consume_and_no_other(account: Account, flavour: str) 
     run_here(account.file, account.connection)
     for right in NEEDED_TO_CONSUME:
         account.all_but(right, Task.CONSUME)
-        with pytest.raises(OnceflowError, match=r"(?i)authori[sz]ation.?failed|this consumer may read"):
+        with pytest.raises(
+            OnceflowError, match=r"(?i)authori[sz]ation.?failed|this consumer may read"
+        ):
             consume()
     account.grant(account.rights(Task.CONSUME))
     assert consume() is not None
