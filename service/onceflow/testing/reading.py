@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Planner, Position, Reader, SourceSpec, Split
 from onceflow.contracts.source_block import SourceBlock
@@ -169,7 +169,7 @@ class RecordsRead:
 
     def until(self, expected: Values) -> None:
         """Read until as many records were read as are expected, and compare them."""
-        patience = Deadline.after(self._clock, SETTLE_TIMEOUT_S)
+        patience = self._clock.within(SETTLE_TIMEOUT_S)
         wanted = sum(map(len, expected.values()))
         self.until_idle()
         while sum(map(len, self.values.values())) < wanted and not patience.is_over:

@@ -178,7 +178,7 @@ class SplitReader:
     def _read(self, left: Split) -> Iterator[Sequence[Message]]:
         """Yield the records of one split, while those of others pile up."""
         place = self._inbox.awaited = _place(left)
-        patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
+        patience = self._clock.within(STALL_TIMEOUT_S)
         while left.start < left.end:
             taken = self._inbox.take(place, left.start, left.end)
             if taken.trouble is not None:
@@ -190,7 +190,7 @@ class SplitReader:
                 self._next[place] = left.start
                 if taken.records:
                     yield taken.records
-                patience = Deadline.after(self._clock, STALL_TIMEOUT_S)
+                patience = self._clock.within(STALL_TIMEOUT_S)
 
     def _wait(self, left: Split, patience: Deadline) -> None:
         if patience.is_over:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.contracts.source_block import KafkaTopics
 from onceflow.errors import NEW_GENERATION, CorruptionError
@@ -42,7 +42,7 @@ class KafkaOrigin:
 
     def topics(self, wanted: KafkaTopics) -> Mapping[str, TopicInfo]:
         """Return those of the wanted topics that exist, without Kafka's internal ones."""
-        deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
+        deadline = self._clock.within(ANSWER_TIMEOUT_S)
         names = wanted.named
         if wanted.pattern is not None:
             names = tuple(filter(wanted.covers, self._administration.topic_names(deadline)))
@@ -103,7 +103,7 @@ class KafkaOrigin:
 
     def _look_up(self, places: Iterable[Place], bound: Bound) -> Mapping[Place, Spot]:
         places = [*places]
-        deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
+        deadline = self._clock.within(ANSWER_TIMEOUT_S)
         while (found := self._administration.offsets(places, bound, deadline)) is None:
             self._existing({topic for topic, _ in places})
             deadline.check("the brokers do not agree that a topic exists", subject=places[0][0])
@@ -111,9 +111,9 @@ class KafkaOrigin:
 
     def _existing(self, names: Collection[str]) -> Mapping[str, TopicInfo]:
         """Return the topics as they are now. All must exist, after `GONE_AFTER_S` at the latest."""
-        patience = Deadline.after(self._clock, GONE_AFTER_S)
+        patience = self._clock.within(GONE_AFTER_S)
         while True:
-            deadline = Deadline.after(self._clock, ANSWER_TIMEOUT_S)
+            deadline = self._clock.within(ANSWER_TIMEOUT_S)
             found = self._administration.topics(names, deadline)
             missing = sorted(set(names) - found.keys())
             if not missing:

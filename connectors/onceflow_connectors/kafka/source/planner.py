@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.connector import Connection, Place, TopicInfo
 from onceflow.contracts.source import Position, SourceSpec, Split, TopicRanges
 from onceflow.errors import NEW_GENERATION, ConfigError, CorruptionError, LineageError
@@ -44,7 +44,7 @@ class KafkaPlanner:
         self._clock = clock
         self._origin = KafkaOrigin(connection, clock)
         self._facts: Mapping[str, TopicInfo] = {}
-        self._facts_until = Deadline.after(clock, 0.0)
+        self._facts_until = clock.within(0.0)
         self._frozen: Cut | None = None
         self._last_cut_ms: int | None = None
 
@@ -149,7 +149,7 @@ class KafkaPlanner:
         """Partitions that no position knows yet; they enter where their log starts."""
         if self._facts_until.is_over:
             self._facts = {**self._facts, **self._origin.topics(self._topics)}
-            self._facts_until = Deadline.after(self._clock, METADATA_MAX_AGE_S)
+            self._facts_until = self._clock.within(METADATA_MAX_AGE_S)
         known = _next_offsets(reached)
         unknown = [place for place in _places(self._facts) if place not in known]
         if self._frozen is not None:
