@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DIST_EXTRA_CONFIG := $(CURDIR)/requirements/build.cfg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type test crash unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
+.PHONY: help demo setup fmt lint type java test crash unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,10 +37,12 @@ fmt: $(READY)  ## Format the code and repair what can be repaired
 
 lint: $(READY)  ## Check format, style and layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.java
 
 type: $(READY)  ## Check types
 	$(BIN)/mypy
+
+java: $(READY)  ## Check the format of our Java, compile it and test it with JUnit; needs a JDK
+	$(BIN)/python -m tests.java
 
 test: $(READY) $(HELM)  ## Run the tests against real brokers (10 minutes)
 	$(BIN)/pytest tests --ignore tests/system --ignore tests/cluster --ignore $(EXPLORER) -m "not long and not crash" $(SPREAD)
@@ -112,7 +114,7 @@ docs: $(READY)  ## Check the documents and the code against our rules, and run t
 explore: $(READY)  ## Search every order of steps of the protocol, with every fault
 	$(BIN)/pytest $(EXPLORER) -m "not long" -n 2
 
-check: lint type docs explore  ## Everything that needs no broker and should pass before a commit
+check: lint type java docs explore  ## Everything that needs no broker and should pass before a commit
 
 lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock files
 	$(LOCK) --extra service --extra kafka-python -o requirements/run.lock pyproject.toml
@@ -123,6 +125,7 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock bench
 	$(BIN)/python -m onceflow.devkit lock s3
 	$(BIN)/python -m onceflow.devkit lock format
+	$(BIN)/python -m onceflow.devkit lock junit
 
 $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(PYTHON) -m venv .venv

@@ -1,7 +1,8 @@
-"""`python -m tests.java [--fix]`: compile and format our Java, as the JDK of Spark and Google do.
+"""`python -m tests.java [--fix]`: format, compile and test our Java with a JDK and JUnit.
 
 Pipelines need neither: Spark's JVM compiles the files itself, with Janino, which lets mistakes pass
-that javac reports (`onceflow.java.loader`).
+that javac reports (`onceflow.java.loader`). The tests here need no session; those of `tests/spark`
+run the same classes in one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from tempfile import TemporaryDirectory
 
 from onceflow.devkit.jars import JarCache, jar_set
 from onceflow.java.loader import SOURCES
+from onceflow.runtime.spark.launch import MODULE_OPTIONS
 from tests.support import slow_files
 
-FOLDERS = (SOURCES, slow_files.SOURCES)
+TESTS = Path(__file__).with_name("src")
+FOLDERS = (SOURCES, slow_files.SOURCES, TESTS)
 RELEASE = "17"
 WARNINGS = "-Xlint:all,-rawtypes,-unchecked,-serial,-classfile,-processing,-path,-cast,-static"
 """Without what comes of code that Janino can compile, and of Spark's own jars."""
@@ -27,22 +30,17 @@ TIMEOUT_S = 120
 
 
 def main() -> int:
-    """Return 0 if all files compile without a warning and are formatted."""
+    """Return 0 if all files are formatted, compile without a warning, and pass their tests."""
     if shutil.which("javac") is None:
         sys.exit("tests.java: expected a JDK 17 or newer; found no javac")
     files = [str(file) for folder in FOLDERS for file in sorted(folder.rglob("*.java"))]
-    return _format(files, is_fixing="--fix" in sys.argv) or _compile(files)
-
-
-def _compile(files: list[str]) -> int:
-    spark = find_spec("pyspark")
-    assert spark is not None
-    assert spark.origin is not None
-    known = [*sorted((Path(spark.origin).parent / "jars").glob("*.jar")), *_jars("s3")]
     with TemporaryDirectory() as classes:
-        command = ["javac", "--release", RELEASE, WARNINGS, "-Werror", "-d", classes]
-        command += ["-classpath", os.pathsep.join(map(str, known)), *files]
-        return subprocess.call(command, timeout=TIMEOUT_S)
+        class_path = os.pathsep.join([classes, *map(str, [*_spark(), *_jars("s3", "junit")])])
+        return (
+            _format(files, is_fixing="--fix" in sys.argv)
+            or _compile(files, classes, class_path)
+            or _test(classes, class_path)
+        )
 
 
 def _format(files: list[str], *, is_fixing: bool) -> int:
@@ -62,8 +60,27 @@ def _format(files: list[str], *, is_fixing: bool) -> int:
     return code
 
 
-def _jars(name: str) -> list[Path]:
-    return sorted(JarCache.of_user().ensure(jar_set(name)))
+def _compile(files: list[str], classes: str, class_path: str) -> int:
+    command = ["javac", "--release", RELEASE, WARNINGS, "-Werror", "-d", classes]
+    return subprocess.call([*command, "-classpath", class_path, *files], timeout=TIMEOUT_S)
+
+
+def _test(classes: str, class_path: str) -> int:
+    command = ["java", *MODULE_OPTIONS, "-classpath", class_path]
+    command += ["org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner"]
+    command += ["--scan-classpath", classes, "--details", "summary", "--fail-if-no-tests"]
+    return subprocess.call(command, timeout=TIMEOUT_S)
+
+
+def _spark() -> list[Path]:
+    spark = find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    return sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
+
+
+def _jars(*names: str) -> list[Path]:
+    return [jar for name in names for jar in sorted(JarCache.of_user().ensure(jar_set(name)))]
 
 
 if __name__ == "__main__":
