@@ -19,9 +19,10 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.programs import SERVICE_IMAGE
 from tests.cluster.volumes import offer_volume
 from tests.deploy.chart import CHART, helm
-from tests.support import checkers
+from tests.faults.history.writes import Expected
 from tests.support.eventually import eventually
-from tests.support.history import read_ledger, read_topic
+from tests.support.history import Written, read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.views_job import ViewsJob
 
 HELM_TIMEOUT_S = 300
@@ -286,19 +287,19 @@ class Release:
         """Close the windows, and compare the output with what is computed from the input here."""
         self.job.close_windows()
         expected = self.job.expected()
-        rows = eventually(
-            lambda: self._rows(generation),
-            lambda rows: len(rows) >= len(expected),
+        written = eventually(
+            lambda: self._written(generation),
+            lambda written: len(written) >= len(expected),
             timeout_s=READY_TIMEOUT_S,
         )
         if generation == 1:
             self.job.check()
-        assert not checkers.lost_writes(expected, rows)
-        assert not checkers.duplicates(expected, rows)
+        found = anomalies(written, expected=Expected.of_rows(expected))
+        assert not [each for each in found if each.name in {"lost_write", "duplicate"}]
 
-    def _rows(self, generation: int) -> list[dict[str, Any]]:
+    def _written(self, generation: int) -> list[Written]:
         written = read_topic(self.bootstrap_servers, self.job.output_topic)
-        return [each.row for each in written if each.generation == generation]
+        return [each for each in written if each.generation == generation]
 
     def told(self) -> str:
         """What an operator would look at, also where a node does not answer."""

@@ -22,9 +22,9 @@ from tests.faults.sweep.storm.workload import (
     cell_and_row,
     write_pipeline,
 )
-from tests.support import checkers
 from tests.support.eventually import eventually
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import account_faults, anomalies
 from tests.support.topics import create_topic, end_of
 
 MAX_RECORDS_PER_BATCH = 100_000
@@ -69,11 +69,9 @@ class SteadyLoad:
         found = differences(counted.closed(), rows)
         assert counted.closed()
         assert found == Difference(), f"{found}; by the ledger: {heads[-1]['totals']}"
-        assert checkers.sequence_faults(written) == []
-        assert checkers.ledger_faults(heads, written) == []
-        assert checkers.torn_batches(heads, written) == []
+        assert anomalies(written, heads) == []
         account = {"read": counted.records, "late": 0, "rejected": 0, "written": len(written)}
-        assert checkers.account_faults(heads, account) == []
+        assert account_faults(heads, account) == []
 
     def _written(self) -> int:
         return end_of(self.bootstrap_servers, self.names.input_topic)

@@ -26,12 +26,12 @@ from onceflow.protocol.record import RecordHeader
 from onceflow.repair.verification import verify
 from onceflow.runtime.commit import committer
 from onceflow_connectors.consumer import Consumer, Divergence, Gap, Hooks
-from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.driver import NOW_MS, Driver
 from tests.support.eventually import eventually
 from tests.support.faulty import Faults
 from tests.support.history import Written, read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.stage import Stage, open_stage
 
 RECORDS = 40
@@ -304,8 +304,7 @@ def read(trial: Trial, count: int) -> Reading:
 def test_exactly_once_allows_nothing(trial: Trial) -> None:
     found = play(trial)
     assert (found.repeated(), found.lost()) == ({}, {})
-    assert checkers.sequence_faults(found.written) == []
-    assert checkers.ledger_faults(found.heads, found.written) == []  # type: ignore[arg-type]
+    assert anomalies(found.written, found.heads) == []  # type: ignore[arg-type]
     assert {RecordHeader.unpack(w.header or b"").flags & 0b11000 for w in found.written} == {0}
     reading = read(trial, len(found.written))
     assert Counter(reading.values) == Counter(v for b in batches() for v in values(b))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import checkers
+from tests.faults.history.writes import Expected
 from tests.support.brokers import RunningBroker
 from tests.support.here import run_here
 from tests.support.history import read_topic
+from tests.support.judge import anomalies
 from tests.support.topics import create_topic, ordered_producer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -37,10 +38,7 @@ def test_an_example_writes_what_its_oracle_says(
     written = read_topic(broker.bootstrap_servers, f"{expected.stem}-{suffix}")
     wanted = [json.loads(line) for line in expected.read_text().splitlines()]
     assert wanted
-    rows = [record.row for record in written]
-    assert checkers.lost_writes(wanted, rows) == []
-    assert checkers.duplicates(wanted, rows) == []
-    assert checkers.sequence_faults(written) == []
+    assert anomalies(written, expected=Expected.of_rows(wanted)) == []
 
 
 def _rename_topics(file: Path, topics: list[str], suffix: str) -> None:

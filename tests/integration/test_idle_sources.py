@@ -15,12 +15,12 @@ from random import Random
 from typing import Any
 
 from onceflow.crashpoints import CrashPoint
-from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import some
 from tests.support.here import dying, is_at_rest, run_here, running_here
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.service import END_TIMEOUT_S
 from tests.support.topics import create_topic
 from tests.support.views_job import FIRST, View, ViewsJob
@@ -148,9 +148,7 @@ def test_silence_closes_the_same_windows_wherever_a_driver_dies(
 def check_ledger(job: IdleJob) -> None:
     heads = job.heads()
     written = read_topic(job.bootstrap_servers, job.output_topic)
-    assert checkers.sequence_faults(written) == []
-    assert checkers.ledger_faults(heads, written) == []
-    assert checkers.torn_batches(heads, written) == []
+    assert anomalies(written, heads) == []
     counts = [head["records"] for head in heads]
     assert sum(count["read"] for count in counts) == len(job.produced)
     assert sum(count["late"] for count in counts) == 0

@@ -22,13 +22,13 @@ from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.repair.verification import Verification, verify
 from onceflow_connectors.consumer import Hooks, LineageChange, OnFault, Rules
 from onceflow_connectors.consumer.admission import STRICT
-from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.consumer_kafka import FLAVOURS, RealConsumerKafka
 from tests.support.consumer_steps import expect_error, take
 from tests.support.copy_job import OUTPUT_PARTITIONS, CopyJob, values_of
 from tests.support.here import application, run_here, run_until_it_fails
 from tests.support.history import read_topic
+from tests.support.judge import anomalies
 from tests.support.topics import (
     create_topic,
     delete_before,
@@ -100,7 +100,7 @@ def test_what_is_written_after_ledger_and_checkpoint_were_lost_is_delivered(
         (2, "all lost in a test"),
         (2, ""),
     ]
-    assert checkers.sequence_faults(job.written()) == []
+    assert anomalies(job.written()) == []
     for flavour in FLAVOURS:
         assert read(job, flavour, NEW) == sorted(new)
     assert (verified(job).findings, verified(job).records) == ([], OLD + NEW)
@@ -151,7 +151,7 @@ def test_a_backup_of_ledger_and_checkpoint_is_refused_when_the_output_is_further
     newer = job.produce("newer", NEWER)
     job.checkpoints += 1
     run_here(job.write_file(), servers, remedy=Remedy.NEW_GENERATION, reason="restored in a test")
-    assert checkers.sequence_faults(job.written()) == []
+    assert anomalies(job.written()) == []
     assert read(job, "confluent", NEWER) == sorted(newer)
 
 
@@ -191,7 +191,7 @@ def test_a_ledger_is_rebuilt_for_the_newest_of_two_generations(job: CopyJob) -> 
     produced += job.produce("third", NEWER)
     run_here(job.write_file(), servers)
     assert job.values() == sorted(produced)
-    assert checkers.sequence_faults(job.written()) == []
+    assert anomalies(job.written()) == []
 
 
 def _lacks_the_new_topic(job: CopyJob, plan: Path) -> None:

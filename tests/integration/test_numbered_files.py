@@ -15,10 +15,10 @@ from onceflow.crashpoints import CrashPoint
 from onceflow.observe.diagnosis import diagnose
 from onceflow.observe.facts import Facts
 from onceflow.observe.survey import Survey
-from tests.support import checkers
 from tests.support.brokers import RunningBroker
 from tests.support.copy_job import CopyJob
 from tests.support.here import engine, run_here, run_until_it_fails
+from tests.support.judge import anomalies
 from tests.support.numbered_files import Files, importable, install
 from tests.support.service import run_to_crash, started
 
@@ -46,12 +46,8 @@ class FilesJob(CopyJob):
     def check(self) -> None:
         """Every line is in the output once, and the ledger says the same."""
         assert self.values() == sorted(self.lines)
-        written, heads = self.written(), self.heads()
-        assert not [
-            *checkers.sequence_faults(written),
-            *checkers.ledger_faults(heads, written),
-            *checkers.torn_batches(heads, written),
-        ]
+        heads = self.heads()
+        assert anomalies(self.written(), heads) == []
         assert {*heads[-1]["sources"]["rows"]} == {"numbered-files:input"}
 
 

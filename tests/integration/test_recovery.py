@@ -36,7 +36,7 @@ from onceflow.errors import (
 )
 from onceflow.protocol.compare import Remedy
 from onceflow.run import Run
-from tests.support import checkers
+from tests.faults.history.writes import Expected
 from tests.support.brokers import RunningBroker
 from tests.support.driver import Driver
 from tests.support.eventually import eventually
@@ -48,6 +48,7 @@ from tests.support.here import (
     running_here,
 )
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.service import QUICK
 from tests.support.topics import delete_topic, ordered_producer
 from tests.support.views_job import BATCH, MINUTE, ViewsJob
@@ -389,10 +390,8 @@ def _check_change(job: Started, old: int, seen: int) -> None:
         expected.append({**row, "total_ms": max([summed, *later]) if later else summed})
     written = read_topic(job.job.bootstrap_servers, job.job.output_topic)
     assert len(written) > seen
-    found = [record.row for record in written]
-    assert checkers.lost_writes(expected, found) == []
-    assert checkers.duplicates(expected, found) == []
-    assert any(row not in job.job.expected() for row in found)
+    assert anomalies(written, expected=Expected.of_rows(expected)) == []
+    assert any(record.row not in job.job.expected() for record in written)
 
 
 def _ends(topics: Mapping[str, Mapping[str, tuple[int, int]]]) -> Mapping[str, int]:
@@ -420,7 +419,7 @@ def _move_end(entry: Path, by: int) -> None:
 
 def _check_sequences(job: Started) -> None:
     written = read_topic(job.job.bootstrap_servers, job.job.output_topic)
-    assert checkers.sequence_faults(written) == []
+    assert anomalies(written) == []
 
 
 def _publish_head(job: ViewsJob, head: dict[str, object]) -> None:

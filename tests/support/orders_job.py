@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.support import checkers
 from tests.support.history import Written, read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.topics import create_topic, ordered_producer
 
 INPUT = {"orders": 3, "returns": 2}
@@ -104,7 +104,7 @@ class OrdersJob:
     def check_order(self) -> None:
         """Each record of STATELESS is there, and those of a key stand as in their partition."""
         written = self.written()
-        assert checkers.sequence_faults(written) == []
+        assert anomalies(written) == []
         found = _by_key_and_place(each.row for each in written)
         expected = _by_key_and_place(self.expected())
         assert found.keys() == expected.keys()

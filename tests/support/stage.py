@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support import checkers
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.topics import create_topic
 
 VALUES = [b'{"n":%d}' % n for n in range(40)]
@@ -57,9 +57,7 @@ class Stage:
         heads = read_ledger(self.bootstrap_servers, self.name)
         assert Counter(w.batch_id for w in written) == dict.fromkeys(range(batches), len(VALUES))
         assert Counter(w.value for w in written) == dict.fromkeys(VALUES, batches)
-        assert checkers.sequence_faults(written) == []
-        assert checkers.ledger_faults(heads, written) == []
-        assert checkers.torn_batches(heads, written) == []
+        assert anomalies(written, heads) == []
 
 
 @contextmanager

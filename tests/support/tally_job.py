@@ -14,8 +14,8 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from tests.support import checkers
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.views_job import FIRST, View, ViewsJob
 
 FIRST_BATCHES = 14
@@ -73,9 +73,7 @@ class TallyJob(ViewsJob):
         assert {p: s[-1] for p, s in counts.items()} == {p: (views[p], total[p]) for p in views}
         repeated = [p for p, s in counts.items() if any(a >= b for (a, _), (b, _) in pairwise(s))]
         assert repeated == []
-        assert checkers.sequence_faults(written) == []
-        assert checkers.ledger_faults(heads, written) == []
-        assert checkers.torn_batches(heads, written) == []
+        assert anomalies(written, heads) == []
 
 
 def _batch(pages: list[str], number: int) -> list[View]:

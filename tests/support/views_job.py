@@ -14,8 +14,9 @@ from random import Random
 from typing import Any
 
 from onceflow.clock import SystemClock
-from tests.support import checkers
+from tests.faults.history.writes import Expected
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import account_faults, anomalies
 from tests.support.topics import create_topic, ordered_producer
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
@@ -153,18 +154,11 @@ checkpoint: {self.location or self.checkpoint}
         written = read_topic(self.bootstrap_servers, self.output_topic)
         rows = [w.row for w in written]
         heads = read_ledger(self.bootstrap_servers, self.name)
-        lost = checkers.lost_writes(self.expected(), rows)
-        assert not lost, f"{lost}; late by the ledger: {sum(h['records']['late'] for h in heads)}"
-        found = [
-            *checkers.duplicates(self.expected(), rows),
-            *checkers.sequence_faults(written),
-            *checkers.ledger_faults(heads, written),
-            *checkers.torn_batches(heads, written),
-        ]
-        assert not found, found
+        found = anomalies(written, heads, Expected.of_rows(self.expected()))
+        assert not found, f"{found}; late by the ledger: {sum(h['records']['late'] for h in heads)}"
         if not any(head["note"] or head["generation"] > 1 for head in heads):
             # A remedy begins another account, or loses a part of the one before.
-            faults = checkers.account_faults(heads, self.account(rows))
+            faults = account_faults(heads, self.account(rows))
             assert not faults, faults
 
     def account(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -17,10 +17,12 @@ import pytest
 import yaml
 
 from tests.deploy.chart import ROOT
-from tests.support import checkers, kafka_container
+from tests.faults.history.writes import Expected
+from tests.support import kafka_container
 from tests.support.compose_project import ComposeProject, compose_project, services
 from tests.support.eventually import eventually
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 
 EXAMPLE = ROOT / "examples" / "page-views"
 FILES = ROOT / "deploy" / "helm" / "onceflow" / "files"
@@ -76,13 +78,8 @@ def test_the_example_gives_what_it_must(trial: ComposeProject) -> None:
     )
     heads = read_ledger(trial.bootstrap_servers, "page-views")
     written = read_topic(trial.bootstrap_servers, "page-views")
-    rows = [record.row for record in written]
     assert sum(head["records"]["read"] for head in heads) == len(sent)
-    assert checkers.lost_writes(expected, rows) == []
-    assert checkers.duplicates(expected, rows) == []
-    assert checkers.sequence_faults(written) == []
-    assert checkers.ledger_faults(heads, written) == []
-    assert checkers.torn_batches(heads, written) == []
+    assert anomalies(written, heads, Expected.of_rows(expected)) == []
 
 
 def test_what_the_documents_tell_to_type_shows_it(trial: ComposeProject) -> None:

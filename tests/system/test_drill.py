@@ -11,11 +11,12 @@ from pathlib import Path
 from random import Random
 
 from onceflow.settings import Settings
-from tests.support import checkers
+from tests.faults.history.writes import Expected
 from tests.support.cluster_disk import small_disk
 from tests.support.contained_job import RECORDS_PER_STEP, command, prepared, wait_for_all
 from tests.support.here import finish, run_here
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.secured_broker import grant_to_run, secured_broker, settings_by_certificate
 from tests.support.service import LOST_WITH_THE_TEST
 from tests.support.service_container import USER, folder_of_the_user, serving
@@ -73,8 +74,9 @@ def test_the_volume_of_the_checkpoint_is_lost(job: ViewsJob) -> None:
     remedy = ["--new-generation", "--reason", "volume lost in a drill", "--until", "caught-up"]
     with serving([*command(job, "run"), *remedy], volumes) as service:
         assert service.wait() == 0, service.errors[-2000:]
-    rows = [written.row for written in read_topic(job.bootstrap_servers, job.output_topic)]
-    assert checkers.lost_writes(job.expected(), rows) == []
+    written = read_topic(job.bootstrap_servers, job.output_topic)
+    found = anomalies(written, expected=Expected.of_rows(job.expected()))
+    assert "lost_write" not in {anomaly.name for anomaly in found}
     assert read_ledger(job.bootstrap_servers, job.name)[-1]["generation"] == 2
 
 

@@ -9,13 +9,13 @@ from typing import Protocol
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
-from tests.support import checkers
 from tests.support.clock import ManualClock
 from tests.support.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
 from tests.support.fake_sink import MAX_CLIENT_BYTES, FakeKafka
 from tests.support.groups import group_offsets
 from tests.support.history import Written, read_topic
+from tests.support.judge import anomalies
 from tests.support.real_sink import RealSink
 from tests.support.topics import create_topic
 
@@ -139,7 +139,7 @@ class Stage:
         """So many batches of VALUES are there, each once, without a hole in the sequences."""
         written = self.world.written(self.name)
         assert len(written) == batches * len(VALUES)
-        assert checkers.sequence_faults(written) == []
+        assert anomalies(written) == []
 
     def group_offsets(self) -> Mapping[tuple[str, int], int]:
         return self.world.group_offsets(f"onceflow.{self.name}")

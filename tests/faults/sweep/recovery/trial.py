@@ -23,9 +23,9 @@ from tests.faults.sweep.recovery.figures import (
     summarise,
 )
 from tests.faults.sweep.recovery.watch import Watch
-from tests.support import checkers
 from tests.support.eventually import eventually
 from tests.support.history import read_ledger, read_topic
+from tests.support.judge import anomalies
 from tests.support.service import WAREHOUSE, Service, started
 from tests.support.topics import create_topic
 
@@ -130,14 +130,13 @@ class Trial:
 
     def _found(self, recoveries: list[Recovery], state_rows: int) -> Found:
         written, heads = read_topic(self._servers, OUTPUT), read_ledger(self._servers, NAME)
-        faults = checkers.sequence_faults(written) + checkers.ledger_faults(heads, written)
         return Found(
             keys=self._keys,
             state_rows=state_rows,
             state_bytes=sum(f.stat().st_size for f in self._state.rglob("*") if f.is_file()),
             recoveries=recoveries,
             summary=summarise(recoveries),
-            faults=faults + checkers.torn_batches(heads, written),
+            faults=[str(anomaly) for anomaly in anomalies(written, heads)],
         )
 
     @property
