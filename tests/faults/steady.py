@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onceflow.clock import SystemClock
 from tests.faults.sweep.storm.feeder import FeederProcess, feeding
 from tests.faults.sweep.storm.figures import Difference, differences
 from tests.faults.sweep.storm.reading import count_input
@@ -55,14 +54,14 @@ class SteadyLoad:
         """End the input with records that close every window; nothing of it may be missing."""
         fed = self.feeder.finish()
         assert (fed.unknown, fed.producers) == ([], 1)
-        counted = count_input(self.bootstrap_servers, self.names.input_topic, SystemClock())
+        counted = count_input(self.bootstrap_servers, self.names.input_topic)
         assert counted.missing(range(fed.produced)) == []
         assert counted.repeats == {}
 
     def check(self) -> None:
         """Every record of the input counts once in the output, in its window; none was late."""
         servers = self.bootstrap_servers
-        counted = count_input(servers, self.names.input_topic, SystemClock())
+        counted = count_input(servers, self.names.input_topic)
         written = read_topic(servers, self.names.output_topic)
         heads = read_ledger(servers, self.names.pipeline)
         rows = [cell_and_row(record.value or b"") for record in written]

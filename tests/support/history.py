@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 
 HEADER = struct.Struct(">BBHIIIQQ")
 POLL_S = 0.5
@@ -35,6 +36,7 @@ class Written:
     value: bytes | None
     header: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
 
     @property
     def generation(self) -> int:
@@ -64,13 +66,18 @@ def read_topic(
 
     Waits for transactions that are open below it; fails if one stays open.
     """
+    return list(stream_topic(bootstrap_servers, topic, isolation_level))
+
+
+def stream_topic(
+    bootstrap_servers: str, topic: str, isolation_level: str = "read_committed"
+) -> Iterator[Written]:
+    """As `read_topic`, for topics that are too large for memory."""
     ends = _ends(bootstrap_servers, topic)
     consumer = _consumer(bootstrap_servers, isolation_level)
     try:
-        written: list[Written] = []
         for partition, bounds in ends.items():
-            written += _read_partition(consumer, TopicPartition(topic, partition), bounds)
-        return written
+            yield from _read_partition(consumer, TopicPartition(topic, partition), bounds)
     finally:
         consumer.close()
 
@@ -108,7 +115,7 @@ def _ends(bootstrap_servers: str, topic: str) -> dict[int, tuple[int, int]]:
 
 def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     """First offset and high watermark, asked again while a new partition has no leader yet."""
-    patience = Deadline.after(SystemClock(), MAX_IDLE_S)
+    patience = SystemClock().within(MAX_IDLE_S)
     while True:
         try:
             start, end = consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT_S)
@@ -122,21 +129,20 @@ def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
 
 def _read_partition(
     consumer: Consumer, place: TopicPartition, bounds: tuple[int, int]
-) -> list[Written]:
+) -> Iterator[Written]:
     start, end = bounds
     consumer.assign([TopicPartition(place.topic, place.partition, start)])
-    found: list[Written] = []
-    patience = Deadline.after(SystemClock(), MAX_IDLE_S)
+    patience = SystemClock().within(MAX_IDLE_S)
     while not patience.is_over:
         (position,) = consumer.position([place])
         if start == end or position.offset >= end:
-            return found
+            return
         # Wait for the first only: asked for a thousand, it would wait for the thousandth.
         for message in consumer.consume(1, POLL_S) + consumer.consume(1000, 0):
             error = message.error()
             if error is None:
-                found.append(_written(message))
-                patience = Deadline.after(SystemClock(), MAX_IDLE_S)
+                patience = SystemClock().within(MAX_IDLE_S)
+                yield _written(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise AssertionError(f"cannot read {place.topic}: {error}")
     raise AssertionError(
@@ -151,7 +157,15 @@ def _written(message: Message) -> Written:
     assert partition is not None
     assert offset is not None
     assert header is None or isinstance(header, bytes)
-    return Written(partition, offset, message.key(), message.value(), header, tuple(headers))
+    return Written(
+        partition,
+        offset,
+        message.key(),
+        message.value(),
+        header,
+        tuple(headers),
+        message.timestamp()[1],
+    )
 
 
 def read_ledger(bootstrap_servers: str, pipeline: str) -> list[dict[str, Any]]:

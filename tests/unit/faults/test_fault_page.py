@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.matrix import ROWS
-from tests.faults.sweep.collect import Findings, Played, added, collect
+from tests.faults.sweep.collect import Findings, Played, collect
 from tests.faults.sweep.page import DATA, PAGE, current, render, seen
-from tests.faults.sweep.page_figures import mutant_lines, recovery_lines, storm_lines
+from tests.faults.sweep.page_figures import mutant_lines, storm_lines
 from tests.faults.sweep.results import Outcome, Result, What
 
 TEST = ROWS[0].tests[0]
@@ -55,22 +54,6 @@ def row_of(page: str, row_id: str) -> str:
 
 def test_the_page_is_what_its_data_give() -> None:
     assert PAGE.read_text(encoding="utf-8") == current()
-
-
-def test_a_later_sweep_of_some_rows_replaces_their_results_only() -> None:
-    first = collect([result(), result("other"), part(What.STORM, STORM)])
-    both = added(
-        first, [result(seed=7, outcome=Outcome.FAILED), part(What.STORM, {"seconds": 9.0})]
-    )
-    assert (both.tests[TEST].seeds, both.tests[TEST].passed) == ([7], 0)
-    assert both.tests["other"] == first.tests["other"]
-    assert [one["figures"] for one in both.parts] == [{"seconds": 9.0}]
-
-
-def test_the_data_are_written_as_they_are_read() -> None:
-    text = DATA.read_text(encoding="utf-8")
-
-    assert Findings.from_json(text).to_json() == text
 
 
 def test_the_data_have_no_place_of_a_machine() -> None:
@@ -122,12 +105,6 @@ def test_a_failure_is_shown_with_what_repeats_it() -> None:
     assert f"`again {TEST}[b] 2`" in page
 
 
-def test_the_later_of_two_runs_on_the_same_code_counts() -> None:
-    findings = collect([result(outcome=Outcome.FAILED), result()])
-
-    assert findings.tests[TEST] == Played(1, 1, [1], [])
-
-
 def test_a_storm_is_shown_with_all_its_figures() -> None:
     findings = collect([part(What.STORM, STORM)])
     page = render(findings)
@@ -147,27 +124,3 @@ def test_a_storm_that_failed_is_never_called_clean(figures: dict[str, Any]) -> N
 
     assert ": clean" not in text
     assert "no result" in text or "NOT CLEAN" in text
-
-
-def test_recovery_says_whether_it_met_its_aim() -> None:
-    def said(p95_s: float) -> str:
-        each = {"median_s": 9.0, "p95_s": p95_s, "worst_s": 20.0}
-        figures = {
-            "state_rows": 6_000,
-            "state_bytes": 6_100_000,
-            "recoveries": [{}] * 20,
-            "summary": {"kill to visible": each},
-            "faults": [],
-        }
-        found = collect([part(What.RECOVERY, figures)])
-        return "\n".join(recovery_lines(found.of_kind(What.RECOVERY)))
-
-    assert "The aim is met." in said(15.0)
-    assert "The aim is **not met**." in said(15.1)
-    assert "| kill to visible | 9.0 | 15.0 | 20.0 |" in said(15.0)
-
-
-def test_the_page_names_no_folder_of_a_machine(tmp_path: Path) -> None:
-    findings = collect([part(What.STORM, STORM)])
-
-    assert "/x/y" not in findings.to_json()

@@ -83,36 +83,6 @@ def test_two_faults_of_one_thing_never_overlap() -> None:
     assert not course.troubles
 
 
-def test_faults_of_different_things_overlap() -> None:
-    has_company = threading.Event()
-    met: list[bool] = []
-
-    def play(stage: Stage, fault: Fault) -> Proof:
-        if fault.number:
-            has_company.set()
-        else:
-            met.append(has_company.wait(COMPANY_TIMEOUT_S))
-        return {}
-
-    played(play, KINDS[2:])
-
-    assert met == [True]
-
-
-def test_every_drawn_fault_is_played_in_the_drawn_order() -> None:
-    begun: list[int] = []
-
-    def play(stage: Stage, fault: Fault) -> Proof:
-        begun.append(fault.number)
-        return {}
-
-    course = played(play, KINDS[:1])
-
-    assert begun == list(range(len(begun)))
-    assert len(begun) > 10
-    assert [each.number for each in course.played] == begun
-
-
 def test_there_are_quiet_phases_without_faults() -> None:
     course = played(Scene().play)
 

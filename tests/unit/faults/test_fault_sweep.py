@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 
-from tests.faults.matrix import ROWS
-from tests.faults.sweep.__main__ import chosen_parts, chosen_rows, locked, summary
+from tests.faults.sweep.__main__ import summary
 from tests.faults.sweep.frozen import Code
 from tests.faults.sweep.recording import repeat_command
-from tests.faults.sweep.recovery.figures import Recovery, longest_block, spread, summarise
-from tests.faults.sweep.results import Outcome, Result, What, append, newest, of_code, read
-from tests.faults.sweep.runs import Part, Runs
+from tests.faults.sweep.recovery.figures import Recovery, longest_block, summarise
+from tests.faults.sweep.results import Outcome, Result, What, append, read
+from tests.faults.sweep.runs import Runs
 from tests.support.clock import ManualClock
 
 CODE = Code("0123456789")
@@ -33,16 +31,6 @@ def result(
     )
 
 
-def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "results.jsonl"
-    results = [result("a::b[c]"), result("d", 2, Outcome.FAILED)]
-    for each in results:
-        append(file, each)
-
-    assert read(file) == results
-    assert read(tmp_path / "nothing") == []
-
-
 def test_a_line_that_a_kill_cut_off_is_as_if_never_run(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     append(file, result("a"))
@@ -53,14 +41,6 @@ def test_a_line_that_a_kill_cut_off_is_as_if_never_run(tmp_path: Path) -> None:
     assert [each.name for each in read(file)] == ["a", "c"]
 
 
-def test_only_the_last_run_on_one_state_of_the_code_counts() -> None:
-    old = result("a", code="old")
-    results = [old, result("a", outcome=Outcome.FAILED, code="new"), result("a", code="new")]
-
-    assert of_code(results, "new") == [results[2]]
-    assert list(newest(results).values()) == [old, results[2]]
-
-
 def test_a_resumed_sweep_runs_what_has_no_result_for_this_code_and_seed(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ManualClock())
     append(runs.file, result("a", seed=1))
@@ -69,30 +49,6 @@ def test_a_resumed_sweep_runs_what_has_no_result_for_this_code_and_seed(tmp_path
 
     assert runs.missing(["a", "b", "c"], 1) == ["b", "c"]
     assert runs.missing(["a", "b", "c"], 2) == ["a", "c"]
-
-
-def test_a_part_is_there_only_with_the_same_name_and_seed(tmp_path: Path) -> None:
-    runs = Runs(tmp_path, ManualClock())
-    code = str(CODE)
-    append(runs.file, Result(What.STORM, "60 s", 1, code, Outcome.PASSED, 1.0, "again"))
-
-    assert runs.has(Part(What.STORM, "60 s", 1, "m", []))
-    assert not runs.has(Part(What.STORM, "3600 s", 1, "m", []))
-    assert not runs.has(Part(What.LOAD, "60 s", 1, "m", []))
-
-
-def test_what_is_left_out_is_not_asked_for() -> None:
-    everything = chosen_parts(3600, 600, 20, mutants=True, folder=Path("x"))
-    nothing = chosen_parts(0, 0, 0, mutants=False, folder=Path("x"))
-
-    assert [part.what for part in everything] == [
-        What.STORM,
-        What.LOAD,
-        What.RECOVERY,
-        What.RECOVERY,
-        What.MUTANTS,
-    ]
-    assert list(nothing) == []
 
 
 def test_a_failure_and_a_missing_result_both_end_with_1(
@@ -108,28 +64,6 @@ def test_a_failure_and_a_missing_result_both_end_with_1(
     assert "ONCEFLOW_TEST_SEED=7 .venv/bin/pytest 'a::b'" in told
 
 
-def test_rows_are_chosen_by_their_ids() -> None:
-    assert chosen_rows([]) == ROWS
-    assert [row.row_id for row in chosen_rows([ROWS[1].row_id])] == [ROWS[1].row_id]
-    with pytest.raises(typer.BadParameter, match="no such row: 99"):
-        chosen_rows(["99"])
-
-
-def test_two_sweeps_in_a_folder_do_not_do_the_same(tmp_path: Path) -> None:
-    with locked(tmp_path, "rows"):
-        with locked(tmp_path, "storm"):
-            pass
-        with pytest.raises(typer.Exit), locked(tmp_path, "rows"):
-            pass
-    with locked(tmp_path, "rows"):
-        pass
-
-
-def test_code_that_is_not_committed_is_told_from_code_that_is() -> None:
-    assert str(Code("abc")) == "abc"
-    assert str(Code("abc", "12345678")) == "abc+12345678"
-
-
 def test_a_recovery_is_split_into_its_steps() -> None:
     recovery = Recovery(1_000, 7_000, 9_500, 12_000, 12_250, 3_000, 1.0)
 
@@ -143,13 +77,6 @@ def test_a_recovery_is_split_into_its_steps() -> None:
     }
     assert summarise([recovery])["kill to visible"].worst_s == 11.25
     assert summarise([]) == {}
-
-
-def test_a_percentile_is_a_value_that_occurred() -> None:
-    values = [float(n) for n in range(1, 21)]
-
-    assert (spread(values).median_s, spread(values).p95_s, spread(values).worst_s) == (10.5, 19, 20)
-    assert spread([4.0]).p95_s == 4.0
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,3 @@ def test_a_failure_shows_some_of_each_and_the_total() -> None:
     assert "1001 anomalies (1000 hung_transaction, 1 lagging_stable_offset)" in lines[0]
     assert 2 < len(lines) <= SHOWN + 1
     assert lines[-1].startswith("lagging_stable_offset: ")
-
-
-def test_no_anomaly_is_no_failure() -> None:
-    history = made()
-
-    assert_clean(history, expected_of(history))

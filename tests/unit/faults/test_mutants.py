@@ -17,7 +17,6 @@ from tests.faults.mutants.copies import (
     PatchError,
     apply_patch,
     copy_files,
-    copy_repository,
 )
 from tests.faults.mutants.laboratory import Laboratory
 from tests.faults.mutants.mutant import HeaderError, Mutant, read_mutant, read_mutants
@@ -91,14 +90,6 @@ def test_a_patch_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PatchError, match="x: the lines of a hunk occur 2 times"):
         apply_patch(patch, tmp_path)
     assert (tmp_path / "x").read_text() == "old\nold\n"
-
-
-def test_a_hunk_goes_where_its_lines_are(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("above\nold\nbelow\nnot old\n")
-    patch = tmp_path / "m.patch"
-    patch.write_text("what: w\n--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n-old\n+new\n+newer\n below\n")
-    apply_patch(patch, tmp_path)
-    assert (tmp_path / "x").read_text() == "above\nnew\nnewer\nbelow\nnot old\n"
 
 
 ASSERTION = Failure("AssertionError", ["assert 1 == 2"])
@@ -208,27 +199,6 @@ def test_each_mutant_gets_the_verdict_that_it_deserves(small: Path, tmp_path: Pa
     assert all("onceflow.double" in text for text in said)
     assert results["wrong for three"].why == "stays green: tests/test_small.py::test_two"
     assert (small / FILE).read_text() == PRODUCT
-
-
-def test_a_copy_of_a_copy_is_as_whole(tmp_path: Path) -> None:
-    """Where a sweep tries mutants: its own copy, in a folder that git ignores."""
-    root = tmp_path / "root"
-    for name, text in {
-        ".gitignore": "artifacts\n",
-        "tests/new.py": "",
-        "artifacts/old": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    first, second = root / "artifacts" / "copy", tmp_path / "second"
-    copy_repository(root, first)
-    copy_repository(first, second)
-    assert files_of(first) == files_of(second) >= {".gitignore", "tests/new.py"}
-    assert "artifacts/old" not in files_of(second)
-
-
-def files_of(folder: Path) -> set[str]:
-    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
 def test_the_installed_product_is_never_taken_for_the_copy(small: Path, tmp_path: Path) -> None:

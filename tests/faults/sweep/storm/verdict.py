@@ -102,11 +102,11 @@ def keep_evidence(folder: Path, stage: Stage, history: History | None) -> None:
     for topic in (names.input_topic, names.output_topic, names.ledger):
         for level in Isolation:
             file = folder / f"{topic}-{level.value}.jsonl"
-            dump(servers, topic, file, stage.clock, level.value)
+            dump(servers, topic, file, level.value)
 
 
 def _judge_content(verdict: Verdict, stage: Stage, fed: Fed, history: History) -> None:
-    counted = count_input(stage.cluster.bootstrap_servers, stage.names.input_topic, stage.clock)
+    counted = count_input(stage.cluster.bootstrap_servers, stage.names.input_topic)
     missing = counted.missing(fed.acknowledged())
     rows = [
         cell_and_row(record.value)
