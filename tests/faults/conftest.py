@@ -1,4 +1,4 @@
-"""What every test of faults has: one line that repeats its failure."""
+"""Shares one fixture: the line that repeats a failure."""
 
 from __future__ import annotations
 

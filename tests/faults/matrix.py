@@ -239,7 +239,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "20",
-        "partitions added to the input and to the output; the output topic deleted, or made anew",
+        "partitions added to the input and to the output; the output topic deleted, or replaced",
         f"{ONCE}; an output topic that is another one is {REFUSED}",
         _in(
             "topics",
@@ -276,7 +276,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "M",
         "every delivery mode: a driver that dies at each point of a commit, answers and requests"
-        " that are lost, records refused, a zombie at each point behind its successor",
+        " that are lost, records refused, a zombie at each point after its successor",
         "exactly_once: nothing; at_least_once: repeats with the same sequences, which the consumer"
         " library discards; at_most_once: losses that the ledger names",
         _in(
@@ -301,7 +301,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "O",
-        "the driver killed, frozen or drained beside one that stands by",
+        "the driver killed, frozen or drained while another one stands by",
         f"that one takes over by itself, and one that comes back ends with 4; {ONCE}",
         _in(
             "processes",
@@ -382,7 +382,7 @@ NOT_HERE: tuple[Absent, ...] = (
         "18",
         "a ledger entry that expires",
         "The ledger is a compacted topic, of which the newest entry of each key never expires. The"
-        " committed offsets beside it do, and decide nothing: row 17 deletes them.",
+        " committed offsets do, and decide nothing: row 17 deletes them.",
     ),
     Absent(
         "22",
@@ -407,7 +407,7 @@ NOT_HERE: tuple[Absent, ...] = (
         "the clock of the driver jumps",
         "Not played: under libfaketime, which would have to do it, a running librdkafka may wait"
         " for an hour by itself. That a clock which is set back is noticed, and ends the process,"
-        " is shown with a clock of ours (`tests/unit/runtime/test_clock_watch.py`).",
+        " is shown with a simulated clock (`tests/unit/runtime/test_clock_watch.py`).",
     ),
     Absent("27", "a random mix of all of it for an hour", "The storm, below."),
 )

@@ -97,7 +97,7 @@ class Scene:
         """Commit a batch with a fault before its EndTxn; a successor does it if the driver can't.
 
         It may give up in time, or not be able to tell what came of it: both are what the protocol
-        says. Whoever comes next has to know.
+        says. The next developer has to know.
         """
         self.faults.before_commit = fault
         try:

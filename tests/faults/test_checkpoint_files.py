@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.timeout(MOST_S)] if is_everything() else []
 
 
 class Outcome(Enum):
-    """What is demanded of a start."""
+    """The demand on a start."""
 
     GOES_ON = "goes on"
     REFUSES = "refuses"
@@ -58,7 +58,7 @@ class Case:
 
     Args:
         kind: of file, as `targets` calls it.
-        is_checksum: the checksum beside it is damaged, and not the file.
+        is_checksum: the checksum of the file is damaged, and not the file.
         damage: what happens.
         outcome: what is demanded.
     """
@@ -103,7 +103,7 @@ _UNREAD: Mapping[str, tuple[str, str]] = {
     "changelog, old": ("gggggg", "ggggg"),
     "snapshot, old": ("ggggg.", "gggg."),
 }
-"""No start needs them, so none of them may hinder one."""
+"""No start needs them, so none of them may prevent one."""
 
 
 def _cases(table: Mapping[str, tuple[str, str]]) -> Sequence[Case]:
@@ -163,7 +163,7 @@ class Bench:
         self.job.check()
 
     def play(self, *cases: Case) -> str:
-        """Damage, start, look, put back. Several at once if none of them is to hinder the start."""
+        """Damage, start, look, put back. Several at once if none of them may prevent the start."""
         kinds = targets(self.job.checkpoint)
         before = self._written()
         with ExitStack() as stack:

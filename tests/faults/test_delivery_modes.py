@@ -1,7 +1,7 @@
 """Every delivery mode under every fault of a commit: only the anomalies that it allows occur.
 
 One pipeline for each mode, on a real broker. Fault after fault strikes one batch of it, at a driver
-without Spark; whoever owns the pipeline then runs that batch again, as Spark would, and a further
+without Spark; the owner of the pipeline then runs that batch again, as Spark would, and a further
 one in peace. What is in the topic is told by a plain client, and by the real consumer library.
 """
 
@@ -59,7 +59,7 @@ class Trial:
         self.owner = self.successor()
 
     def successor(self) -> Driver:
-        """Somebody takes over.
+        """A successor takes over.
 
         Not while the owner renews a lane: that may fence its successor, who then writes again.
         """
@@ -79,7 +79,7 @@ class Trial:
 
     @contextmanager
     def at(self, point: CrashPoint, act: Callable[[], None]) -> Iterator[None]:
-        """Whoever comes to `point` first acts; fails if nobody does."""
+        """The first driver at `point` acts; fails if none comes there."""
         left = [act]
 
         def reach(found: CrashPoint) -> None:
@@ -121,7 +121,7 @@ def lives_on_after(trial: Trial, batch_id: int, fault: str) -> None:
 
 
 def records_refused(trial: Trial, batch_id: int) -> None:
-    """At most once ends there, for it cannot try again."""
+    """At most once ends there, because it cannot try again."""
     in_transaction = trial.delivery is Delivery.EXACTLY_ONCE
     setattr(trial.faults, "refuses_records" if in_transaction else "refuses_append", 1)
     if trial.delivery is not Delivery.AT_MOST_ONCE:
@@ -133,7 +133,7 @@ def records_refused(trial: Trial, batch_id: int) -> None:
 
 
 def zombie(trial: Trial, batch_id: int, point: CrashPoint, *, clock_ms: int = NOW_MS) -> None:
-    """Held at a point while its successor runs the batch and the one behind it; then it goes on."""
+    """Held at a point while its successor runs the batch and the next one; then it goes on."""
     held = trial.owner
 
     def take_over() -> None:
@@ -211,7 +211,7 @@ def trial(
 
 @dataclass(frozen=True)
 class Found:
-    """What a plain client sees: the topic, the ledger, and each batch's anomalies by its fault."""
+    """As a plain client sees it: the topic, the ledger, and each batch's anomalies by its fault."""
 
     written: Sequence[Written]
     heads: Sequence[Mapping[str, Any]]
@@ -227,7 +227,7 @@ class Found:
         return self._counted({v: 1 for b in batches() for v in values(b) if not self.copies[v]})
 
     def _counted(self, surplus: Mapping[bytes | None, int]) -> Mapping[str, int]:
-        """By fault, for the batch that it struck and for the one behind it."""
+        """By fault, for the batch that it struck and for the next one."""
         names = [name for fault in FAULTS for name in (fault, f"behind {fault}")]
         counts = {
             name: sum(surplus.get(value, 0) for value in values(batch_id))
@@ -259,7 +259,7 @@ def play(trial: Trial) -> Found:
 
 
 def verified(trial: Trial) -> tuple[int, int, int]:
-    """What `onceflow ledger verify` counts: repeats, flagged and lost; it may find no fault."""
+    """Counts of `onceflow ledger verify`: repeats, flagged and lost; it may find no fault."""
     soon = Deadline.after(SystemClock(), READ_S)
     connection = Connection(trial.stage.bootstrap_servers)
     broker = find_connector("kafka").broker(connection)
@@ -274,7 +274,7 @@ def verified(trial: Trial) -> tuple[int, int, int]:
 
 @dataclass
 class Reading:
-    """What the consumer library made of a topic, under its strictest rules."""
+    """The consumer library's view of a topic, under its strictest rules."""
 
     values: list[bytes | None] = field(default_factory=list)
     discarded: int = 0
@@ -342,7 +342,7 @@ def test_at_most_once_repeats_nothing_and_names_what_may_be_lost(trial: Trial) -
     for batch_id in batches():
         sequences = _sequences(found, batch_id)
         missing = sequences - {(w.partition, w.sequence) for w in found.written}
-        # The entry of a batch names it; the one behind it does unless it was seen to be written.
+        # The entry of a batch names it; the next one does unless it was seen to be written.
         assert sequences <= _named(found, batch_id)
         if batch_id + 1 in batches():
             assert missing <= _named(found, batch_id + 1)

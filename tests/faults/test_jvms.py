@@ -1,4 +1,4 @@
-"""Spark's JVM is ended under its driver: by the kernel for want of memory, or by somebody."""
+"""Spark's JVM is ended under its driver: by the kernel for want of memory, or by an operator."""
 
 from __future__ import annotations
 

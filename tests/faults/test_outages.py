@@ -1,4 +1,4 @@
-"""What lasts: a pipeline that stands still while its input goes on, and brokers that are all gone.
+"""Long faults: a pipeline that is stopped while its input goes on, and brokers that are all gone.
 
 With everything asked for, as `make faults` does, a pipeline stands still for ten minutes and the
 brokers are gone for one. `make test` kills all brokers in the middle of a transaction (row 11).

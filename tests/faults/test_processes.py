@@ -99,7 +99,7 @@ def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
 ) -> None:
     """One after the other on one pipeline: each start of a process takes ten seconds.
 
-    The drained one commits its batch and leaves nothing open. The last is told twice to end, and
+    The drained one commits its batch and leaves nothing open. The last gets two signals to end, and
     ends with its batch open: out: n rec (A, open) | killed by the 2nd signal | B: fence, n rec + C
     """
     file, servers = job.write_file(batch=300), job.bootstrap_servers

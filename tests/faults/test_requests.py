@@ -84,7 +84,7 @@ def play(stage: Stage, proxy: ChaosProxy, *rules: Rule) -> None:
     for rule in rules:
         active = proxy.add(rule)
         driver.commit(batch_id, VALUES)
-        # A lane is initialised behind its batch.
+        # A lane is initialised after its batch.
         active.wait_fired(1, timeout_s=BUDGET_S)
         driver.commit(batch_id + 1, VALUES)
         active.remove()

@@ -59,7 +59,7 @@ def with_hostile_file(job: ViewsJob, folder: Path) -> Path:
 def test_what_happens_to_one_pipeline_is_not_felt_by_the_others(
     jobs: list[ViewsJob], tmp_path: Path
 ) -> None:
-    """A broken file, a hostile one, two with one name; an output that is made anew; a lost mount.
+    """A broken file, a hostile one, two with one name; a replaced output; a lost mount.
 
     All but the last fail for good. What may pass goes on by itself.
     """
@@ -75,7 +75,7 @@ def test_what_happens_to_one_pipeline_is_not_felt_by_the_others(
     with started(tmp_path / "serve", files, victim.bootstrap_servers, command="serve") as service:
         for job in jobs:
             service.wait_for_batches(1, job.name)
-        # Its output is made anew by somebody else: the ledger knows another topic.
+        # Another user creates its output again: the ledger knows another topic.
         delete_topic(victim.bootstrap_servers, victim.output_topic)
         victim.produce(Random(2), records=200, seconds=20)
         # Batches fail while a folder of the checkpoint is not there, such as on a lost mount.

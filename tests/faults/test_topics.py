@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew or enlarged under a pipeline."""
+"""Topics that are deleted, created again or enlarged under a pipeline."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_an_output_topic_made_anew_is_refused_at_the_next_start(job: ViewsJob) -
     assert read_topic(job.bootstrap_servers, job.output_topic) == []
 
 
-@pytest.mark.parametrize("is_made_anew", [True, False], ids=["made-anew", "deleted"])
+@pytest.mark.parametrize("is_created_again", [True, False], ids=["created-again", "deleted"])
 def test_an_output_topic_that_goes_while_a_pipeline_runs_halts_it(
-    job: ViewsJob, is_made_anew: bool
+    job: ViewsJob, is_created_again: bool
 ) -> None:
     with running_here(job.write_file(), job.bootstrap_servers) as running:
         running.wait_for_batches(3)
-        if is_made_anew:
+        if is_created_again:
             recreate_topic(job.bootstrap_servers, job.output_topic, OUTPUT_PARTITIONS)
         else:
             delete_topic(job.bootstrap_servers, job.output_topic)
@@ -53,7 +53,7 @@ def test_an_output_topic_that_goes_while_a_pipeline_runs_halts_it(
         error = running.error()
     assert isinstance(error, CorruptionError)
     assert job.output_topic in str(error)
-    if is_made_anew:
+    if is_created_again:
         assert read_topic(job.bootstrap_servers, job.output_topic) == []
 
 

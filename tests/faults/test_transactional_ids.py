@@ -100,7 +100,7 @@ def test_ids_whose_epochs_are_used_up(
 
 @dataclass(frozen=True)
 class State:
-    """What Kafka last wrote down about a transactional id. Forgotten: no producer id."""
+    """Kafka's last record of a transactional id. Forgotten: no producer id."""
 
     name: str
     record: Written

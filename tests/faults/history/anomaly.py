@@ -1,4 +1,4 @@
-"""What a check reports."""
+"""The report of a check."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def open_consumer(bootstrap_servers: str, isolation: Isolation) -> Consumer:
 
 
 def record_of(message: Message) -> Record:
-    """What a history keeps of a message."""
+    """Keep of a message only what a history needs."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None
@@ -89,7 +89,7 @@ def places_of(admin: AdminClient, topics: Iterable[str]) -> list[Place]:
 
 
 def ends_of(admin: AdminClient, places: Iterable[Place]) -> dict[Place, Ends]:
-    """Of those partitions whose leader answers."""
+    """Return the ends of the partitions whose leader answers."""
     wanted = list(places)
     stable = _offsets(admin, wanted, LATEST, IsolationLevel.READ_COMMITTED)
     high = _offsets(admin, wanted, LATEST, IsolationLevel.READ_UNCOMMITTED)

@@ -1,4 +1,4 @@
-"""What is there in the end: ends, every committed record, transactions that are still open."""
+"""Reads the final state: ends, every committed record, transactions that are still open."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def ledger_mismatch(history: History) -> list[Anomaly]:
 
 
 def hung_transaction(history: History) -> list[Anomaly]:
-    """A transaction that nobody has decided after quiesce."""
+    """A transaction that is still undecided after quiesce."""
     return [
         Anomaly(
             "hung_transaction",

@@ -35,7 +35,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """What a driver writes in one batch.
+    """The records that a driver writes in one batch.
 
     Args:
         rows: the output partition of each row.

@@ -1,4 +1,4 @@
-"""What a recorder saw, as data: the only thing that the checks look at.
+"""Observations of a recorder, as data: the only thing that the checks look at.
 
 Shares no code with the product, so that it can contradict it.
 """
@@ -15,7 +15,7 @@ Place: TypeAlias = tuple[str, int]
 
 
 class Outcome(StrEnum):
-    """What became of something that was asked of Kafka."""
+    """The outcome of a request to Kafka."""
 
     OK = "ok"
     FAILED = "failed"
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Of a reader."""
+    """Isolation level of a reader."""
 
     COMMITTED = "read_committed"
     UNCOMMITTED = "read_uncommitted"
@@ -152,7 +152,7 @@ class FinalPartition:
 
     Args:
         log_start: the first offset that retention left.
-        records: every committed one, by a reader that began afresh.
+        records: every committed one, by a new reader.
     """
 
     topic: str

@@ -72,7 +72,7 @@ class Inputs:
             return sorted((*self._settled, *self._pending.values()), key=lambda one: one.index)
 
     def unknown(self) -> list[Input]:
-        """Those of which nobody knows what became."""
+        """Inputs whose outcome is unknown."""
         return [one for one in self.all() if one.outcome is Outcome.UNKNOWN]
 
     def resolve(self, found: Mapping[str, tuple[int, int]]) -> None:

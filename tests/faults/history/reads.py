@@ -149,7 +149,7 @@ def _is_gone(history: History, final: dict[Place, dict[int, Record]], record: Re
     known = final[record.place]
     if record.offset in known:
         return False
-    # Compaction removes an entry of the ledger behind a newer one with the same key.
+    # Compaction removes an entry of the ledger once a newer one has the same key.
     is_ledger = record.topic == history.ledger_topic
     return not (
         is_ledger
@@ -174,7 +174,7 @@ def _with_next_probe(
 
 def _trusted(probes: list[Probe], place: Place) -> list[tuple[Probe, Ends]]:
     """Without the answers that a deposed leader may have given, around a change of leader, and
-    those that fall behind what was told before."""
+    those that are below an earlier answer."""
     told = [(probe, probe.ends[place]) for probe in probes if place in probe.ends]
     changes_s = [
         after.at_s

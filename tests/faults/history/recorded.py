@@ -40,7 +40,7 @@ class History:
 
     @property
     def ledger_topic(self) -> str | None:
-        """Of the pipeline, by the published name."""
+        """The pipeline's ledger topic, by its published name."""
         return None if self.pipeline is None else f"onceflow.ledger.{self.pipeline}"
 
     def save(self, folder: Path) -> None:
@@ -49,18 +49,18 @@ class History:
 
     @classmethod
     def load(cls, folder: Path) -> History:
-        """What was saved there."""
+        """Read what `save` wrote."""
         output_topic, pipeline = store.load_names(folder)
         history = cls(output_topic, pipeline)
         store.load(history, folder)
         return history
 
     def outputs(self) -> list[FinalPartition]:
-        """Of the output topic, by partition."""
+        """The partitions of the output topic."""
         return self._of(self.output_topic)
 
     def ledger(self) -> list[FinalPartition]:
-        """Of the ledger, by partition; empty if there is none."""
+        """The partitions of the ledger; empty if there is none."""
         return [] if self.ledger_topic is None else self._of(self.ledger_topic)
 
     def readers_at(self, isolation: Isolation) -> list[Reader]:

@@ -34,7 +34,7 @@ class Recorder:
 
     Two readers, one of each isolation level, read everything from the beginning while it happens;
     a probe asks for the ends of all partitions twice a second. Topics may be created later, and
-    may grow; a topic that is deleted and made anew begins another history.
+    may grow; a topic that is deleted and created again begins another history.
 
     Args:
         bootstrap_servers: of the brokers themselves, also where the product goes through a proxy.
@@ -99,7 +99,7 @@ class Recorder:
 
     @property
     def readers(self) -> list[Reader]:
-        """What was seen so far; the committed one first."""
+        """All readers so far; the committed one first."""
         return [loop.reader for loop in self._readers]
 
     def producer(self, topic: str) -> InputProducer:
@@ -125,7 +125,7 @@ class Recorder:
             catch_up_s: so long the readers may need to get to the end.
 
         Raises:
-            TimeoutError: brokers did not answer. That is no result, neither good nor bad.
+            TimeoutError: brokers did not answer. This says nothing about the product.
             KafkaException: a client gave up, as before.
         """
         for producer in self._producers:
@@ -135,14 +135,14 @@ class Recorder:
         self._stop.set()
         for future in self._running:
             future.result(STOP_S)
-        # Again, and after the readers: what they saw must not lie behind what is compared with it.
+        # Again, and after the readers: it must cover all that they saw.
         ends = await_ends(self._bootstrap_servers, self._topics, self._clock, settle_s=0)
         history = self._history
         history.final = read_final(self._bootstrap_servers, ends, self._pool, self._clock)
         history.transactions = open_transactions(
             self._bootstrap_servers, self._concerns, self._clock, settle_s=settle_s
         )
-        # An input of which nobody knows what became either is in its topic, or it is not.
+        # An input whose outcome is unknown either is in its topic, or it is not.
         unknown = {one.input_id: one.topic for one in self._inputs.unknown()}
         self._inputs.resolve(find_inputs(self._bootstrap_servers, unknown, self._clock))
         history.inputs = self._inputs.all()
@@ -151,7 +151,7 @@ class Recorder:
         self._is_quiet = True
 
     def history(self) -> History:
-        """What was recorded, complete after `quiesce`.
+        """The recorded history, complete after `quiesce`.
 
         Raises:
             RuntimeError: before that, since checks would be silent.

@@ -1,4 +1,4 @@
-"""What runs in the background during the faults: a reader for each level, and the probe."""
+"""Run in the background during the faults: a reader for each level, and the probe."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Batch: TypeAlias = tuple[int, int]
 
 
 class Header(NamedTuple):
-    """Of one record of an output."""
+    """The header of one record of an output."""
 
     version: int
     flags: int
@@ -70,7 +70,7 @@ class Head:
 
 
 def header_of(record: Record) -> Header | None:
-    """None if the record has none, or none of version 1: somebody else wrote it."""
+    """None if the record has none, or none of version 1: another producer wrote it."""
     if record.header is None or len(record.header) != HEADER.size:
         return None
     header = Header(*HEADER.unpack(record.header))

@@ -27,7 +27,7 @@ def key_and_value(record: Record) -> Pair:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an oracle says about the output.
+    """An oracle's demands on the output.
 
     Args:
         must: how often each pair has to be there.
@@ -67,7 +67,7 @@ def _canonical(row: Mapping[str, Any]) -> str:
 
 
 def lost_write(history: History, expected: Expected) -> list[Anomaly]:
-    """What the oracle demands, or a driver was told to be committed, and nobody can read."""
+    """Records that are demanded, or reported as committed, and that no reader can find."""
     found = _found(history, expected)
     lost = [
         f"{history.output_topic}: expected {wanted} of {pair!r}, found {found[pair]}"
@@ -86,7 +86,7 @@ def lost_write(history: History, expected: Expected) -> list[Anomaly]:
 
 
 def duplicate(history: History, expected: Expected) -> list[Anomaly]:
-    """What can be read more often than the oracle allows, or that it never computed."""
+    """Records that occur more often than the oracle allows, or that it never computed."""
     at_most = expected.must + expected.may
     places: dict[Pair, list[str]] = {
         pair: [] for pair, count in _found(history, expected).items() if count > at_most[pair]

@@ -26,7 +26,7 @@ class PatchError(Exception):
 def copy_repository(root: Path, target: Path) -> None:
     """Copy a repository as it is now, without what git ignores; or a copy that is such.
 
-    A sweep runs in a copy, which lies in a folder that git ignores, and makes copies of that.
+    A sweep runs in a copy, in a folder that git ignores, and makes copies of that.
     """
     names = _files(root)
     copy_files(root, target, names)
@@ -44,7 +44,7 @@ def _not_ignored(root: Path) -> Iterator[str]:
     ignored = GitIgnoreSpec.from_lines(rules)
     for folder, folders, files in os.walk(root):
         place = Path(folder).relative_to(root)
-        # What lies in an ignored folder is not visited: environments and caches are large.
+        # Ignored folders are not visited: environments and caches are large.
         folders[:] = [each for each in folders if not ignored.match_file(f"{place / each}/")]
         names = (str(place / each) for each in files)
         yield from (name for name in names if not ignored.match_file(name))

@@ -20,7 +20,7 @@ GREEN_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one mutant.
+    """The result of one mutant.
 
     Args:
         mutant: which.

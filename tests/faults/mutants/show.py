@@ -1,4 +1,4 @@
-"""How results are told: to people as they come, to programs as JSON lines."""
+"""Shows results: to people as they come, to programs as JSON lines."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class JsonLines:
 
 
 def list_mutants(mutants: Sequence[Mutant], console: Console) -> None:
-    """What there is."""
+    """List the mutants."""
     for mutant in mutants:
         console.print(f"[bold]{escape(mutant.name)}[/] {escape(mutant.what)}", highlight=False)
         for test in mutant.tests:

@@ -24,7 +24,7 @@ SOON_S = 10.0
 
 
 class World(Protocol):
-    """What a stage stands on."""
+    """The Kafka of a stage, real or simulated."""
 
     clock: Clock
     address: str
@@ -33,13 +33,13 @@ class World(Protocol):
         """With PARTITIONS partitions."""
 
     def written(self, topic: str) -> Sequence[Written]:
-        """What a read_committed reader sees, once everything is decided."""
+        """Read as a read_committed reader does, once everything is decided."""
 
     def timestamps_ms(self, topic: str) -> Sequence[int | None]:
-        """Of the same records."""
+        """Return the timestamps of the same records."""
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What lag tools see."""
+        """Return the committed offsets, as lag tools see them."""
 
 
 class FakeConnector:

@@ -165,7 +165,7 @@ def test_a_batch_that_spark_replays_is_skipped_and_leaves_no_hole(stage: Stage) 
 
 
 def test_a_batch_is_ordered_and_replayed_as_the_head_before_it_says(stage: Stage) -> None:
-    """So a batch that was begun before an upgrade ends as it began, whoever ends it."""
+    """So a batch that was begun before an upgrade ends as it began, whichever version ends it."""
     batches = Batches(stage, order=ARRIVAL)
     heads = []
     for batch_id in (0, 0, 1, 1, 2):

@@ -1,4 +1,4 @@
-"""What only breaking the product on purpose showed to be untested: lanes, fences, outcomes.
+"""Lanes, fences and outcomes: gaps in the tests that only mutants showed.
 
 These tests belong to mutants that every other test let pass, or that took Spark to be noticed.
 """

@@ -55,7 +55,7 @@ def planning(topic: str, brokers: str, clock: Clock) -> KafkaPlanner:
 
 def test_a_log_that_became_shorter_is_never_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "KafkaOrigin", Brokers)
-    plans = planning("clicks", "nobody:9092", ManualClock())
+    plans = planning("clicks", "no-broker:9092", ManualClock())
     reached = plans.latest_position(plans.initial_position(), None)
     assert reached["clicks"]["partitions"] == {"0": 10}
     monkeypatch.setattr(Brokers, "end", 4)

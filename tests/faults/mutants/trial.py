@@ -25,7 +25,7 @@ OUTPUT_SHOWN = 5
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The verdict on a mutant."""
 
     CAUGHT = "caught"
     """Every test that it names failed."""
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Run:
-    """What one process of pytest came to.
+    """The result of one process of pytest.
 
     Args:
         exit_code: None if it had to be ended.

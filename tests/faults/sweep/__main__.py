@@ -42,7 +42,7 @@ def main(  # noqa: PLR0917  options of a command line
     """Play every row with many seeds, a storm, a load under faults, recovery and mutants.
 
     May be stopped at any time. The same command goes on where it was, as long as the code is the
-    same; a part that was cut off begins anew.
+    same; a part that was cut off begins again.
     """
     run_frozen("tests.faults.sweep", folder)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -78,7 +78,7 @@ def chosen_rows(names: Sequence[str]) -> Sequence[Row]:
 def chosen_parts(
     storm: float, load: float, kills: int, mutants: bool, folder: Path
 ) -> Iterator[Part]:
-    """What runs besides the rows; 0 leaves a part out."""
+    """Choose what runs besides the rows; 0 leaves a part out."""
     place = ["--folder", str(at_home(folder))]
     if storm:
         yield _part(What.STORM, f"{storm:g} s", STORM_SEED, ["--seconds", f"{storm:g}", *place])

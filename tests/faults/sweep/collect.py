@@ -46,12 +46,12 @@ class Findings:
     parts: Sequence[Mapping[str, Any]] = ()
 
     def to_json(self) -> str:
-        """As it is kept beside the page."""
+        """Encode as the file next to the page."""
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Findings:
-        """What `to_json` gave."""
+        """Decode what `to_json` gave."""
         told = json.loads(text)
         told["tests"] = {name: Played(**each) for name, each in told["tests"].items()}
         return cls(**told)
@@ -99,7 +99,7 @@ def _identity(part: Mapping[str, Any]) -> tuple[str, str, int]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that takes part."""
+    """Return the version of everything that takes part."""
     machine = describe_machine()
     return {
         "Kafka": machine["broker"].rpartition("-")[2],
@@ -124,7 +124,7 @@ def _add(played: Played, result: Result) -> None:
 
 
 def _without_words(figures: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of mutants only who caught them: what a failure says has paths of whoever ran it."""
+    """Keep of mutants only which tests caught them: a failure's text has paths of a machine."""
     if "lines" not in figures:
         return figures
     lines = [
@@ -137,7 +137,7 @@ def _without_words(figures: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _public(command: str) -> str:
-    """Without the folder of whoever ran it."""
+    """The command without the folder that its user chose."""
     words = command.split()
     if "--folder" in words:
         place = words.index("--folder")

@@ -47,12 +47,12 @@ class Code:
 
 @cache
 def current_code() -> Code:
-    """Of the tree or the copy that this module lies in."""
+    """The code of the tree or copy that holds this module."""
     stamp = ROOT / STAMP
     if HOME_VARIABLE in os.environ and stamp.exists():
         return Code(**json.loads(stamp.read_text()))
     commit = _git("rev-parse", "--short=10", "HEAD")
-    # Files of ours that nobody has added yet count as well.
+    # Files that are not added yet count as well.
     if not _git("status", "--porcelain", "--", *PARTS):
         return Code(commit)
     digest = hashlib.sha256()

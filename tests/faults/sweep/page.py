@@ -110,7 +110,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def kept() -> Findings:
-    """What the page is made of; empty before the first sweep."""
+    """The data of the page; empty before the first sweep."""
     if not DATA.exists():
         return Findings()
     return Findings.from_json(DATA.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ Figures = Mapping[str, Any]
 
 
 def recovery_lines(parts: Sequence[Figures]) -> Iterator[str]:
-    """Of every size of state."""
+    """Lines for every size of state."""
     if not parts:
         yield NOT_RUN
     for part in parts:
@@ -22,7 +22,7 @@ def recovery_lines(parts: Sequence[Figures]) -> Iterator[str]:
 
 
 def mutant_lines(parts: Sequence[Figures]) -> Iterator[str]:
-    """Of the newest run."""
+    """Lines for the newest run."""
     lines = _lines_of(parts[-1]["figures"]) if parts else []
     told = [line for line in lines if "mutant" in line]
     if not told:
@@ -39,7 +39,7 @@ def mutant_lines(parts: Sequence[Figures]) -> Iterator[str]:
 
 
 def storm_lines(parts: Sequence[Figures]) -> Iterator[str]:
-    """Of every storm, or load, that there is."""
+    """Lines for every storm, or load, that was run."""
     if not parts:
         yield NOT_RUN
     for part in parts:

@@ -15,14 +15,14 @@ FILE = "results.jsonl"
 
 
 class Outcome(StrEnum):
-    """Of one run. What has no result was not run, and never counts as passed."""
+    """How one run ended. A run without a result never counts as passed."""
 
     PASSED = "passed"
     FAILED = "failed"
 
 
 class What(StrEnum):
-    """What was run."""
+    """The kind of run."""
 
     TEST = "test"
     STORM = "storm"
@@ -55,7 +55,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What a resumed sweep does not run again."""
+        """The key of a run, by which a resumed sweep does not repeat it."""
         return self.what, self.name, self.seed, self.code
 
 

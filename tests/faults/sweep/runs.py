@@ -29,7 +29,7 @@ MAX_PASSES = 2
 
 @dataclass(frozen=True)
 class Part:
-    """One part that is no test.
+    """One part that is a command instead of a test.
 
     Args:
         module: its command; takes `--json FILE`.
@@ -65,7 +65,7 @@ class Runs:
         self._code = str(current_code())
 
     def results(self) -> Sequence[Result]:
-        """Of the code as it is."""
+        """Results for the code as it is."""
         return of_code(read(self.file), self._code)
 
     def collect(self, rows: Sequence[Row]) -> Sequence[str]:
@@ -126,7 +126,7 @@ class Runs:
 
 
 def _told(file: Path) -> dict[str, Any]:
-    """What a part wrote: one value, or JSON lines."""
+    """Read what a part wrote: one value, or JSON lines."""
     if not file.exists():
         return {}
     text = file.read_text()

@@ -32,7 +32,7 @@ class Recovery:
     ran_s: float
 
     def seconds(self) -> dict[str, float]:
-        """What the time was spent on, and the whole of it."""
+        """Seconds of each step, and of the whole."""
         times = [self.killed_ms, self.owner_ms, self.running_ms, self.batch_ms, self.visible_ms]
         names = ("claim and fence", "Spark and the plan", "first batch", "to the reader")
         steps = {
@@ -45,7 +45,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of some seconds."""
+    """Summarise some seconds."""
 
     median_s: float
     p95_s: float
@@ -60,13 +60,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def summarise(recoveries: Sequence[Recovery]) -> dict[str, Spread]:
-    """Of each step and of the whole."""
+    """Summarise each step and the whole."""
     told = [recovery.seconds() for recovery in recoveries]
     return {name: spread([each[name] for each in told]) for name in told[0]} if told else {}
 
 
 def longest_block(probes: Sequence[tuple[int, bool]], begin_ms: int, end_ms: int) -> int:
-    """Longest time in a row in which readers were behind an open transaction, within a range.
+    """Longest time in a row in which an open transaction held readers back, within a range.
 
     Args:
         probes: when, and whether the last stable offset was behind the high watermark; in order.

@@ -49,7 +49,7 @@ AS_SHIPPED = {
 
 @dataclass(frozen=True)
 class Found:
-    """What a trial came to.
+    """The result of a trial.
 
     Args:
         state_rows: keys in the state.
@@ -157,7 +157,7 @@ class Trial:
         return service
 
     def _has_snapshots(self) -> bool:
-        """Of each partition: a start that has none to load replays the changes of every batch."""
+        """Whether each partition has one: without, a start replays the changes of every batch."""
         partitions = [each for each in self._state.glob("0/[0-9]*") if each.is_dir()]
         return bool(partitions) and all(any(each.glob("*.zip")) for each in partitions)
 

@@ -1,4 +1,4 @@
-"""What the storm and the load have in common as commands."""
+"""Shared by the commands of the storm and the load."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Kind:
         name: as `--only` takes it.
         occupies: what it needs for itself while it lasts.
         hold_s: shortest and longest time before it is undone; (0, 0) if there is nothing to undo.
-        weight: how often it is drawn, beside the others.
+        weight: how often it is drawn, compared with the others.
     """
 
     name: str

@@ -17,7 +17,7 @@ from tests.faults.sweep.storm.draw import TRANSACTION_TIMEOUT_S
 from tests.support.service import Service, started
 
 MAY_ALWAYS_END_WITH = frozenset({3, 5})
-"""Brokers that did not answer in time, and an outcome that nobody could tell: start again."""
+"""Brokers that did not answer in time, and an unknown outcome: start again."""
 ENVIRONMENT = {"ONCEFLOW_TRANSACTION_TIMEOUT": f"{TRANSACTION_TIMEOUT_S:g} s"}
 MAX_QUICK_ENDS = 10
 """Ends of its own, in a row, without a batch: then it will not come back by itself."""
@@ -65,7 +65,7 @@ class Running:
 
 
 class Drivers:
-    """One current driver, and any that a fault keeps beside it. Thread-safe.
+    """One current driver, and any that a fault keeps running with it. Thread-safe.
 
     Args:
         folder: one folder below for each process.
@@ -165,6 +165,6 @@ class Drivers:
 
 
 def _last_words(errors: str) -> str:
-    """What the product itself said, or else the end of what was printed."""
+    """The product's own last words, or else the end of the output."""
     told = [line for line in errors.splitlines() if line.startswith("onceflow:")]
     return told[-1] if told else errors[-500:]

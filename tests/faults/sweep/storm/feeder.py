@@ -42,7 +42,7 @@ MARKS = "marks.jsonl"
 
 @dataclass
 class Fed:
-    """What came of the input; ids are 0, 1, 2, ... without a hole.
+    """The result of feeding; ids are 0, 1, 2, ... without a hole.
 
     Args:
         start_ms: event time of id 0.

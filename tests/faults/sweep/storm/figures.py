@@ -1,4 +1,4 @@
-"""What a storm found: anomalies, counts and latencies, from what was recorded. Pure."""
+"""Figures of a storm: anomalies, counts and latencies, from what was recorded. Pure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def latencies(
 def latency(
     taken: Iterable[tuple[int, int]], within: Sequence[tuple[int, int]] | None = None
 ) -> Latency | None:
-    """Of all windows, or of those that could close within one of these times."""
+    """Summarise all windows, or those that could close within one of these times."""
     chosen = [
         took
         for closed_ms, took in taken

@@ -35,12 +35,12 @@ Proof: TypeAlias = Mapping[str, object]
 
 
 class NotFiredError(Exception):
-    """What the fault was meant for was not there, or did not notice."""
+    """The target of the fault was not there, or did not notice."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What faults are played on. The service reaches the brokers through the proxy alone."""
+    """The scene of the faults. The service reaches the brokers through the proxy alone."""
 
     cluster: FaultyCluster
     proxy: ChaosProxy

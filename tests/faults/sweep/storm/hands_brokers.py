@@ -48,7 +48,7 @@ def stop_broker(stage: Stage, fault: Fault) -> Proof:
     try:
         broker.stop()
     except DeadlineError:
-        # One that cannot hand over in time, with its machine this busy, is killed by whoever waits.
+        # On a busy machine it may not hand over in time; its supervisor then kills it.
         broker.kill()
     return _gone(stage, fault, broker)
 
@@ -66,7 +66,7 @@ def freeze_broker(stage: Stage, fault: Fault) -> Proof:
 
 
 def move_leaders(stage: Stage, fault: Fault) -> Proof:
-    """Of the partition that the role is about; of all that we use, if the fault is a hard one."""
+    """The brokers of the role's partition; of all that we use, if the fault is a hard one."""
     places = _places(stage, fault)
     chosen = places if fault.is_hard else [places[int(fault.pick * len(places))]]
     moved = []

@@ -23,7 +23,7 @@ MAX_TRIES = 3
 """Of one fault: what it is meant for may be gone when it comes."""
 MAX_AT_ONCE = 3
 GONE = (NotFiredError, AssertionError, ProcessLookupError, psutil.NoSuchProcess)
-"""What a fault ends with that found nobody, or nobody in time. Anything else is a trouble."""
+"""Errors of a fault that had no target, or not in time. Anything else is a trouble."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Played:
 
 @dataclass
 class Course:
-    """What happened.
+    """The course of a storm.
 
     Args:
         began_ms: wall clock; the service was at work by then.

@@ -33,13 +33,13 @@ CATCH_UP_TIMEOUT_S = 600.0
 """For what has gathered while brokers and drivers were gone."""
 DRAIN_TIMEOUT_S = 180.0
 MAX_LAST_STARTS = 3
-"""A busy machine may exceed a deadline; it does not do so for ever."""
+"""A busy machine may exceed a deadline, but not forever."""
 RESULT = "storm.json"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a storm shall be.
+    """The options of a storm.
 
     Args:
         seed: of the faults.
@@ -62,7 +62,7 @@ class Options:
 
 @dataclass
 class Report:
-    """What came of a storm; as JSON it is a result of the sweep."""
+    """The report on a storm; as JSON it is a result of the sweep."""
 
     seed: int
     seconds: float
@@ -193,7 +193,7 @@ class Storm:
 
 
 def _attempt(course: Course, step: Callable[[], object]) -> None:
-    """What fails is a trouble of the storm, and must not keep it from being judged."""
+    """Note a failure as a trouble of the storm: it must still be judged."""
     try:
         step()
     except (AssertionError, subprocess.TimeoutExpired, OnceflowError) as error:

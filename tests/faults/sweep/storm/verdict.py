@@ -1,4 +1,4 @@
-"""What a storm found: reads everything back, and keeps the evidence if anything is wrong."""
+"""Judges a storm: reads everything back, and keeps the evidence if anything is wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Verdict:
 
     Args:
         records: in the input log.
-        input_repeats: how often an id stands there again: the producer's doing, not ours.
+        input_repeats: how often an id occurs again: the producer's doing, not ours.
         input_missing: acknowledged and not there: Kafka's doing, not ours.
         input_unknown: given up by the producer's client.
         rows: in the output.
@@ -63,7 +63,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was recorded while it stormed.
+    """The recordings of a storm.
 
     Args:
         history: None if it could not be brought to its end.

@@ -25,7 +25,7 @@ Cell = tuple[str, int]
 
 @dataclass(frozen=True)
 class Row:
-    """What one window of one page holds; the sum of ids tells which records, not only how many."""
+    """One window of one page; the sum of ids tells which records, not only how many."""
 
     views: int
     total_ms: int
@@ -76,7 +76,7 @@ class Counted:
 
     @property
     def repeats(self) -> Mapping[int, int]:
-        """Ids that stand in the log more than once, and how often: its producer's doing."""
+        """Ids that are in the log more than once, and how often: its producer's doing."""
         return self._times_seen
 
     def missing(self, acknowledged: Iterable[int]) -> list[int]:
@@ -103,7 +103,7 @@ def cell_and_row(value: bytes) -> tuple[Cell, Row]:
 
 @dataclass(frozen=True)
 class Names:
-    """Of one storm's pipeline and topics."""
+    """Names of one storm's pipeline and topics."""
 
     pipeline: str
 
