@@ -74,7 +74,6 @@ class RunOptions:
         remedy: what to do about a start that would be refused.
         is_change_accepted: go on although the query is another one than before.
         reason: why; recorded in the ledger.
-        transaction_timeout_s: for one batch's transaction.
         is_standby: wait, warmed up, until no other instance runs the pipeline.
     """
 
@@ -373,14 +372,7 @@ def with_bulletins(
     around: Surroundings,
     before_close: Callable[[BaseException | None], None],
 ) -> Application:
-    """A run that also posts bulletins.
-
-    Args:
-        file: of the pipeline.
-        options: of the run.
-        around: of the process; told what happens as well.
-        before_close: told what the run ends with, before that is posted.
-    """
+    """A run that also posts bulletins; `before_close` is told its end before that is posted."""
     board = around.connector.bulletin_board(file.pipeline.name, around.connection)
     budget_bytes = around.session.driver_memory_bytes
     bulletins = Bulletins(board, socket.gethostname(), budget_bytes, around.clock, around.report)

@@ -31,10 +31,6 @@ class Recomputation:
     It is replayed as a start replays the last one, from a copy of the checkpoint as it was before
     that batch; next to it, so that executors on other machines reach it. The pipeline may run
     meanwhile: nothing of it is written to.
-
-    Args:
-        file: of the pipeline.
-        around: where it runs.
     """
 
     def __init__(self, file: PipelineFile, around: Surroundings) -> None:

@@ -53,11 +53,6 @@ class Surroundings:
     """The process that a run runs in, and what it lends it.
 
     Args:
-        connector: for the sink.
-        connection: to the brokers.
-        session: Spark settings.
-        clock: the process's clock.
-        report: told what happens.
         before_close: told what a run ends with, None for a good end, before anything is closed.
         engine: Spark that other pipelines of this process use too; None for one of its own.
         checkpoint_waiver: accepts checkpoints that are lost with the process.
@@ -81,10 +76,6 @@ class Run:
     """One pipeline in one process: what it is read, computed and written with.
 
     Look-ups work once it is entered; what concerns Spark, once the query is analysed.
-
-    Args:
-        file: of the pipeline.
-        around: where it runs.
 
     Attributes:
         checkpoint: Spark's checkpoint of the pipeline, or a copy of it that lies elsewhere.

@@ -49,7 +49,6 @@ class BatchOutcome:
     """The result of a batch, for progress displays.
 
     Args:
-        head: position of the ledger after it.
         is_skipped: it was committed before, and this replay was equal.
     """
 
@@ -97,28 +96,13 @@ class BatchRunner:
 
     Args:
         head: position of the ledger; must be registered. Moves with every batch.
-        query_id: Spark's id of the query, from the checkpoint.
-        token: of our claim.
-        run_id: of our claim.
-        identity: what the query's results depend on.
         waivers: rules of determinism that the query breaks and the user waives.
         order: of the records of each batch after the one that `head` already decided on.
-        delivery: mode.
         is_quarantined: a replay that computes other rows goes to the dead letters, and the
             committed rows stay; otherwise the pipeline halts.
-        output: how rows become records.
-        partition_of: partitions of a column of keys, or of values if there is no key.
-        max_result_bytes: rows of one batch that the driver will hold.
-        sources: arithmetic of every source, by name.
         retired: source -> topics that are read no more; a group can commit no offset of one that
             was deleted.
         checkpoint: tells where a source stands that no batch has read from.
-        read_execution: tells what Spark ran for the batch that has just run.
-        check_output: fails if the output topic is not the one that the ledger knows.
-        rejects: finds records and rows that are not used.
-        late: finds records that came too late.
-        divergence: finds the rows in which a replay differs from the committed batch.
-        committer: leads a batch to its end.
         report: told of every batch that ended well.
     """
 

@@ -27,8 +27,6 @@ class Difference:
     """A row of one computation that the other has not, or has otherwise.
 
     Args:
-        partition: of the output.
-        key: of the record.
         committed: its value in the output; None if there is no such row, or its value is null.
         computed: its value in the replay; None likewise.
     """
@@ -63,12 +61,7 @@ def differences(committed: Iterable[Row], computed: Iterable[Row]) -> list[Diffe
 
 @dataclass(frozen=True)
 class DivergenceDesk:
-    """Compares the rows of a replay with those that are committed.
-
-    Args:
-        broker: to read the output with.
-        deadline: makes one for reading it.
-    """
+    """Compares the rows of a replay with those that are committed."""
 
     broker: Broker
     deadline: Callable[[], Deadline]

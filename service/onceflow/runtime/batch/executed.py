@@ -32,7 +32,6 @@ class Deduplication:
     """The work of a source's operator that drops duplicates, in one batch.
 
     Args:
-        dropped: duplicates.
         operator_id: under which Spark keeps its state.
     """
 
@@ -45,8 +44,6 @@ class Execution:
     """One run of a batch's plan.
 
     Args:
-        event_watermark_ms: Spark's watermark that it ran under.
-        batch_timestamp_ms: its clock.
         positions: source -> (start, end) that it read. A source that had nothing new is missing:
             Spark leaves it out of the plan.
         counts: source -> records that it delivered, and how many of them were rejected.
@@ -129,10 +126,6 @@ class ExecutionReader:
 
     Each look at a node from Python is a round trip, and another to forget it, so the walk through
     the plan is done by Java code, in one call.
-
-    Args:
-        spark: session of the query.
-        source_names: of the sources that the query reads.
     """
 
     def __init__(self, spark: SparkSession, source_names: Sequence[str]) -> None:

@@ -47,11 +47,7 @@ class LateDesk:
     no records any more: rows are counted then, as Spark counts them, and no letters are made.
 
     Args:
-        spark: session of the query.
-        pipeline: says what becomes of them.
-        reread: reads what a source read in a batch again, with everything about each record.
         query: gives the query, from inside of `foreachBatch`.
-        max_result_bytes: late records of one batch that the driver will hold.
     """
 
     spark: SparkSession
@@ -146,9 +142,7 @@ class LateDesk:
     def _key_of(self, name: str, struct: str = "") -> Column:
         """As text, so that it has one type in all sources; null where duplicates are kept.
 
-        Args:
-            name: of the source.
-            struct: column that holds those of the key, in an order of Spark's.
+        Its columns are fields of `struct`, in an order of Spark's, if that is given.
         """
         deduplicate = self.pipeline.sources[name].deduplicate
         if deduplicate is None:

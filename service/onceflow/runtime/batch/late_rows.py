@@ -27,11 +27,7 @@ WATERMARK_COLUMN = "__event_watermark_ms"
 
 
 class LateRows:
-    """Looks for the late rows of a query's last execution.
-
-    Args:
-        spark: session of the query.
-    """
+    """Looks for the late rows of a query's last execution."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

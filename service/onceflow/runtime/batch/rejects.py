@@ -35,11 +35,6 @@ class RejectDesk:
     """Finds them, and makes dead letters of them.
 
     Args:
-        pipeline: says what becomes of them.
-        reread: reads what a source read in a batch again, with everything about each record.
-        partitions: of each topic of letters.
-        letter_bytes: limit of each topic of letters.
-        max_result_bytes: rejected records of one batch that the driver will hold.
         max_record_bytes: looks up the output topic's limit; called when a record was refused.
     """
 

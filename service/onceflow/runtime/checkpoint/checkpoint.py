@@ -68,7 +68,6 @@ class Checkpoint:
     Args:
         location: a path or a URL that pyarrow knows (`file:`, `hdfs:`), or of S3 (`s3a:`).
         pipeline: the name that must be, or is to be, written in it.
-        sources: the arithmetic of each source, by name.
         conf: Spark's settings, which say how S3 is reached.
 
     Raises:

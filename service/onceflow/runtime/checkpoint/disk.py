@@ -39,10 +39,6 @@ class Mount:
 
     Args:
         root: folder of the file system that is mounted.
-        point: where.
-        kind: of file system.
-        device: the device that holds it.
-        options: of the file system.
     """
 
     root: str
@@ -67,10 +63,7 @@ def parse_mounts(text: str) -> Mapping[int, Mount]:
 def why_lost(mount: Mount, *, is_in_container: bool) -> str:
     """Why files on this mount would be lost, as the end of a sentence; empty if they would not.
 
-    Args:
-        mount: to judge.
-        is_in_container: whether an engine of containers runs this process. A machine of its own may
-            have an overlay for its root, too, which lasts.
+    A machine that is no container may have an overlay for its root, too, which lasts.
     """
     if mount.kind in _IN_MEMORY:
         return f"in memory ({mount.kind} at {mount.point})"
@@ -100,13 +93,7 @@ def why_ephemeral(location: str) -> str:
 
 
 def state_of(location: str, waiver: CheckpointWaiver | None, now_ms: int) -> State:
-    """Whether a checkpoint outlives the process.
-
-    Args:
-        location: of the checkpoint.
-        waiver: accepts one that does not.
-        now_ms: unix time in milliseconds; ends waivers.
-    """
+    """Whether a checkpoint outlives the process."""
     if not why_ephemeral(location):
         return State.DURABLE
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
@@ -132,11 +119,6 @@ def ephemeral_fault(file: PipelineFile, state: State) -> Fault | None:
 
 def require_lasting(file: PipelineFile, waiver: CheckpointWaiver | None, now_ms: int) -> None:
     """Refuse a checkpoint that would be lost with the process.
-
-    Args:
-        file: of the pipeline.
-        waiver: accepts that.
-        now_ms: unix time in milliseconds.
 
     Raises:
         ConfigError: it would be, and no waiver accepts that.

@@ -41,7 +41,6 @@ class CheckpointFiles:
     """Files by their path below the location.
 
     Args:
-        location: a path or a URL that pyarrow knows (`file:`, `hdfs:`), or of S3 (`s3a:`).
         conf: Spark's settings, which say how S3 is reached.
 
     Attributes:
@@ -111,10 +110,6 @@ class CheckpointFiles:
 
     def read(self, name: str, cure: str = "") -> str | None:
         """The content of a file; None if there is none.
-
-        Args:
-            name: of the file.
-            cure: as for `damaged`.
 
         Raises:
             CorruptionError: its checksum contradicts it.
@@ -198,12 +193,7 @@ class CheckpointFiles:
         return folder
 
     def damaged(self, name: str, cure: str = "") -> CorruptionError:
-        """The refusal of a checkpoint because of one of its files.
-
-        Args:
-            name: of the file.
-            cure: one that costs less than a new generation, if there is one.
-        """
+        """The refusal of a checkpoint for one of its files; a `cure` beats a new generation."""
         return CorruptionError(
             "a file of the checkpoint is missing or damaged",
             subject=self.path(name),

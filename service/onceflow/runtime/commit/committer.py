@@ -61,7 +61,6 @@ class Payload:
     """The records written together with `head`.
 
     Args:
-        topic: output topic.
         records: in the order in which they are numbered.
         letters: topic -> dead letters, which are not numbered.
         offsets: source position after the batch, for the pipeline's consumer group.
@@ -78,15 +77,10 @@ class Committer:
     """Leads one proposal at a time from its judgement to its end.
 
     Args:
-        pipeline: its name.
-        run_id: of the take-over; "mine" means this.
-        pool: lanes, whose transactions carry a batch.
         appender: for the modes whose records are in no transaction.
         ledger: used by the thread that commits alone.
-        clock: measures the time limits.
         transaction_timeout_s: to acquire a lane, send everything and commit, per attempt.
         resolve_timeout_s: to find out what became of a commit whose answer was lost.
-        observer: told how transactions end.
     """
 
     pipeline: str

@@ -45,12 +45,7 @@ class LanePool:
     """Hands out lanes that are READY and renews those that were used.
 
     Args:
-        pipeline: names the transactional ids.
-        layout: lanes of this driver.
-        run_id: of this take-over; "mine" means this.
-        open_incarnation: makes a new incarnation of a transactional id.
         ledger: to read `owner`; used by one thread at a time.
-        clock: measures deadlines and pauses.
         settle_timeout_s: to initialise a lane and read `owner` once.
     """
 

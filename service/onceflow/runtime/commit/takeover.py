@@ -53,7 +53,6 @@ class Takeover:
     """A take-over that succeeded.
 
     Args:
-        owner: our claim.
         head: position of the ledger after the fence; None if nothing was ever registered.
         lanes: our own lanes' incarnations, initialised and confirmed.
         comparison: how the start goes on; never HALT.
@@ -81,13 +80,8 @@ class TakeoverAttempt:
     """One attempt to become the owner of a pipeline.
 
     Args:
-        pipeline: its name.
         claimant: with a new run_id for each attempt.
-        open_incarnation: makes a new incarnation of a transactional id.
-        ledger: of the pipeline.
         compare: reads the checkpoint and compares it with `head`; called last.
-        clock: measures `timeout_s`.
-        timeout_s: for the whole attempt.
     """
 
     pipeline: str

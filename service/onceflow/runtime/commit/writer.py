@@ -39,22 +39,11 @@ class Writer:
     """The writing side of one run. Not reusable: another take-over needs another writer.
 
     Args:
-        pipeline: its name.
-        layout: lanes of this driver.
-        connector: makes the clients.
-        connection: of the user.
         ledger: of the pipeline; used by the thread that claims and commits.
-        clock: measures the time limits.
         transaction_timeout_s: for one batch's transaction; also Kafka's limit for an open one.
         takeover_timeout_s: to claim and fence, and to find out what became of a lost commit.
-        observer: told how transactions end.
         max_batch_bytes: of a request; the topic's limit is on requests of the client, which does
             not split them.
-
-    Attributes:
-        takeover: what `claim` brought.
-        pool: lanes of the owner.
-        committer: commits as the owner.
     """
 
     pipeline: str

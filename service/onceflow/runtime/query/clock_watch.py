@@ -17,9 +17,6 @@ class ClockWatch:
 
     Spark's trigger (`ProcessingTimeExecutor`) and librdkafka's conditions wait for an instant of
     the wall clock: set back by an hour, they wait for an hour. A new process waits for nothing.
-
-    Args:
-        clock: has both.
     """
 
     clock: Clock

@@ -26,13 +26,7 @@ from onceflow.runtime.source.ticks import TickSettings
 
 @dataclass(frozen=True)
 class Parts:
-    """Makes them.
-
-    Args:
-        pipeline: what they are of.
-        connector: for the sink.
-        connection: to the brokers.
-    """
+    """Makes them."""
 
     pipeline: Pipeline
     connector: Connector
@@ -91,13 +85,7 @@ class Parts:
         columns: Mapping[str, StructType],
         tick_settings: Callable[[int | None], TickSettings | None],
     ) -> DataFrame:
-        """The query's result over its streams.
-
-        Args:
-            spark: session of the query.
-            columns: source -> columns that are read.
-            tick_settings: of an `idle_after` in milliseconds; None for a source that has none.
-        """
+        """The query's result over its streams; `tick_settings` are of an `idle_after` in ms."""
 
         def load(name: str, source: Source, read: StructType) -> DataFrame:
             ticks = tick_settings(source.idle_after_ms)

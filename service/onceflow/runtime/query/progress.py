@@ -28,11 +28,7 @@ class ProgressReporter:
 
     Args:
         report: told whenever a batch has ended, and the lag every LAG_INTERVAL_S.
-        broker: for the lag.
-        position: the newest `head`.
         retention_left_s: time until retention is predicted to overtake the pipeline, or None.
-        clock: measures the interval.
-        observer: told the lag of each partition.
     """
 
     report: Report

@@ -63,12 +63,6 @@ def start_query(
 ) -> StreamingQuery:
     """Start a query with `runner` as its sink.
 
-    Args:
-        stream: with a trigger.
-        checkpoint: where Spark keeps its own.
-        runner: called with every batch.
-        handle: is handed the query.
-
     Raises:
         ConfigError: Spark refuses the query.
     """
@@ -87,15 +81,7 @@ def start_query(
 
 
 class RunningQuery:
-    """A started query and what it takes to end it well.
-
-    Args:
-        query: Spark's.
-        runner: its sink.
-        checkpoint: tells when Spark has logged a batch as done.
-        clock: measures the drain, and how long a batch is computed.
-        max_batch_s: how long it may be.
-    """
+    """A started query and what it takes to end it well."""
 
     def __init__(
         self,
@@ -127,10 +113,8 @@ class RunningQuery:
     ) -> None:
         """Wait until the query ends by itself or a drain is requested.
 
-        Args:
-            is_drain_requested: asked every WATCH_INTERVAL_S.
-            on_tick: told Spark's newest progress, or None, as often.
-            watches: called as often; an error of one stops the query.
+        Every WATCH_INTERVAL_S, `on_tick` is told Spark's newest progress, or None, and `watches`
+        are called; an error of one stops the query.
 
         Raises:
             OnceflowError: what ended the query, if it failed.

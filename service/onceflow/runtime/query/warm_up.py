@@ -44,11 +44,6 @@ def warm_up(stream: DataStreamWriter, handle: QueryHandle, max_result_bytes: int
 
     Reads the input and writes nothing: no output, no ledger, no group offsets.
 
-    Args:
-        stream: of the query.
-        handle: of this query alone.
-        max_result_bytes: rows of one batch that the driver will hold.
-
     Returns:
         How many batches there were. What fails here is told by the run itself, if it lasts.
     """

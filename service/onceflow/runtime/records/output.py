@@ -26,7 +26,6 @@ class OutputFormat:
     """How rows of the result become records.
 
     Args:
-        format: json, csv, text, binary or avro.
         key: column of the record key, as text unless it is binary; None for no key.
         partition: column that chooses the output partition; None for a partitioner.
         payload_columns: which of the result's columns make up the payload.
@@ -47,11 +46,8 @@ def to_record_columns(
 ) -> DataFrame:
     """Add the expressions that Spark itself can encode; Avro rows stay a struct until collected.
 
-    Args:
-        result: of the query.
-        output: how rows become records.
-        orders: whose columns are collected with them. Columns that the result lacks are left
-            out: of another query, under which no batch is written again.
+    Columns of `orders` that the result lacks are left out: they are of another query, under which
+    no batch is written again.
     """
 
     def binary(name: str) -> Column:
@@ -72,13 +68,7 @@ def to_record_columns(
 
 
 def encode_collected(table: pa.Table, output: OutputFormat, revision: int) -> pa.Table:
-    """Encode what Spark could not: Avro, and the revision, which no expression of Spark's knows.
-
-    Args:
-        table: columns of `to_record_columns`.
-        output: how rows become records.
-        revision: of all rows of this batch.
-    """
+    """Encode what Spark could not: Avro, and the revision, which no expression of Spark's knows."""
     if output.encode_avro is not None:
         more = {output.revision: revision} if output.revision else {}
         rows = [{**row, **more} for row in table.column(_VALUE_STRUCT).to_pylist()]

@@ -17,12 +17,7 @@ _COUNT_BITS = (1 << 33) - 1
 
 
 def guard_rows(spark: SparkSession, max_rows: int) -> None:
-    """Let queries of this session that are started from now on fail at so many rows.
-
-    Args:
-        spark: session of one pipeline.
-        max_rows: that one task may make at one step.
-    """
+    """Let queries that are started from now on fail where a task makes more rows at one step."""
     # Under the name of our error, by which it is found again in what Spark says.
     message = (
         f"onceflow.errors.ConfigError: a step of the query makes too many rows; expected at most"

@@ -31,7 +31,6 @@ class SortedBatch:
     Args:
         rows: by output partition, and within each in the order of the batch.
         counts: partition -> number of rows; only partitions that have some.
-        digest: of the rows.
     """
 
     rows: Sequence[Row]
@@ -56,14 +55,10 @@ def sort_batch(
 ) -> SortedBatch:
     """Assign partitions, sort and digest.
 
-    Args:
-        table: columns KEY and VALUE (binary), PARTITION (int) if the query chooses it, and those
-            that `order` looks at. Its rows are in any order if ties are broken by content, and
-            in that of their input if by arrival.
-        partitions: how many the output topic has.
-        partition_of: partitions of a column of keys; without any key, of the column of values,
-            which spreads them evenly and the same way on every replay.
-        order: of the rows of each output partition.
+    The table has columns KEY and VALUE (binary), PARTITION (int) if the query chooses it, and those
+    that `order` looks at. Its rows are in any order if ties are broken by content, and in that of
+    their input if by arrival. Without any key, the values are spread as if they were keys: evenly,
+    and the same way on every replay.
 
     Raises:
         RecordError: the query chose a partition that does not exist.

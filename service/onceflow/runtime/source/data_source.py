@@ -71,7 +71,6 @@ class SourceHandle:
 
     Args:
         kind: name of its entry point.
-        block: what to read.
         spec: how to decode it.
         connection: to the pipeline's brokers; may hold secrets.
         ticks: for a source with `idle_after`.
@@ -163,13 +162,7 @@ class TaskInput(InputPartition):
 
 
 class RangeReader(DataSourceReader):
-    """Reads a range that a stream has read, once more. There are no ticks in it.
-
-    Args:
-        handle: of the source.
-        start: where the range begins.
-        end: where it ends.
-    """
+    """Reads a range that a stream has read, once more. There are no ticks in it."""
 
     def __init__(self, handle: SourceHandle, start: Position, end: Position) -> None:
         self._handle = handle
@@ -195,10 +188,6 @@ class TickInput(InputPartition):
 
 class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Both halves of the adapter. A worker gets a copy, without what the driver has planned.
-
-    Args:
-        handle: of the source.
-        clock: measures the waiting for something new, and silence.
 
     Raises:
         ConfigError: ticks are asked for of a source that cannot tell whether it is silent.

@@ -49,7 +49,6 @@ class TickSettings:
     """Settings for the process that plans a source's batches.
 
     Args:
-        idle_after_ms: of the source.
         event_time_file: where the driver tells how far event time has come.
     """
 
@@ -58,11 +57,7 @@ class TickSettings:
 
 
 class EventTimeTeller:
-    """The driver's half: tells how far event time has come, to sources that want to know.
-
-    Args:
-        clock: measures how long ago records came.
-    """
+    """The driver's half: tells how far event time has come, to sources that want to know."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -115,12 +110,7 @@ class EventTimeTeller:
 
 
 class Ticker:
-    """The planning half: decides when a source that is silent gets a tick, and which.
-
-    Args:
-        plan: of the source.
-        clock: measures the silence.
-    """
+    """The planning half: decides when a source that is silent gets a tick, and which."""
 
     def __init__(self, plan: TickSettings, clock: Clock) -> None:
         self._plan = plan
@@ -132,11 +122,7 @@ class Ticker:
         self._silent_since_s = self._clock.monotonic_s()
 
     def due_ms(self, last_ms: int | None) -> int | None:
-        """Event time of the tick that is due, if the source is silent; None if none is.
-
-        Args:
-            last_ms: the source's last tick, if there was one.
-        """
+        """Event time of the tick that is due, if the source is silent; None if none is."""
         idle_after_ms = self._plan.idle_after_ms
         silence_ms = round((self._clock.monotonic_s() - self._silent_since_s) * 1000)
         told = _read(Path(self._plan.event_time_file)) if silence_ms >= idle_after_ms else None

@@ -73,9 +73,6 @@ class SharedCheckpointError(RetriableError):
 def translated_errors(max_result_bytes: int) -> Iterator[None]:
     """Turn what Spark raises inside the block into our own error, if its text names one.
 
-    Args:
-        max_result_bytes: the budget in force, for the message about it.
-
     Raises:
         OnceflowError: the text names one of our errors, or a failure that we know by its text.
     """
@@ -165,12 +162,7 @@ def disk_is_full() -> RetriableError:
 
 
 def cannot_load(path: str, found: str) -> CorruptionError:
-    """Spark failed on a file of its checkpoint.
-
-    Args:
-        path: of the file; empty if Spark does not say.
-        found: its words.
-    """
+    """Spark failed on a file of its checkpoint; the path is empty if Spark does not say which."""
     log = _CHANGELOG.search(path)
     return CorruptionError(
         CANNOT_LOAD,

@@ -100,13 +100,7 @@ def quiet_accumulators(session: SparkSession) -> None:
 
 
 def start_error(error: Exception, master: str, java_home: Path) -> OnceflowError:
-    """Translate an exception that PySpark raised when Spark was started.
-
-    Args:
-        error: the exception, with its traceback.
-        master: of Spark.
-        java_home: of the Java that was to be started.
-    """
+    """Translate an exception that PySpark raised when Spark was started."""
     process = _launched() or _launched_in_vain(error)
     # What Java raised has been told by a JVM that lives.
     code = _exit_code(process, 0 if isinstance(error, Py4JJavaError) else ENDING_S)

@@ -66,11 +66,7 @@ _UNREACHABLE = (
 
 
 def open_s3(location: str, conf: Mapping[str, str]) -> tuple[pafs.FileSystem, str]:
-    """The file system of a location, and the path in it.
-
-    Args:
-        location: `s3a://BUCKET/FOLDER`.
-        conf: Spark's settings, of which those of S3A count.
+    """The file system of a location, and the path in it, by Spark's settings of S3A.
 
     Raises:
         ConfigError: no such bucket, or the keys are refused.
@@ -120,12 +116,7 @@ def keys_of_file(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def s3_error(text: str, location: str) -> OnceflowError | None:
-    """Find what an object store refused, or did not answer; None if the text is about neither.
-
-    Args:
-        text: of Arrow, or of Hadoop.
-        location: of the checkpoint, or of a file in it.
-    """
+    """Find in a text of Arrow or Hadoop what a store refused or did not answer; None if neither."""
     if found := _line_with(_NO_BUCKET, text):
         return _no_bucket(location, found)
     if found := _line_with(_REFUSED, text):

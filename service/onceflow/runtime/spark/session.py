@@ -153,14 +153,12 @@ class SessionSettings:
     """Settings of Spark that a user may choose.
 
     Args:
-        master: Spark master URL.
         driver_memory: heap of the driver, e.g. `2g`; bounds the JVM in local mode.
         shuffle_partitions: of stateful operators; pinned at the first start. 0: as many as cores.
         max_result_bytes: rows of one batch that the driver will hold.
         max_made: characters, elements or rows that a function may make of one value.
         max_rows: rows that one task may make at one step of a query.
         max_batch_s: seconds that one batch may be computed.
-        conf: further settings of Spark.
     """
 
     master: str = "local[*]"
@@ -217,11 +215,7 @@ def open_session(
 ) -> SparkSession:
     """Start Spark, or join the session of this process.
 
-    Args:
-        name: of the application.
-        settings: what a user says.
-        checkpoint: location of Spark's checkpoint.
-        java_options: further options of the driver's JVM; None to use the archive of classes.
+    Without `java_options`, the driver's JVM uses the archive of classes.
 
     Raises:
         ConfigError: a setting breaks exactly once, there is no Java, or Spark refuses to start.
@@ -255,9 +249,6 @@ class SharedEngine:
     """One Spark of this process for several pipelines, which take turns at its cores.
 
     Each gets a session of its own: views, functions and settings of one are not seen by others.
-
-    Args:
-        settings: what a user says, for all of them.
     """
 
     def __init__(self, settings: SessionSettings) -> None:

@@ -25,11 +25,6 @@ def look(
     A running predecessor may move `head` between our two reads and make them contradict each
     other; then the comparison after the fence decides. Another lineage never becomes ours.
 
-    Args:
-        ledger: of the pipeline.
-        compare: reads the checkpoint and compares it with a `head`.
-        clock: to end by.
-
     Returns:
         What was read; None also if it could not be read in time.
 

@@ -60,8 +60,6 @@ class PreflightReport:
         partitions: of the output topic, existing or to be created.
         topic_id: of the output topic; None if it is to be created.
         max_batch_bytes: largest record batch that each of the written topics takes.
-        create: topics that are missing.
-        warnings: what weakens the guarantee.
     """
 
     partitions: int

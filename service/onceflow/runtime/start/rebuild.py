@@ -26,13 +26,9 @@ from onceflow.runtime.topics.output_tail import read_batch, read_tails
 def rebuild_head(
     blank: HeadEntry, broker: Broker, checkpoint: Checkpoint, deadline: Deadline
 ) -> HeadEntry:
-    """Make the `head` of the last batch that was committed.
+    """Make the `head` of the last batch that was committed, from a registration without one.
 
-    Args:
-        blank: a registration of this pipeline: names, partitions and layout.
-        broker: to read the output with.
-        checkpoint: of the pipeline; must have planned the batch.
-        deadline: for reading the tails.
+    The checkpoint must have planned the batch.
 
     Raises:
         CorruptionError: output and checkpoint do not tell the same story; nothing was written.

@@ -28,7 +28,6 @@ class LookBack(NamedTuple):
     Args:
         first: offsets read at first; ten times as many at each further look.
         looks: at most.
-        timeout_s: for everything.
     """
 
     first: int
@@ -55,13 +54,6 @@ def find_written(
 
     Empty if there is no such topic, or no record as far as it looked.
 
-    Args:
-        pipeline: name.
-        topic: where its output is, or would be.
-        broker: to read with.
-        clock: to end by.
-        look_back: how far.
-
     Raises:
         ConfigError: we may not read the output.
         DeadlineError: not everything could be read in time.
@@ -80,11 +72,6 @@ def find_newest(head: HeadEntry, broker: Broker, clock: Clock) -> Mapping[int, R
     A partition is missing whose end holds none. Headers that no version of Onceflow can read are
     passed over; records hidden from readers by another writer's transaction are not looked at. No
     transaction of the pipeline may be open.
-
-    Args:
-        head: names pipeline and topic.
-        broker: to read with.
-        clock: to end by.
 
     Raises:
         ConfigError: we may not read the output.
@@ -144,13 +131,7 @@ def _find_newest(
 
 
 def read_tails(head: HeadEntry, broker: Broker, deadline: Deadline) -> OutputTails:
-    """The end of the pipeline's output, wherever it is in each partition.
-
-    Args:
-        head: names pipeline and topic.
-        broker: to read with.
-        deadline: for reading everything.
-    """
+    """The end of the pipeline's output, wherever it is in each partition."""
 
     def is_enough(ours: list[Ours]) -> bool:
         headers = [header for header, _ in ours]
@@ -170,11 +151,6 @@ def read_batch(head: HeadEntry, broker: Broker, deadline: Deadline) -> Iterator[
     """The rows of `head`'s batch, wherever it is in the output; none of what is deleted.
 
     Each once: in at_least_once a driver that was taken over may have written them again.
-
-    Args:
-        head: of the batch.
-        broker: to read with.
-        deadline: for reading everything after it.
     """
     wanted = head.batch_order
 

@@ -21,11 +21,6 @@ class OutputTopic:
 
     Clients write to topics by name. One that was deleted and created again takes the next batch
     silently, although everything committed before is gone.
-
-    Args:
-        broker: looks.
-        clock: measures.
-        look_up_timeout_s: for an answer of the brokers.
     """
 
     broker: Broker

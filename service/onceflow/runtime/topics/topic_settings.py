@@ -33,12 +33,7 @@ _REPLICATION_CONFIGS = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster that topics are created on.
-
-    Args:
-        alive: brokers.
-        config: of one of them.
-    """
+    """The cluster that topics are created on."""
 
     alive: int
     config: Mapping[str, str]
