@@ -21,15 +21,13 @@ from onceflow.pipeline.analysis.ordering import next_order
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
 from onceflow.protocol.identity import Layout
-from onceflow.protocol.ledger import HeadEntry, OwnerEntry
-from onceflow.protocol.order import Order
+from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
+from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.query_identity import change_error
-from onceflow.protocol.tails import new_generation
 from onceflow.protocol.takeover import is_mine
 from onceflow.run import Run, Surroundings
 from onceflow.runtime.batch.batch import BatchOutcome
 from onceflow.runtime.checkpoint.disk import require_lasting
-from onceflow.runtime.commit.takeover import confirm_owner
 from onceflow.runtime.commit.writer import Writer
 from onceflow.runtime.query.clock_watch import ClockWatch
 from onceflow.runtime.query.progress import ProgressReporter
@@ -41,14 +39,12 @@ from onceflow.runtime.spark.errors import SharedCheckpointError
 from onceflow.runtime.spark.session import import_ahead, one_call_site, pooled
 from onceflow.runtime.start.look import LOOK_TIMEOUT_S, look
 from onceflow.runtime.start.preflight import PreflightReport, TopicNeeds, preflight
-from onceflow.runtime.start.rebuild import rebuild_head
-from onceflow.runtime.start.registration import Registration, Repairs, settle
+from onceflow.runtime.start.registration import first_head, settle
 from onceflow.runtime.topics.output_tail import (
     AT_FIRST_START,
     EVERYWHERE,
     find_newest,
     find_written,
-    read_tails,
 )
 from onceflow.runtime.topics.output_topic import OutputTopic
 from onceflow.serve.bulletins import Bulletins, beating
@@ -121,7 +117,7 @@ class Application:
             self._open(stack)
             seen, found = self._look()
             writer = self._open_writer(seen, found, stack)
-            return self._settle(writer, found, order=None)
+            return self._settle(writer, found)
 
     @contextmanager
     def _told_of_the_end(self) -> Iterator[None]:
@@ -265,37 +261,28 @@ class Application:
         )
         return writer
 
-    def _settle(self, writer: Writer, found: PreflightReport, order: Order | None) -> HeadEntry:
-        run, owner = self._run, writer.takeover.owner
+    def _settle(
+        self, writer: Writer, found: PreflightReport, order: Order | None = None
+    ) -> HeadEntry:
+        run, owner, head = self._run, writer.takeover.owner, writer.takeover.head
         query_id = run.checkpoint.query_id()
         if query_id is None:
             query_id = str(uuid.uuid4())
             run.checkpoint.create(query_id)
         topic = self._pipeline.sink.kafka.topic
-        wanted = Registration(
-            pipeline=self._pipeline.name,
-            query_id=query_id,
-            topic=topic,
-            topic_id=found.topic_id or run.broker.topic_id(topic, run.deadline()) or "",
-            partitions=found.partitions,
-            layout=writer.layout,
-            plan=run.identity,
-            reason=self._options.reason,
-            is_change_accepted=self._options.is_change_accepted,
+        topic_id = found.topic_id or run.broker.topic_id(topic, run.deadline()) or ""
+        sink = SinkState(topic, found.partitions, writer.layout, topic_id=topic_id)
+        wanted = replace(
+            first_head(self._pipeline.name, query_id, sink, run.identity, owner),
+            note=self._options.reason,
             delivery=self._pipeline.mode,
-            order=order,
+            next_order=order or (head.next_order if head else SORTED),
         )
-        deadline = self._around.clock.within(EVERYWHERE.timeout_s)
-        repairs = Repairs(
-            lambda: confirm_owner(wanted.pipeline, run.ledger, owner, run.deadline()),
-            run.checkpoint.write_plan,
-            lambda blank: rebuild_head(blank, run.broker, run.checkpoint, deadline),
-            lambda blank, before: new_generation(
-                blank, before, read_tails(blank, run.broker, deadline)
-            ),
-        )
+        is_accepted = self._options.is_change_accepted
         try:
-            return settle(writer, wanted, repairs)
+            return settle(
+                writer, wanted, run.checkpoint, run.broker, is_change_accepted=is_accepted
+            )
         except (CorruptionError, LineageError) as error:
             raise self._cause(error, owner) from error
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
@@ -19,7 +19,7 @@ from onceflow.protocol.compare import CheckpointFacts, Comparison, compare
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import Row, digest_of
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout, pipeline_tag
-from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SourceRanges
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState, SourceRanges
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.protocol.record import HeaderPacker
@@ -27,7 +27,7 @@ from onceflow.runtime.commit.committer import Payload
 from onceflow.runtime.commit.takeover import Takeover
 from onceflow.runtime.commit.writer import Writer
 from onceflow.runtime.records.rows import SortedBatch, number_records
-from onceflow.runtime.start.registration import Registration, Repairs, settle
+from onceflow.runtime.start.registration import first_head, settle
 
 PARTITIONS = 2
 QUERY_ID = "query-1"
@@ -108,17 +108,11 @@ class Driver:
         """Claim, fence, compare, register."""
         self.ledger.create(2, self.deadline())
         self.takeover = self._stack.enter_context(self.writer).claim(self._compare)
-        wanted = Registration(
-            self.pipeline,
-            QUERY_ID,
-            self.output_topic,
-            PARTITIONS,
-            Layout(1, self.lanes),
-            QueryIdentity({"query": "plan"}),
-            delivery=self.delivery,
-        )
-        repairs = Repairs(lambda: None, _nothing, _same, _next)
-        self.head = settle(self.writer, wanted, repairs)
+        sink = SinkState(self.output_topic, PARTITIONS, Layout(1, self.lanes))
+        plan, owner = QueryIdentity({"query": "plan"}), self.takeover.owner
+        wanted = first_head(self.pipeline, QUERY_ID, sink, plan, owner).under(self.delivery)
+        nowhere: Any = _Nowhere()
+        self.head = settle(self.writer, wanted, nowhere, nowhere)
         return self.takeover
 
     def commit(
@@ -187,13 +181,11 @@ class _FaultyWriter(Writer):
         return self.driver.wrap_appender(self.connector.appender(self.connection))
 
 
-def _nothing(head: HeadEntry) -> None:
-    return None
+class _Nowhere:
+    """A checkpoint that is not there, and an output that holds nothing."""
 
+    def write_plan(self, head: HeadEntry) -> None:
+        return None
 
-def _same(head: HeadEntry) -> HeadEntry:
-    return head
-
-
-def _next(blank: HeadEntry, before: HeadEntry | None) -> HeadEntry:
-    return replace(blank, generation=before.generation + 1) if before else blank
+    def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
+        return {}

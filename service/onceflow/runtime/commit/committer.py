@@ -46,6 +46,16 @@ _T = TypeVar("_T")
 MAX_STEPS = 200
 """Actions for one proposal: MAX_ATTEMPTS transactions of 9 actions, with room; more is a bug."""
 
+_EVENT_OF: Mapping[type[OnceflowError], Event] = {
+    FencedError: Event.FENCED,
+    OutcomeUnknownError: Event.UNKNOWN,
+    RecordError: Event.REFUSED_FOR_GOOD,
+    AbortableError: Event.REFUSED,
+    DeadlineError: Event.REFUSED,
+    RetriableError: Event.REFUSED,
+}
+"""What a write reports when it fails; any other error ends the commit."""
+
 _OUTCOMES: Mapping[Event, str] = {Event.DONE: "committed", Event.UNKNOWN: "unknown"}
 """Ends of a commit, for the observer; after others the transaction is aborted."""
 
@@ -260,18 +270,9 @@ class _Work:
     def _try(self, write: Callable[[], None]) -> Event:
         try:
             write()
-        except FencedError as error:
+        except tuple(_EVENT_OF) as error:
             self.refusal = error
-            return Event.FENCED
-        except OutcomeUnknownError as error:
-            self.refusal = error
-            return Event.UNKNOWN
-        except RecordError as error:
-            self.refusal = error
-            return Event.REFUSED_FOR_GOOD
-        except (AbortableError, DeadlineError, RetriableError) as error:
-            self.refusal = error
-            return Event.REFUSED
+            return next(event for kind, event in _EVENT_OF.items() if isinstance(error, kind))
         return Event.DONE
 
     def _resolving(self, read: Callable[[Deadline], _T]) -> _T:

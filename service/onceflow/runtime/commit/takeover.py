@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.sink import Incarnation, Ledger, OutputRecord
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import (
@@ -37,7 +37,6 @@ from onceflow.protocol.takeover import (
     TakeoverEvent,
     TakeoverPhase,
     TakeoverState,
-    is_mine,
     start,
     step,
 )
@@ -62,17 +61,6 @@ class Takeover:
     head: HeadEntry | None
     lanes: Mapping[LaneId, Incarnation]
     comparison: Comparison
-
-
-def confirm_owner(pipeline: str, ledger: Ledger, owner: OwnerEntry, deadline: Deadline) -> None:
-    """Return if the pipeline is still owned by this claim.
-
-    Raises:
-        FencedError: another instance has claimed it.
-        DeadlineError: no answer in time.
-    """
-    if not is_mine(ledger.read_owner(deadline), owner.run_id):
-        raise FencedError.by_newer_instance(pipeline, owner.run_id)
 
 
 @dataclass(eq=False)

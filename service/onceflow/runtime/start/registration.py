@@ -5,82 +5,70 @@ Every `head` is written in a lane transaction after the fence, by the machine th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from onceflow.errors import InvariantError
+from onceflow.contracts.connector import Broker
+from onceflow.errors import FencedError, InvariantError
 from onceflow.protocol.compare import Decision
-from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.identity import BatchKey, Layout, lineage_of
+from onceflow.protocol.identity import BatchKey, lineage_of
 from onceflow.protocol.ledger import (
     NO_PLAN,
     NOTHING_COMMITTED,
     HeadEntry,
+    OwnerEntry,
     RecordCounts,
     SinkState,
 )
-from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.proposal import HeadProposal
 from onceflow.protocol.query_identity import QueryIdentity
-from onceflow.runtime.commit.committer import Committer, Payload
-from onceflow.runtime.commit.takeover import Takeover
+from onceflow.protocol.tails import new_generation
+from onceflow.protocol.takeover import is_mine
+from onceflow.runtime.checkpoint.checkpoint import Checkpoint
+from onceflow.runtime.commit.committer import Payload
 from onceflow.runtime.commit.writer import Writer
+from onceflow.runtime.start.rebuild import rebuild_head
+from onceflow.runtime.topics.output_tail import EVERYWHERE, read_tails
 
 FIRST_GENERATION = 1
+CONFIRM_TIMEOUT_S = 30.0
 
 
-@dataclass(frozen=True)
-class Registration:
-    """The content of a first `head`.
-
-    Args:
-        pipeline: name.
-        query_id: of the checkpoint.
-        topic: output topic.
-        partitions: of the output topic; pinned from now on.
-        topic_id: of the output topic; pinned too.
-        layout: lanes of this driver.
-        plan: of the query as it is now.
-        reason: of an operator who asked for a remedy.
-        is_change_accepted: whether that is to go on with another query than before.
-        delivery: mode from now on.
-        order: of the records of batches from now on; None to leave it as `head` says.
-    """
-
-    pipeline: str
-    query_id: str
-    topic: str
-    partitions: int
-    layout: Layout
-    plan: QueryIdentity
-    reason: str = ""
-    topic_id: str = ""
-    is_change_accepted: bool = False
-    delivery: Delivery = Delivery.EXACTLY_ONCE
-    order: Order | None = None
+def first_head(
+    pipeline: str, query_id: str, sink: SinkState, plan: QueryIdentity, owner: OwnerEntry
+) -> HeadEntry:
+    """The `head` of a pipeline that has committed nothing: what its lineage begins with."""
+    return HeadEntry(
+        pipeline=pipeline,
+        generation=FIRST_GENERATION,
+        batch=BatchKey(query_id, NOTHING_COMMITTED),
+        token=owner.token,
+        run_id=owner.run_id,
+        plan=NO_PLAN,
+        sink=sink,
+        records=RecordCounts(),
+        digest="",
+        plan_hash=plan.hash,
+        plan_parts=plan.parts,
+        lineage=lineage_of(owner.run_id),
+    )
 
 
-@dataclass(frozen=True)
-class Repairs:
-    """The ways of writing what a crash or a person destroyed.
-
-    Args:
-        confirm: raises FencedError unless `owner` is still ours. A checkpoint has no fence: an
-            instance that was frozen since it read `head` would change the one of its successor.
-        write_plan: makes the checkpoint's plan follow a `head`.
-        rebuild_head: makes a `head` from output and checkpoint, given a blank one.
-        number_on: makes a blank `head` of a new generation go on where the output stands, if that
-            is further than the `head` before, or no `head` is known.
-    """
-
-    confirm: Callable[[], None]
-    write_plan: Callable[[HeadEntry], None]
-    rebuild_head: Callable[[HeadEntry], HeadEntry]
-    number_on: Callable[[HeadEntry, HeadEntry | None], HeadEntry]
-
-
-def settle(writer: Writer, wanted: Registration, repairs: Repairs) -> HeadEntry:
+def settle(
+    writer: Writer,
+    wanted: HeadEntry,
+    checkpoint: Checkpoint,
+    broker: Broker,
+    *,
+    is_change_accepted: bool = False,
+) -> HeadEntry:
     """Carry out the decision of a take-over's comparison.
+
+    Args:
+        writer: has claimed the pipeline.
+        wanted: as `first_head`, with the delivery mode and the order from now on.
+        checkpoint: of the pipeline; its plan is repaired.
+        broker: to read the output with, for a rebuild or a new generation.
+        is_change_accepted: go on with another query than before.
 
     Returns:
         The `head` that the query starts from.
@@ -90,72 +78,72 @@ def settle(writer: Writer, wanted: Registration, repairs: Repairs) -> HeadEntry:
         CorruptionError: a rebuild found that output and checkpoint do not fit.
         LineageError: a new generation found nothing in the output to number on from.
     """
-    takeover, committer = writer.takeover, writer.committer
+    takeover = writer.takeover
     decision, head = takeover.comparison.decision, takeover.head
-    generation = head.generation if head else FIRST_GENERATION
-    if decision is Decision.REGISTER:
-        return _write(_entry(takeover, wanted, generation), head, committer)
-    if decision is Decision.NEW_GENERATION:
-        begun = repairs.number_on(_entry(takeover, wanted, generation), head)
-        return _write(begun, head, committer)
-    if decision is Decision.REBUILD:
-        rebuilt = repairs.rebuild_head(_entry(takeover, wanted, generation))
-        return _write(rebuilt, head, committer)
+    reading = writer.clock.within(EVERYWHERE.timeout_s)
+    match decision:
+        case Decision.REGISTER:
+            return _write(writer, _after(wanted, head))
+        case Decision.NEW_GENERATION:
+            blank = _after(wanted, head)
+            tails = read_tails(blank, broker, reading)
+            return _write(writer, new_generation(blank, head, tails))
+        case Decision.REBUILD:
+            return _write(writer, rebuild_head(_after(wanted, head), broker, checkpoint, reading))
     if head is None:
         raise InvariantError("no other decision begins without a head")
     if decision is Decision.REPAIR_PLAN:
-        repairs.confirm()
-        repairs.write_plan(head)
-    if wanted.is_change_accepted:
-        return _write(_under_another_plan(takeover, wanted, head), head, committer)
-    if wanted.order is not None and wanted.order != head.next_order:
-        owner = takeover.owner
-        entry = head.ordering(wanted.order, owner.token, owner.run_id)
-        return _write(entry, head, committer)
+        _confirm_owner(writer)
+        checkpoint.write_plan(head)
+    if is_change_accepted:
+        return _write(writer, _under_another_plan(wanted, head))
+    if wanted.next_order != head.next_order:
+        return _write(writer, head.ordering(wanted.next_order, wanted.token, wanted.run_id))
     return head
 
 
-def _under_another_plan(takeover: Takeover, wanted: Registration, head: HeadEntry) -> HeadEntry:
+def _after(wanted: HeadEntry, head: HeadEntry | None) -> HeadEntry:
+    """A head without a batch. Sequences go on where the output stands; they never start again."""
+    if head is None:
+        return wanted
+    return replace(
+        wanted,
+        generation=head.generation,
+        sink=replace(wanted.sink, sequence=head.sink.sequence).advanced({}),
+        at_risk=head.at_risk,
+        lineage=head.lineage,
+    )
+
+
+def _under_another_plan(wanted: HeadEntry, head: HeadEntry) -> HeadEntry:
     """The same position; a replay of its batch still has to give the same digest."""
     return replace(
         head,
-        token=takeover.owner.token,
-        run_id=takeover.owner.run_id,
+        token=wanted.token,
+        run_id=wanted.run_id,
         sink=head.sink.advanced({}),
         records=head.records.of_replays(),
-        plan_hash=wanted.plan.hash,
-        plan_parts=wanted.plan.parts,
-        note=wanted.reason,
+        plan_hash=wanted.plan_hash,
+        plan_parts=wanted.plan_parts,
+        note=wanted.note,
         delivery=wanted.delivery,
-        next_order=wanted.order or head.next_order,
+        next_order=wanted.next_order,
     )
 
 
-def _entry(takeover: Takeover, wanted: Registration, generation: int) -> HeadEntry:
-    """A head without a batch. Sequences go on where the output stands; they never start again."""
-    before = takeover.head.sink.sequence if takeover.head else {}
-    at_risk = takeover.head.at_risk if takeover.head else {}
-    sink = SinkState(wanted.topic, wanted.partitions, wanted.layout, before, wanted.topic_id)
-    return HeadEntry(
-        pipeline=wanted.pipeline,
-        generation=generation,
-        batch=BatchKey(wanted.query_id, NOTHING_COMMITTED),
-        token=takeover.owner.token,
-        run_id=takeover.owner.run_id,
-        plan=NO_PLAN,
-        sink=sink.advanced({}),
-        records=RecordCounts(),
-        digest="",
-        plan_hash=wanted.plan.hash,
-        plan_parts=wanted.plan.parts,
-        note=wanted.reason,
-        delivery=wanted.delivery,
-        at_risk=at_risk,
-        lineage=takeover.head.lineage if takeover.head else lineage_of(takeover.owner.run_id),
-        next_order=wanted.order or (takeover.head.next_order if takeover.head else SORTED),
-    )
+def _confirm_owner(writer: Writer) -> None:
+    """A checkpoint has no fence: an instance that was frozen would change its successor's.
+
+    Raises:
+        FencedError: another instance has claimed the pipeline since.
+        DeadlineError: no answer in time.
+    """
+    owner = writer.ledger.read_owner(writer.clock.within(CONFIRM_TIMEOUT_S))
+    if not is_mine(owner, writer.run_id):
+        raise FencedError.by_newer_instance(writer.pipeline, writer.run_id)
 
 
-def _write(entry: HeadEntry, head: HeadEntry | None, committer: Committer) -> HeadEntry:
-    committer.commit(HeadProposal(head, entry), head, Payload())
+def _write(writer: Writer, entry: HeadEntry) -> HeadEntry:
+    head = writer.takeover.head
+    writer.committer.commit(HeadProposal(head, entry), head, Payload())
     return entry
