@@ -38,7 +38,7 @@ from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.errors import SharedCheckpointError
 from onceflow.runtime.spark.session import import_ahead, one_call_site, pooled
 from onceflow.runtime.start.look import LOOK_TIMEOUT_S, look
-from onceflow.runtime.start.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.start.preflight import PreflightReport, preflight
 from onceflow.runtime.start.registration import first_head, settle
 from onceflow.runtime.topics.output_tail import (
     AT_FIRST_START,
@@ -214,18 +214,10 @@ class Application:
         return Comparison(Decision.HALT, error) if error else found
 
     def _preflight(self, head: HeadEntry | None) -> PreflightReport:
-        pipeline, kafka = self._pipeline, self._pipeline.sink.kafka
-        is_new = self._options.remedy is Remedy.NEW_GENERATION
-        needs = TopicNeeds(
-            pipeline=pipeline.name,
-            inputs=pipeline.named_inputs,
-            output=kafka.topic,
-            letters=self._run.parts.letter_topics,
-            partitions=kafka.partitions,
-            recorded=head.sink if head and not is_new else None,
-            transaction_timeout_ms=int(self._options.transaction_timeout_s * 1000),
-        )
-        found = preflight(self._run.broker, needs, self._run.deadline())
+        run, is_new = self._run, self._options.remedy is Remedy.NEW_GENERATION
+        recorded = head.sink if head and not is_new else None
+        timeout_ms = int(self._options.transaction_timeout_s * 1000)
+        found = preflight(run.broker, self._pipeline, recorded, timeout_ms, run.deadline())
         for warning in found.warnings:
             self._around.report("warning", text=str(warning))
         return found

@@ -234,7 +234,7 @@ class Run:
     def _reject_desk(self) -> RejectDesk:
         connection = self.around.connection
         topics = {
-            name: self.broker.topic(name, self.deadline()) for name in self.parts.letter_topics
+            name: self.broker.topic(name, self.deadline()) for name in self.pipeline.letter_topics
         }
 
         def max_record_bytes() -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from onceflow.contracts.connector import TopicInfo
 from onceflow.errors import ConfigError
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import SinkState
-from onceflow.runtime.start.preflight import PreflightReport, TopicNeeds, preflight
+from onceflow.runtime.start.preflight import PreflightReport, preflight
 from onceflow.runtime.topics.topic_settings import DEFAULT_MAX_BYTES, MIN_LETTER_BYTES
 
 LEDGER = "onceflow.ledger.views"
@@ -62,8 +64,15 @@ def look(
     timeout_ms: int = 60_000,
 ) -> PreflightReport:
     sink = None if recorded is None else SinkState("out", recorded, Layout(1, 3), {}, "id of out")
-    needs = TopicNeeds("views", ["clicks"], "out", ["dead"], partitions, sink, timeout_ms)
-    return preflight(brokers, needs, Deadline.after(SystemClock(), 1))  # type: ignore[arg-type]
+    kafka = SimpleNamespace(topic="out", partitions=partitions)
+    pipeline: Any = SimpleNamespace(
+        name="views",
+        named_inputs=["clicks"],
+        letter_topics=["dead"],
+        sink=SimpleNamespace(kafka=kafka),
+    )
+    asked: Any = brokers
+    return preflight(asked, pipeline, sink, timeout_ms, SystemClock().within(1))
 
 
 def warnings(brokers: Brokers, recorded: int | None = None) -> list[str]:

@@ -166,6 +166,11 @@ class Pipeline(Block):
         found = (source.block.kafka_topics() for source in self.sources.values())
         return [topic for topics in found if topics is not None for topic in topics.named]
 
+    @property
+    def letter_topics(self) -> list[str]:
+        """Topics that are written in the same transactions as the output."""
+        return [block.topic for block in (self.dead_letter, self.late) if block]
+
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 

@@ -74,11 +74,6 @@ class Parts:
         """Read what a source read in a batch again, with everything about each record."""
         return open_range(spark, self.handle_of_originals(name, columns), *at.positions[name])
 
-    @property
-    def letter_topics(self) -> list[str]:
-        """Topics that are written in the same transactions as the output."""
-        return [block.topic for block in (self.pipeline.dead_letter, self.pipeline.late) if block]
-
     def result(
         self,
         spark: SparkSession,

@@ -5,12 +5,14 @@ What would break the guarantee is refused; what only weakens it is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, TopicInfo, TopicSpec
 from onceflow.errors import NEW_GENERATION, ConfigError, Fault
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.sink import KafkaSink
 from onceflow.protocol.identity import consumer_group, ledger_topic
 from onceflow.protocol.ledger import SinkState
 from onceflow.runtime.topics.topic_settings import (
@@ -30,29 +32,6 @@ TRANSACTION_STATE = "__transaction_state"
 
 
 @dataclass(frozen=True)
-class TopicNeeds:
-    """The topics and settings that a pipeline needs.
-
-    Args:
-        pipeline: name.
-        inputs: source topics that are named one by one (not by pattern).
-        output: the sink's topic.
-        letters: topics of dead letters, written in the same transactions.
-        partitions: of the output, as the user wants it; None for "as it is".
-        recorded: the output as the ledger has it; None before the first start of a lineage.
-        transaction_timeout_ms: how long a transaction may stay open.
-    """
-
-    pipeline: str
-    inputs: Sequence[str]
-    output: str
-    letters: Sequence[str]
-    partitions: int | None
-    recorded: SinkState | None
-    transaction_timeout_ms: int
-
-
-@dataclass(frozen=True)
 class PreflightReport:
     """The result of a look at brokers and topics.
 
@@ -69,57 +48,77 @@ class PreflightReport:
     warnings: tuple[Fault, ...]
 
 
-def preflight(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> PreflightReport:
+def preflight(
+    broker: Broker,
+    pipeline: Pipeline,
+    recorded: SinkState | None,
+    transaction_timeout_ms: int,
+    deadline: Deadline,
+) -> PreflightReport:
     """Look at brokers and topics.
+
+    Args:
+        broker: is asked.
+        pipeline: names the topics.
+        recorded: the output as the ledger has it; None before the first start of a lineage.
+        transaction_timeout_ms: how long a transaction may stay open.
+        deadline: for all questions.
 
     Raises:
         ConfigError: something would break the guarantee; lists every fault.
         DeadlineError: no broker answers.
     """
+    sink, letters = pipeline.sink.kafka, pipeline.letter_topics
     cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
-    names = [*needs.inputs, needs.output, *needs.letters, ledger_topic(needs.pipeline)]
+    names = [*pipeline.named_inputs, sink.topic, *letters, ledger_topic(pipeline.name)]
     topics = {name: broker.topic(name, deadline) for name in names}
-    output = topics[needs.output]
-    faults = _timeout_faults(cluster.config, needs)
-    faults += _log_faults(broker, cluster, deadline)
-    faults += _input_faults(topics, needs)
-    faults += _group_faults(broker, needs, deadline)
-    faults += _output_faults(output, needs)
-    if faults:
-        raise ConfigError(f"pipeline {needs.pipeline} cannot start", faults=tuple(faults))
-    recorded = needs.recorded.partitions if needs.recorded else None
-    existing = output.partitions if output else None
-    partitions = recorded or existing or needs.partitions or DEFAULT_PARTITIONS
-    letter_bytes = LETTER_OVERHEAD_BYTES + max(
-        max_bytes(topics[name]) for name in (*needs.inputs, needs.output)
+    output = topics[sink.topic]
+    faults = (
+        *_timeout_faults(cluster.config, transaction_timeout_ms),
+        *_log_faults(broker, cluster, deadline),
+        *_input_faults(topics, pipeline),
+        *_group_faults(broker, pipeline.name, deadline),
+        *_output_faults(output, sink, recorded),
     )
-    create = [] if output else [cluster.new_topic(needs.output, partitions, {})]
+    if faults:
+        raise ConfigError(f"pipeline {pipeline.name} cannot start", faults=faults)
+    existing = recorded or output
+    partitions = existing.partitions if existing else sink.partitions or DEFAULT_PARTITIONS
+    letter_bytes = LETTER_OVERHEAD_BYTES + max(
+        max_bytes(topics[name]) for name in (*pipeline.named_inputs, sink.topic)
+    )
+    create = [] if output else [cluster.new_topic(sink.topic, partitions, {})]
     letter_config = {MAX_BYTES_CONFIG: str(max(letter_bytes, MIN_LETTER_BYTES))}
-    create += [cluster.new_topic(t, 1, letter_config) for t in needs.letters if topics[t] is None]
+    create += [cluster.new_topic(t, 1, letter_config) for t in letters if topics[t] is None]
     return PreflightReport(
         partitions,
         output.topic_id if output else None,
-        min(max_bytes(topics[name]) for name in (needs.output, *needs.letters)),
+        min(max_bytes(topics[name]) for name in (sink.topic, *letters)),
         tuple(create),
-        tuple(_warnings(topics, needs, cluster, letter_bytes)),
+        tuple(_warnings(topics, pipeline, recorded, cluster, letter_bytes)),
     )
 
 
 def _warnings(
-    topics: Mapping[str, TopicInfo | None], needs: TopicNeeds, cluster: Cluster, letter_bytes: int
+    topics: Mapping[str, TopicInfo | None],
+    pipeline: Pipeline,
+    recorded: SinkState | None,
+    cluster: Cluster,
+    letter_bytes: int,
 ) -> Iterator[Fault]:
-    for name in (needs.output, *needs.letters, ledger_topic(needs.pipeline)):
+    output, letters = pipeline.sink.kafka.topic, pipeline.letter_topics
+    for name in (output, *letters, ledger_topic(pipeline.name)):
         topic = topics[name]
         if topic is None:
             yield from cluster.creation_warnings(name)
             continue
         yield from durability_warnings(topic, cluster.alive)
-        if name in (needs.output, *needs.letters):
+        if name in (output, *letters):
             yield from timestamp_warnings(topic)
-        if name in needs.letters:
+        if name in letters:
             yield from letter_warnings(topic, letter_bytes)
-        if name == needs.output:
-            yield from _output_warnings(topic, needs.recorded)
+        if name == output:
+            yield from _output_warnings(topic, recorded)
 
 
 def _output_warnings(output: TopicInfo, recorded: SinkState | None) -> Iterator[Fault]:
@@ -162,113 +161,88 @@ def _log_faults(broker: Broker, cluster: Cluster, deadline: Deadline) -> list[Fa
         return []  # We may not look at that topic, so it is not known to be missing.
 
 
-def _timeout_faults(config: Mapping[str, str], needs: TopicNeeds) -> list[Fault]:
-    longest_ms = int(config.get("transaction.max.timeout.ms", needs.transaction_timeout_ms))
-    if needs.transaction_timeout_ms <= longest_ms:
-        return []
-    return [
-        Fault(
+def _timeout_faults(config: Mapping[str, str], timeout_ms: int) -> Iterator[Fault]:
+    longest_ms = int(config.get("transaction.max.timeout.ms", timeout_ms))
+    if timeout_ms > longest_ms:
+        yield Fault(
             f"the broker allows transactions of {longest_ms} ms",
             where="transaction.max.timeout.ms",
-            expected=f"at least {needs.transaction_timeout_ms}, as `transaction_timeout` says",
+            expected=f"at least {timeout_ms}, as `transaction_timeout` says",
             suggestion="Lower `transaction_timeout`, or raise the broker's setting.",
         )
-    ]
 
 
-def _input_faults(topics: Mapping[str, TopicInfo | None], needs: TopicNeeds) -> list[Fault]:
-    faults = [
-        Fault(
-            "the topic does not exist",
-            where=name,
-            suggestion="Create it, or correct the name. If it was read before and all of it was,"
-            " name it under `retired` of the source.",
-        )
-        for name in needs.inputs
-        if topics[name] is None
-    ]
-    if needs.output in needs.inputs:
-        faults.append(Fault("a pipeline cannot write to a topic that it reads", where=needs.output))
-    return faults
+def _input_faults(topics: Mapping[str, TopicInfo | None], pipeline: Pipeline) -> Iterator[Fault]:
+    for name in pipeline.named_inputs:
+        if topics[name] is None:
+            yield Fault(
+                "the topic does not exist",
+                where=name,
+                suggestion="Create it, or correct the name. If it was read before and all of it"
+                " was, name it under `retired` of the source.",
+            )
+    if (output := pipeline.sink.kafka.topic) in pipeline.named_inputs:
+        yield Fault("a pipeline cannot write to a topic that it reads", where=output)
 
 
-def _group_faults(broker: Broker, needs: TopicNeeds, deadline: Deadline) -> list[Fault]:
-    group = consumer_group(needs.pipeline)
+def _group_faults(broker: Broker, pipeline: str, deadline: Deadline) -> Iterator[Fault]:
+    group = consumer_group(pipeline)
     if members := broker.group_members(group, deadline):
-        return [
-            Fault(
-                f"{members} consumer(s) have joined the group that shows the pipeline's position",
-                where=group,
-                suggestion="Give those consumers a group of their own.",
-            )
-        ]
-    return []
-
-
-def _output_faults(output: TopicInfo | None, needs: TopicNeeds) -> list[Fault]:
-    recorded = needs.recorded
-    if recorded is not None and recorded.topic != needs.output:
-        return [
-            Fault(
-                f"this pipeline writes to {recorded.topic}",
-                where=needs.output,
-                suggestion=f"Keep its topic, or {NEW_GENERATION}.",
-            )
-        ]
-    if output is not None:
-        return [*_identity_faults(output, needs), *_partition_faults(output, needs)]
-    if recorded is not None:
-        return [
-            Fault(
-                "the output topic is gone, although the ledger says it was written",
-                where=needs.output,
-                suggestion=f"Restore it, or {NEW_GENERATION}.",
-            )
-        ]
-    return []
-
-
-def _identity_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
-    if needs.recorded is None or needs.recorded.topic_id in {"", output.topic_id}:
-        return []
-    return [
-        Fault(
-            "the output topic was deleted and created again: what was committed is gone",
-            where=output.name,
-            expected=f"topic id {needs.recorded.topic_id}, as recorded in the ledger",
-            suggestion=f"To write it again, {NEW_GENERATION}.",
+        yield Fault(
+            f"{members} consumer(s) have joined the group that shows the pipeline's position",
+            where=group,
+            suggestion="Give those consumers a group of their own.",
         )
-    ]
 
 
-def _partition_faults(output: TopicInfo, needs: TopicNeeds) -> list[Fault]:
-    recorded = needs.recorded.partitions if needs.recorded else None
-    wanted = needs.partitions
-    if recorded is not None and output.partitions < recorded:
-        return [
-            Fault(
+def _output_faults(
+    output: TopicInfo | None, sink: KafkaSink, recorded: SinkState | None
+) -> Iterator[Fault]:
+    if recorded is None:
+        if output is not None and sink.partitions not in {None, output.partitions}:
+            yield Fault(
                 f"the output topic has {output.partitions} partitions",
                 where=output.name,
-                expected=f"{recorded}, as recorded in the ledger; keys would move otherwise",
-                suggestion=f"Restore the topic, or {NEW_GENERATION}.",
-            )
-        ]
-    if recorded is not None and wanted not in {None, recorded}:
-        return [
-            Fault(
-                f"sink.kafka.partitions is {wanted}",
-                where=output.name,
-                expected=f"{recorded}, as recorded in the ledger; keys would move otherwise",
-                suggestion=f"Correct the file, or {NEW_GENERATION}.",
-            )
-        ]
-    if recorded is None and wanted not in {None, output.partitions}:
-        return [
-            Fault(
-                f"the output topic has {output.partitions} partitions",
-                where=output.name,
-                expected=f"{wanted}, as in sink.kafka.partitions",
+                expected=f"{sink.partitions}, as in sink.kafka.partitions",
                 suggestion="Correct the file, or create another topic.",
             )
-        ]
-    return []
+    elif recorded.topic != sink.topic:
+        yield Fault(
+            f"this pipeline writes to {recorded.topic}",
+            where=sink.topic,
+            suggestion=f"Keep its topic, or {NEW_GENERATION}.",
+        )
+    elif output is None:
+        yield Fault(
+            "the output topic is gone, although the ledger says it was written",
+            where=sink.topic,
+            suggestion=f"Restore it, or {NEW_GENERATION}.",
+        )
+    else:
+        yield from _changes(output, sink, recorded)
+
+
+def _changes(output: TopicInfo, sink: KafkaSink, recorded: SinkState) -> Iterator[Fault]:
+    """What is no longer as the ledger has recorded it."""
+    if recorded.topic_id not in {"", output.topic_id}:
+        yield Fault(
+            "the output topic was deleted and created again: what was committed is gone",
+            where=output.name,
+            expected=f"topic id {recorded.topic_id}, as recorded in the ledger",
+            suggestion=f"To write it again, {NEW_GENERATION}.",
+        )
+    expected = f"{recorded.partitions}, as recorded in the ledger; keys would move otherwise"
+    if output.partitions < recorded.partitions:
+        yield Fault(
+            f"the output topic has {output.partitions} partitions",
+            where=output.name,
+            expected=expected,
+            suggestion=f"Restore the topic, or {NEW_GENERATION}.",
+        )
+    elif sink.partitions not in {None, recorded.partitions}:
+        yield Fault(
+            f"sink.kafka.partitions is {sink.partitions}",
+            where=output.name,
+            expected=expected,
+            suggestion=f"Correct the file, or {NEW_GENERATION}.",
+        )
