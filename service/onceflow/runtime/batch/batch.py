@@ -35,8 +35,7 @@ from onceflow.runtime.batch.late import LateDesk
 from onceflow.runtime.batch.rejects import RejectDesk
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.commit.committer import Payload
-from onceflow.runtime.records.collect import collect
-from onceflow.runtime.records.output import OutputFormat, encode_collected
+from onceflow.runtime.records.output import OutputFormat, collect, encode_collected
 from onceflow.runtime.records.rows import SortedBatch, number_records, sort_batch
 
 

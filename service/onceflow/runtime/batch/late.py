@@ -1,10 +1,17 @@
-"""Which records of a batch came too late, to the record."""
+"""Finds the records of a batch that came too late, to the record.
+
+Spark's own count (`numRowsDroppedByWatermark`) is taken after a partial aggregation, so it tells
+that there were some, and not how many. Here the plan of the batch is taken as Spark ran it, up to
+the lowest stateful operators, over a second reading of the same ranges, under the predicate that
+Spark drops by (`WatermarkSupport.watermarkExpression`) and the watermark that it dropped by.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,21 +19,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
+from onceflow.java.loader import new_instance
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.types import column
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.rejects import Reason
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.runtime.batch.executed import Execution
-from onceflow.runtime.batch.late_rows import (
-    LATE_COLUMN,
-    MAY_BE_DUPLICATE_COLUMN,
-    ORIGIN_COLUMN,
-    WATERMARK_COLUMN,
-    LateRows,
-)
 from onceflow.runtime.batch.rejects import plain_headers
-from onceflow.runtime.records.collect import collect
+from onceflow.runtime.records.output import collect
 
+ORIGIN_COLUMN = "__origin"
+"""The record that a row was made of."""
+LATE_COLUMN = "__is_late"
+MAY_BE_DUPLICATE_COLUMN = "__may_be_duplicate"
+"""Set for a row that is not late where a source's duplicates are dropped: it may have been dropped
+there. A row that is late there was not."""
+WATERMARK_COLUMN = "__event_watermark_ms"
 _KEY = "duplicate_key"
 """In an origin: the key that duplicates of the record have; null if duplicates are kept."""
 _PLACE = ("source", "_topic", "_partition", "_offset")
@@ -57,15 +66,15 @@ class LateDesk:
     max_result_bytes: int
 
     @cached_property
-    def _rows(self) -> LateRows:
-        return LateRows(self.spark)
+    def _finder(self) -> Any:
+        return new_instance(jvm_of(self.spark), "LateRows")
 
     def of_batch(self, execution: Execution, batch_id: int) -> tuple[int, list[DeadLetter]]:
         """Count the late records of a batch, and make letters of them if they are to be kept."""
         if execution.late == 0:
             return 0, []
         ranges = {name: self._range(name, execution) for name in execution.positions}
-        rows = self._rows.of(self.query(), ranges)
+        rows = self._late_rows(ranges)
         if rows is None:
             return execution.late, []
         origin = F.first(ORIGIN_COLUMN).alias(ORIGIN_COLUMN)
@@ -91,6 +100,24 @@ class LateDesk:
         )
         letters = [*self._letters(table, batch_id)]
         return len(letters), letters
+
+    def _late_rows(self, ranges: Mapping[str, DataFrame]) -> DataFrame | None:
+        """Origins of rows, whether each was dropped, and by which watermark.
+
+        Args:
+            ranges: source -> what it read in that batch, with all columns that the query reads and
+                the origin of each record, for every source that read something.
+
+        Returns:
+            The four columns above; a record whose row belongs to several windows is in several
+            rows. None if no operator drops anything.
+        """
+        query, session = self.query()._jsq, self.spark._jsparkSession  # noqa: SLF001
+        execution = query.streamingQuery().lastExecution()  # no public way
+        frames = {name: frame._jdf for name, frame in ranges.items()}  # noqa: SLF001
+        found = self._finder.of(session, execution, frames, ORIGIN_COLUMN)
+        parts = [DataFrame(each, self.spark) for each in found]
+        return reduce(DataFrame.unionByName, parts) if parts else None
 
     def _range(self, name: str, execution: Execution) -> DataFrame:
         """Read what a source read again, each record with its origin and no more than is needed."""

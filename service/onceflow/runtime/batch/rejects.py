@@ -22,7 +22,7 @@ from onceflow.pipeline.query.rejects import REASON_COLUMN, Reason, with_reason
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, Headers, in_order
 from onceflow.protocol.digest import Row
 from onceflow.runtime.batch.executed import Execution
-from onceflow.runtime.records.collect import collect
+from onceflow.runtime.records.output import collect
 from onceflow.runtime.records.rows import KEY_COLUMN, VALUE_COLUMN, size_bytes
 
 RECORD_OVERHEAD_BYTES = 150

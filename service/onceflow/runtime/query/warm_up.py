@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.runtime.query.query import QueryHandle
-from onceflow.runtime.records.collect import collect
+from onceflow.runtime.records.output import collect
 from onceflow.runtime.spark.jvm import UNREACHABLE
 
 BATCHES = 3

@@ -1,4 +1,4 @@
-"""From the query's result to the columns that are collected: key, value, partition, order."""
+"""Collects the result of a query as key, value, partition and order, within the budget."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType
 from onceflow.pipeline.file.types import column_at, type_at
 from onceflow.protocol.order import Order, columns_of
 from onceflow.runtime.records.rows import KEY_COLUMN, ORDER_COLUMN, PARTITION_COLUMN, VALUE_COLUMN
+from onceflow.runtime.spark.errors import over_budget, translated_errors
 
 _VALUE_STRUCT = "__row"
 
@@ -65,6 +66,20 @@ def to_record_columns(
         if type_at(result.schema, path) is not None
     ]
     return result.select(*columns)
+
+
+def collect(frame: DataFrame, max_result_bytes: int) -> pa.Table:
+    """Run the plan, once, and bring its rows to the driver.
+
+    Raises:
+        ConfigError: the rows are larger than the budget.
+        OnceflowError: what a source, or one of our functions, raised in a worker.
+    """
+    with translated_errors(max_result_bytes):
+        table = frame.toArrow()
+    if table.nbytes > max_result_bytes:
+        raise over_budget(max_result_bytes, f"{table.nbytes} bytes")
+    return table
 
 
 def encode_collected(table: pa.Table, output: OutputFormat, revision: int) -> pa.Table:

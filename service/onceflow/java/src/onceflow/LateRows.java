@@ -45,7 +45,7 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late_rows`.
+ * Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late`.
  */
 public class LateRows {
   private static final String DELAY = "spark.watermarkDelayMs";
