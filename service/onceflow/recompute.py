@@ -13,7 +13,7 @@ from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.protocol.ledger import NOTHING_COMMITTED, HeadEntry
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.run import Run, Surroundings
-from onceflow.runtime.batch.batch import BatchOutcome, DrainRequestedError
+from onceflow.runtime.batch.batch import DrainRequestedError
 from onceflow.runtime.commit.committer import Payload
 from onceflow.runtime.query.query import RunningQuery, start_query
 from onceflow.runtime.source.data_source import register
@@ -96,11 +96,7 @@ class Recomputation:
         stack.enter_context(one_call_site(session))
         run.analyse(session)
         done = threading.Event()
-
-        def on_batch(_: BatchOutcome) -> None:
-            done.set()
-
-        runner = run.runner(entry, entry, _Comparison(), lambda sink: None, on_batch)
+        runner = run.runner(entry, entry, _Comparison(), lambda _: None, lambda _: done.set())
         runner.is_quarantined = False
         stream = run.stream(entry).trigger(processingTime=ONE_BATCH)
         query = start_query(stream, run.checkpoint, runner, run.handle)

@@ -25,7 +25,6 @@ from onceflow.runtime.source.data_source import (
     SMALL_BATCH_OFFSETS,
     SourceHandle,
     SourceReader,
-    TaskInput,
     open_stream,
 )
 from onceflow.runtime.spark.errors import from_text
@@ -238,7 +237,6 @@ def test_splits_travel_as_partitions(reader: SourceReader, origin: LogOrigin) ->
     start = reader.initialOffset()
     origin.append(1, [(b"k", b"x")])
     (partition,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
-    assert isinstance(partition, TaskInput)
     assert [type(split) for split in partition.value] == [Split]
     (batch,) = reader.read(partition)
     assert batch.column("value").to_pylist() == [b"x"]

@@ -9,7 +9,7 @@ Spark drops by (`WatermarkSupport.watermarkExpression`) and the watermark that i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -26,7 +26,7 @@ from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.rejects import Reason
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.runtime.batch.executed import Execution
-from onceflow.runtime.batch.rejects import plain_headers
+from onceflow.runtime.batch.rejects import letter_of
 from onceflow.runtime.records.output import collect
 
 ORIGIN_COLUMN = "__origin"
@@ -183,20 +183,9 @@ class LateDesk:
 
     def _letters(self, table: pa.Table, batch_id: int) -> Iterator[DeadLetter]:
         for row in table.to_pylist():
-            origin, event_watermark_ms = row[ORIGIN_COLUMN], row[WATERMARK_COLUMN]
-            yield DeadLetter(
-                key=origin["_key"],
-                value=origin["_value"],
-                headers=plain_headers(origin["_headers"]),
-                reason=Reason.LATE.value,
-                text=_TEXTS[row[MAY_BE_DUPLICATE_COLUMN]],
-                pipeline=self.pipeline.name,
-                batch_id=batch_id,
-                source=origin["source"],
-                topic=origin["_topic"],
-                partition=origin["_partition"],
-                offset=origin["_offset"],
-                timestamp_ms=-1 if origin["timestamp_ms"] is None else origin["timestamp_ms"],
+            origin, text = row[ORIGIN_COLUMN], _TEXTS[row[MAY_BE_DUPLICATE_COLUMN]]
+            yield replace(
+                letter_of(origin, Reason.LATE.value, text, self.pipeline.name, batch_id),
                 event_time_ms=origin["event_time_ms"],
-                event_watermark_ms=event_watermark_ms,
+                event_watermark_ms=row[WATERMARK_COLUMN],
             )

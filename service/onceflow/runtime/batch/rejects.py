@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onceflow.contracts.sink import OutputRecord
@@ -19,7 +20,7 @@ from onceflow.contracts.source import META_COLUMNS
 from onceflow.errors import CorruptionError, RecordError
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.query.rejects import REASON_COLUMN, Reason, with_reason
-from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, Headers, in_order
+from onceflow.protocol.dead_letter import NOWHERE, DeadLetter, in_order
 from onceflow.protocol.digest import Row
 from onceflow.runtime.batch.executed import Execution
 from onceflow.runtime.records.output import collect
@@ -152,13 +153,9 @@ class RejectDesk:
 
         With the batch's clock as timestamp: under its own, a broker may delete it at once.
         """
-        late = [letter for letter in letters if letter.reason == Reason.LATE]
-        rejected = [letter for letter in letters if letter.reason != Reason.LATE]
         found = {}
-        for block, own in (
-            (self.pipeline.dead_letter, rejected),
-            (self.pipeline.late, late),
-        ):
+        for block, is_late in ((self.pipeline.dead_letter, False), (self.pipeline.late, True)):
+            own = [each for each in letters if (each.reason == Reason.LATE) is is_late]
             if block is not None and own:
                 found[block.topic] = self._records(own, block.topic, clock_ms)
         return found
@@ -183,7 +180,7 @@ class RejectDesk:
         rejected = (
             self._marked(source, execution)
             .filter(F.col(REASON_COLUMN).isNotNull())
-            .select(*_COLUMNS, _timestamp_ms())
+            .select(*_COLUMNS, F.unix_millis("_timestamp").alias("timestamp_ms"))
         )
         table = collect(rejected, self.max_result_bytes)
         return in_order(self._letters(table, source, batch_id))
@@ -196,20 +193,8 @@ class RejectDesk:
     def _letters(self, table: pa.Table, source: str, batch_id: int) -> Iterator[DeadLetter]:
         for row in table.to_pylist():
             code, _, text = row[REASON_COLUMN].partition(": ")
-            yield DeadLetter(
-                key=row["_key"],
-                value=row["_value"],
-                headers=plain_headers(row["_headers"]),
-                reason=code,
-                text=text,
-                pipeline=self.pipeline.name,
-                batch_id=batch_id,
-                source=source,
-                topic=row["_topic"],
-                partition=row["_partition"],
-                offset=row["_offset"],
-                timestamp_ms=row["_timestamp_ms"] if row["_timestamp_ms"] is not None else -1,
-            )
+            record = {**row, "source": source}
+            yield letter_of(record, code, text, self.pipeline.name, batch_id)
 
 
 _SIZE_CODES = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE")
@@ -220,13 +205,24 @@ _SINK_TEXTS: Mapping[Reason, str] = {
 }
 
 
-def _timestamp_ms() -> Column:
-    return F.unix_millis(F.col("_timestamp")).alias("_timestamp_ms")
-
-
-def plain_headers(found: Sequence[Mapping[str, bytes]] | None) -> Headers:
-    """Headers from the column `_headers`."""
-    return tuple((str(each["key"]), each["value"]) for each in found or ())
+def letter_of(
+    record: Mapping[str, Any], reason: str, text: str, pipeline: str, batch_id: int
+) -> DeadLetter:
+    """Make a letter of a record that was read again, with its columns and its `source`."""
+    return DeadLetter(
+        key=record["_key"],
+        value=record["_value"],
+        headers=tuple((str(each["key"]), each["value"]) for each in record["_headers"] or ()),
+        reason=reason,
+        text=text,
+        pipeline=pipeline,
+        batch_id=batch_id,
+        source=record["source"],
+        topic=record["_topic"],
+        partition=record["_partition"],
+        offset=record["_offset"],
+        timestamp_ms=-1 if record["timestamp_ms"] is None else record["timestamp_ms"],
+    )
 
 
 def _refusal(letter: DeadLetter) -> RecordError:

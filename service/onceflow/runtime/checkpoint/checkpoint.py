@@ -105,7 +105,9 @@ class Checkpoint:
             )
         metadata = self._files.read_json("metadata")
         if metadata is None:
-            self._check_empty()
+            if self._newest("offsets") != NOTHING_COMMITTED:
+                # Not a new one: Spark would give it a new identity.
+                raise self._files.damaged("metadata")
             return None
         if not isinstance(metadata.get("id"), str):
             raise self._files.damaged("metadata")
@@ -290,12 +292,7 @@ class Checkpoint:
             raise self._files.damaged(name) from error
 
     def _newest(self, log: str) -> int:
-        return self._files.newest(log, default=NOTHING_COMMITTED)
-
-    def _check_empty(self) -> None:
-        """A checkpoint without `metadata` is not a new one: Spark would give it a new identity."""
-        if self._newest("offsets") != NOTHING_COMMITTED:
-            raise self._files.damaged("metadata")
+        return max(self._files.numbers(log), default=NOTHING_COMMITTED)
 
 
 def _is_before(name: str, batch_id: int) -> bool:

@@ -83,10 +83,6 @@ class CheckpointFiles:
         names = [info.base_name for info in self._files.get_file_info(selector)]
         return [int(name) for name in names if name.isdigit()]
 
-    def newest(self, log: str, default: int) -> int:
-        """The highest of them."""
-        return max(self.numbers(log), default=default)
-
     @_told
     def copy(self, name: str, to: CheckpointFiles) -> None:
         """Copy a file as it is, within one file system.

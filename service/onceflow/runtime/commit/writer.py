@@ -70,11 +70,6 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    @property
-    def timeout_ms(self) -> int:
-        """Kafka's limit for an open transaction: what one batch may take."""
-        return int(self.transaction_timeout_s * 1000)
-
     def claim(self, compare: Callable[[HeadEntry | None], Comparison]) -> Takeover:
         """Become the owner; from then on, `committer` commits.
 
@@ -135,7 +130,8 @@ class Writer:
     def _writing(self) -> Connection:
         properties = {
             **self.connection.properties,
-            TIMEOUT_PROPERTY: str(self.timeout_ms),
+            # Kafka's limit for an open transaction: what one batch may take.
+            TIMEOUT_PROPERTY: str(int(self.transaction_timeout_s * 1000)),
             "batch.size": str(min(DEFAULT_BATCH_BYTES, self.max_batch_bytes)),
         }
         return Connection(self.connection.bootstrap_servers, properties)

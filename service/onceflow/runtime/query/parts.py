@@ -44,22 +44,15 @@ class Parts:
             folder=str(self.pipeline.folder),
         )
 
-    def handle(
-        self, name: str, columns: StructType, ticks: TickSettings | None = None
-    ) -> SourceHandle:
-        """The same for Spark's readers; where nothing fails by it, bad payloads become rows."""
-        schema = to_arrow(columns)
-        if self.pipeline.on_reject(name) != "fail":
-            schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
-        return self._handle(name, schema, ticks)
-
-    def handle_of_originals(self, name: str, columns: StructType) -> SourceHandle:
-        """The same, and everything about the record as it came."""
+    def reread(
+        self, spark: SparkSession, name: str, columns: StructType, at: Execution
+    ) -> DataFrame:
+        """Read what a source read in a batch again, with everything about each record."""
         schema = to_arrow(columns)
         missing = [item for item in META_COLUMNS.items() if item[0] not in schema.names]
         for column, kind in (*missing, (REJECT_COLUMN, pa.string())):
             schema = schema.append(pa.field(column, kind))
-        return self._handle(name, schema)
+        return open_range(spark, self._handle(name, schema), *at.positions[name])
 
     def _handle(
         self, name: str, schema: pa.Schema, ticks: TickSettings | None = None
@@ -67,12 +60,6 @@ class Parts:
         source = self.pipeline.sources[name]
         spec = self.spec(name, schema)
         return SourceHandle(source.kind, source.block, spec, self.connection, ticks)
-
-    def reread(
-        self, spark: SparkSession, name: str, columns: StructType, at: Execution
-    ) -> DataFrame:
-        """Read what a source read in a batch again, with everything about each record."""
-        return open_range(spark, self.handle_of_originals(name, columns), *at.positions[name])
 
     def result(
         self,
@@ -83,8 +70,12 @@ class Parts:
         """The query's result over its streams; `tick_settings` are of an `idle_after` in ms."""
 
         def load(name: str, source: Source, read: StructType) -> DataFrame:
+            schema = to_arrow(read)
+            # Where nothing fails by them, bad payloads become rows.
+            if self.pipeline.on_reject(name) != "fail":
+                schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
             ticks = tick_settings(source.idle_after_ms)
-            stream = open_stream(spark, self.handle(name, read, ticks))
+            stream = open_stream(spark, self._handle(name, schema, ticks))
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 

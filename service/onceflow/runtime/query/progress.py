@@ -54,16 +54,13 @@ class ProgressReporter:
 
     def _lag(self) -> dict[str, object]:
         try:
-            lag = lag_of(self.position(), self.broker, self._deadline())
+            lag = lag_of(self.position(), self.broker, self.clock.within(LAG_TIMEOUT_S))
         except OnceflowError:
             # A display without its lag is better than a query that ends for want of one.
             return {"lag": None}
         self.observer.lag(lag)
         # Before the first batch no position is known, so whatever waits is not counted.
         return {"lag": sum(lag.values()) if lag else None}
-
-    def _deadline(self) -> Deadline:
-        return self.clock.within(LAG_TIMEOUT_S)
 
 
 def lag_of(head: HeadEntry, broker: Broker, deadline: Deadline) -> Mapping[tuple[str, int], int]:
@@ -106,15 +103,15 @@ def figures(progress: Any) -> dict[str, object]:
         ],
         "state_rows": sum(one.numRowsTotal for one in operators),
         "state_memory_bytes": sum(one.memoryUsedBytes for one in operators),
-        "state_commit_ms": sum(map(_commit_ms, operators)),
-        "state_upload_ms": sum(map(_upload_ms, operators)),
+        "state_commit_ms": sum(
+            _per_task(one, one.allUpdatesTimeMs + one.allRemovalsTimeMs + one.commitTimeMs)
+            for one in operators
+        ),
+        "state_upload_ms": sum(
+            _per_task(one, one.customMetrics.get(UPLOAD_METRIC, 0)) for one in operators
+        ),
     }
 
 
-def _commit_ms(operator: Any) -> int:
-    total = operator.allUpdatesTimeMs + operator.allRemovalsTimeMs + operator.commitTimeMs
-    return int(total / max(1, operator.numShufflePartitions))
-
-
-def _upload_ms(operator: Any) -> int:
-    return int(operator.customMetrics.get(UPLOAD_METRIC, 0) / max(1, operator.numShufflePartitions))
+def _per_task(operator: Any, total_ms: int) -> int:
+    return int(total_ms / max(1, operator.numShufflePartitions))

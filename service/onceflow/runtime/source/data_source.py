@@ -154,13 +154,6 @@ class OnceflowSource(DataSource):
         return replace(handle, spec=spec)
 
 
-class TaskInput(InputPartition):
-    """One task's range, as Spark carries it there."""
-
-    def __init__(self, splits: Sequence[Split]) -> None:
-        super().__init__(tuple(splits))
-
-
 class RangeReader(DataSourceReader):
     """Reads a range that a stream has read, once more. There are no ticks in it."""
 
@@ -180,10 +173,7 @@ class RangeReader(DataSourceReader):
 
 
 class TickInput(InputPartition):
-    """A task that yields one tick."""
-
-    def __init__(self, tick_ms: int) -> None:
-        super().__init__(tick_ms)
+    """A task that yields one tick; others carry their splits."""
 
 
 class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -326,8 +316,8 @@ def _checked(splits: Sequence[Split], handle: SourceHandle) -> Sequence[Split]:
 
 def _tasks(splits: Sequence[Split]) -> Sequence[InputPartition]:
     if 0 < sum(split.end - split.start for split in splits) <= SMALL_BATCH_OFFSETS:
-        return [TaskInput(splits)]
-    return [TaskInput([split]) for split in splits]
+        return [InputPartition(tuple(splits))]
+    return [InputPartition((split,)) for split in splits]
 
 
 def _tick_row(schema: pa.Schema, tick_ms: int) -> pa.RecordBatch:

@@ -99,20 +99,11 @@ _NEXT_SMALLER_UNIT = {"k": "", "m": "k", "g": "m", "t": "g"}
 
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("true", "two attempts of one task would run at once"),
-    f"{_STREAMING}.asyncProgressTrackingEnabled": (
-        "true",
-        "batches would change on replay",
-    ),
+    f"{_STREAMING}.asyncProgressTrackingEnabled": ("true", "batches would change on replay"),
     "asyncProgressTrackingEnabled": ("true", "batches would change on replay"),
-    f"{_STREAMING}.realTimeMode.enabled": (
-        "true",
-        "offsets would be logged after the batch",
-    ),
+    f"{_STREAMING}.realTimeMode.enabled": ("true", "offsets would be logged after the batch"),
     f"{_STATE}.checkpointFormatVersion": ("1", "a zombie could overwrite state files"),
-    f"{_STREAMING}.forceDeleteTempCheckpointLocation": (
-        "true",
-        "the checkpoint must last",
-    ),
+    f"{_STREAMING}.forceDeleteTempCheckpointLocation": ("true", "the checkpoint must last"),
 }
 
 _MAY_BE_SET = (
