@@ -172,11 +172,7 @@ class Run:
         return self.analysis
 
     def stream(self, head: HeadEntry | None = None) -> DataStreamWriter:
-        """The query over its streams, without checkpoint, trigger and sink.
-
-        Args:
-            head: the ledger's position, if batches are written or compared in the orders it names.
-        """
+        """The query over its streams, with what the orders of `head` look at; not yet started."""
         result = self.parts.result(self._session, self.analysis.columns, self._event_time.plan)
         orders = [self.analysis.order, *([head.order, head.next_order] if head else [])]
         columns = to_record_columns(result, self.parts.output(), orders)

@@ -45,11 +45,7 @@ class DrainRequestedError(Exception):
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """The result of a batch, for progress displays.
-
-    Args:
-        is_skipped: it was committed before, and this replay was equal.
-    """
+    """The result of a batch; skipped if it was committed before, and this replay was equal."""
 
     head: HeadEntry
     is_skipped: bool
@@ -95,14 +91,12 @@ class BatchRunner:
 
     Args:
         head: position of the ledger; must be registered. Moves with every batch.
-        waivers: rules of determinism that the query breaks and the user waives.
         order: of the records of each batch after the one that `head` already decided on.
         is_quarantined: a replay that computes other rows goes to the dead letters, and the
             committed rows stay; otherwise the pipeline halts.
         retired: source -> topics that are read no more; a group can commit no offset of one that
             was deleted.
         checkpoint: tells where a source stands that no batch has read from.
-        report: told of every batch that ended well.
     """
 
     head: HeadEntry
@@ -324,12 +318,7 @@ class BatchRunner:
 
 @dataclass(frozen=True)
 class _Computed:
-    """The computed rows of one batch, not yet judged.
-
-    Args:
-        batch: rows that have a place in the output.
-        keyless: rows that have none, because their key is null.
-    """
+    """The rows of one batch, not yet judged; `keyless` ones lack the key that they must have."""
 
     key: BatchKey
     execution: Execution

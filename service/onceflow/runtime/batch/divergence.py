@@ -24,12 +24,7 @@ MAX_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Difference:
-    """A row of one computation that the other has not, or has otherwise.
-
-    Args:
-        committed: its value in the output; None if there is no such row, or its value is null.
-        computed: its value in the replay; None likewise.
-    """
+    """A row that one computation has, and the other has not (None), or with another value."""
 
     partition: int
     key: bytes | None

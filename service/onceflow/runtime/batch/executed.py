@@ -29,11 +29,7 @@ _SHIELD = "onceflow-view."
 
 @dataclass(frozen=True)
 class Deduplication:
-    """The work of a source's operator that drops duplicates, in one batch.
-
-    Args:
-        operator_id: under which Spark keeps its state.
-    """
+    """The work of a source's operator that drops duplicates, in one batch."""
 
     dropped: int
     operator_id: int

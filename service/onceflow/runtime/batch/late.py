@@ -54,9 +54,6 @@ class LateDesk:
     A record is late if no window that it belongs to takes it. Those that a filter of the query has
     taken out before are not. After a function over whole batches of rows (`mapInArrow`) there are
     no records any more: rows are counted then, as Spark counts them, and no letters are made.
-
-    Args:
-        query: gives the query, from inside of `foreachBatch`.
     """
 
     spark: SparkSession

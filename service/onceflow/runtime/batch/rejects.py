@@ -33,11 +33,7 @@ rest of the record, of which the header is the most."""
 
 @dataclass(frozen=True)
 class RejectDesk:
-    """Finds them, and makes dead letters of them.
-
-    Args:
-        max_record_bytes: looks up the output topic's limit; called when a record was refused.
-    """
+    """Finds them, and makes dead letters of them."""
 
     pipeline: Pipeline
     reread: Callable[[str, Execution], DataFrame]
@@ -45,6 +41,7 @@ class RejectDesk:
     letter_bytes: Mapping[str, int]
     max_result_bytes: int
     max_record_bytes: Callable[[], int]
+    """Looks up the output topic's limit, when a record was refused."""
 
     def recounted(self, execution: Execution) -> Execution:
         """The same with counts that are exact; reads the range again only if they are doubtful."""

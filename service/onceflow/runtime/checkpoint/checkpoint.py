@@ -37,12 +37,7 @@ _PIPELINE_FILE = "onceflow.json"
 
 @dataclass(frozen=True)
 class LoggedBatch:
-    """One entry of the offset log.
-
-    Args:
-        metadata: watermark, clock and pinned settings, as Spark wrote them.
-        positions: source name -> end position.
-    """
+    """One entry of the offset log."""
 
     metadata: Mapping[str, Any]
     positions: Mapping[str, Position]

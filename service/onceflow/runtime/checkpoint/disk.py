@@ -35,11 +35,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of `/proc/self/mountinfo`.
-
-    Args:
-        root: folder of the file system that is mounted.
-    """
+    """One line of `/proc/self/mountinfo`."""
 
     root: str
     point: str

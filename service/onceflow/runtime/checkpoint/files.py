@@ -40,11 +40,7 @@ def _told(
 class CheckpointFiles:
     """Files by their path below the location.
 
-    Args:
-        conf: Spark's settings, which say how S3 is reached.
-
     Attributes:
-        location: as given.
         has_checksums: whether Hadoop keeps one next to each file here.
         is_on_s3: whether each request may fail, and a file is there as a whole or not at all.
 

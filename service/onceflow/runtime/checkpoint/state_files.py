@@ -34,12 +34,7 @@ _LINEAGE_FORMAT = b"\x00\x02v3"
 
 
 def find_damage(names: Sequence[str], read: Callable[[str], bytes | None]) -> Iterator[str]:
-    """The files that are damaged, newest versions first.
-
-    Args:
-        names: every file below the checkpoint's `state`.
-        read: the content of one; None if there is none of that name.
-    """
+    """The files below `state` that are damaged, newest versions first."""
     for name in sorted(names, key=version_of, reverse=True):
         content = read(name)
         if content is None or name.endswith(".crc"):
@@ -53,10 +48,6 @@ def find_copy(names: Sequence[str], read: Callable[[str], bytes | None]) -> str 
     """A file that a start loads, with the content of an older version: no two are alike.
 
     Two files of one version may be: a batch that is computed again writes it again.
-
-    Args:
-        names: every file below the checkpoint's `state`.
-        read: the content of one; None if there is none of that name.
 
     Returns:
         The newest one, or None.

@@ -49,13 +49,7 @@ MAX_FENCING_THREADS = 8
 
 @dataclass(frozen=True)
 class Takeover:
-    """A take-over that succeeded.
-
-    Args:
-        head: position of the ledger after the fence; None if nothing was ever registered.
-        lanes: our own lanes' incarnations, initialised and confirmed.
-        comparison: how the start goes on; never HALT.
-    """
+    """A take-over that succeeded: our lanes are initialised and confirmed, and nothing halts."""
 
     owner: OwnerEntry
     head: HeadEntry | None

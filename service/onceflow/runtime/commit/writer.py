@@ -73,9 +73,6 @@ class Writer:
     def claim(self, compare: Callable[[HeadEntry | None], Comparison]) -> Takeover:
         """Become the owner; from then on, `committer` commits.
 
-        Args:
-            compare: reads the checkpoint and compares it with `head`; called after the fence.
-
         Raises:
             OnceflowError: as `TakeoverAttempt.run`.
         """

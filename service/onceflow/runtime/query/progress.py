@@ -27,7 +27,6 @@ class ProgressReporter:
     """Turns Spark's progress and the brokers' offsets into `progress` events.
 
     Args:
-        report: told whenever a batch has ended, and the lag every LAG_INTERVAL_S.
         retention_left_s: time until retention is predicted to overtake the pipeline, or None.
     """
 

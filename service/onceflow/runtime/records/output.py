@@ -24,14 +24,9 @@ _VALUE_STRUCT = "__row"
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """How rows of the result become records.
+    """How rows of the result become records; a key that is not binary is written as text.
 
-    Args:
-        key: column of the record key, as text unless it is binary; None for no key.
-        partition: column that chooses the output partition; None for a partitioner.
-        payload_columns: which of the result's columns make up the payload.
-        encode_avro: encodes rows with the sink's schema; needed for avro alone.
-        revision: name of the column of revisions; None for none.
+    `key`, `partition` and `revision` name columns. Avro alone needs `encode_avro`.
     """
 
     format: str

@@ -67,14 +67,7 @@ IDLE_POLL_S = 0.01
 
 @dataclass(frozen=True)
 class SourceHandle:
-    """Everything that both halves of a source are made from, as text for Spark's options.
-
-    Args:
-        kind: name of its entry point.
-        spec: how to decode it.
-        connection: to the pipeline's brokers; may hold secrets.
-        ticks: for a source with `idle_after`.
-    """
+    """All that both halves of a source are made from, as text for Spark's options; has secrets."""
 
     kind: str
     block: SourceBlock

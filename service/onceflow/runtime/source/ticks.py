@@ -46,11 +46,7 @@ class EventTime:
 
 @dataclass(frozen=True)
 class TickSettings:
-    """Settings for the process that plans a source's batches.
-
-    Args:
-        event_time_file: where the driver tells how far event time has come.
-    """
+    """Settings for the process that plans a source's batches."""
 
     idle_after_ms: int
     event_time_file: str

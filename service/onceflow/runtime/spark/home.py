@@ -80,8 +80,7 @@ def spark_home() -> Path:
 def use_spark_home(*, is_local: bool) -> None:
     """Make it if need be, and let the JVM that this process starts use it.
 
-    Args:
-        is_local: whether workers run on this machine, and find what is in it, too.
+    Its workers use it, too, if they run on this machine (`is_local`).
 
     Raises:
         ConfigError: there is no PySpark.

@@ -52,12 +52,7 @@ MODULE_OPTIONS = (
 
 
 def command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The command that starts the JVM.
-
-    Args:
-        arguments: as of Spark's `spark-submit`.
-        environment: names Java in `JAVA_HOME` and Spark in `SPARK_HOME`.
-    """
+    """The command that starts the JVM."""
     conf = _settings(arguments)
     java_options = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
     class_path = [

@@ -20,9 +20,7 @@ TIMEOUT_S = 10
 def is_done_elsewhere(address: str, arguments: Sequence[str]) -> bool:
     """Wait until a process that was forked for this has ended; False if there was none.
 
-    Args:
-        address: name of the abstract socket of `planners.py`, and its secret.
-        arguments: of Python; `-m` and a module come first.
+    `address` is the name of the abstract socket of `planners.py`, and its secret.
     """
     name, _, secret = address.partition(" ")
     content = {

@@ -42,13 +42,7 @@ _PEER = struct.Struct("3i")
 
 
 def serve(listener: socket.socket, jvm: int, secret: str) -> None:
-    """Fork a process for each request, until Spark's JVM has ended.
-
-    Args:
-        listener: to which requests come.
-        jvm: a pipe whose other end the JVM holds.
-        secret: what a request must have.
-    """
+    """Fork a process for each request, until the JVM has ended, which holds an end of `jvm`."""
     # The kernel forgets those that end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:

@@ -88,10 +88,8 @@ def keys_of_file(conf: Mapping[str, str]) -> Mapping[str, str]:
     """Hadoop's settings with the keys of the file that `AWS_SHARED_CREDENTIALS_FILE` names.
 
     Hadoop itself does not read it. They go into a context that runs, and so neither to the command
-    line of the JVM, which anybody on the machine may read, nor to the variables of executors.
-
-    Args:
-        conf: Spark's settings; if they have keys, those count.
+    line of the JVM, which anybody on the machine may read, nor to the variables of executors. Keys
+    in Spark's settings come first.
 
     Raises:
         ConfigError: it cannot be read, or has no such profile.

@@ -55,14 +55,7 @@ def preflight(
     transaction_timeout_ms: int,
     deadline: Deadline,
 ) -> PreflightReport:
-    """Look at brokers and topics.
-
-    Args:
-        broker: is asked.
-        pipeline: names the topics.
-        recorded: the output as the ledger has it; None before the first start of a lineage.
-        transaction_timeout_ms: how long a transaction may stay open.
-        deadline: for all questions.
+    """Look at brokers and topics; nothing is `recorded` before a lineage first starts.
 
     Raises:
         ConfigError: something would break the guarantee; lists every fault.

@@ -23,12 +23,7 @@ FIRST_LOOK_BACK = 1_000
 
 
 class LookBack(NamedTuple):
-    """How far to look from the end of each partition.
-
-    Args:
-        first: offsets read at first; ten times as many at each further look.
-        looks: at most.
-    """
+    """How far to look from the end of each partition: at first, and ten times as far each time."""
 
     first: int
     looks: int
