@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.observer import Observer
@@ -42,6 +42,7 @@ from onceflow.protocol.takeover import is_mine
 from onceflow.runtime.commit.lanes import Lane, LanePool
 
 _T = TypeVar("_T")
+_Write: TypeAlias = Callable[[str, Sequence[OutputRecord], Deadline], int]
 
 MAX_STEPS = 200
 """Actions for one proposal: MAX_ATTEMPTS transactions of 9 actions, with room; more is a bug."""
@@ -199,34 +200,32 @@ class _Work:
             case Action.BEGIN:
                 self._incarnation().begin()
             case Action.SEND_RECORDS:
-                self._write_records(self._send)
+                self._write_records(self._incarnation().send)
             case Action.APPEND_RECORDS:
                 # A commit whose answer was lost has used up its own time.
                 self._budget = self._within(self._committer.transaction_timeout_s)
-                self._write_records(self._append)
+                self._write_records(self._committer.appender.append)
             case Action.SEND_HEAD:
                 head = OutputRecord(head_partition(DRIVER_SLOT), HEAD_KEY, self.entry.to_json())
-                self._send(ledger_topic(self._committer.pipeline), [head])
+                self._put(self._incarnation().send, ledger_topic(self._committer.pipeline), [head])
             case Action.SEND_OFFSETS if self._payload.offsets:
                 group = consumer_group(self._committer.pipeline)
                 self._incarnation().send_offsets(group, self._payload.offsets, self._budget)
             case Action.RELEASE_LANE:
                 self._committer.pool.release(self._held())
 
-    def _write_records(self, write: Callable[[str, Sequence[OutputRecord]], None]) -> None:
+    def _write_records(self, write: _Write) -> None:
         topic, records = self._payload.topic, self._payload.records
         middle = len(records) // 2
-        write(topic, records[:middle])
+        self._put(write, topic, records[:middle])
         reach(CrashPoint.MID_PRODUCE)
-        write(topic, records[middle:])
-        for other, records in self._payload.letters.items():
-            write(other, records)
+        self._put(write, topic, records[middle:])
+        for other, letters in self._payload.letters.items():
+            self._put(write, other, letters)
 
-    def _send(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        _require_all(self._incarnation().send(topic, records, self._budget), records)
-
-    def _append(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        _require_all(self._committer.appender.append(topic, records, self._budget), records)
+    def _put(self, write: _Write, topic: str, records: Sequence[OutputRecord]) -> None:
+        count = write(topic, records, self._budget)
+        require(count == len(records), "every record is taken", found=f"{count} of {len(records)}")
 
     def _acquire_lane(self) -> Event:
         self._budget = self._within(self._committer.transaction_timeout_s)
@@ -297,7 +296,3 @@ class _Work:
 
     def _within(self, seconds: float) -> Deadline:
         return self._committer.clock.within(seconds)
-
-
-def _require_all(count: int, records: Sequence[OutputRecord]) -> None:
-    require(count == len(records), "every record is taken", found=f"{count} of {len(records)}")
