@@ -18,7 +18,7 @@ This module imports no other, so that every layer may raise and catch these clas
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,6 +59,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A `suggestion` that names what is most like a wrong name; empty if nothing is like it."""
     near = difflib.get_close_matches(name, [*known], n=1)
     return f"Did you mean `{near[0]}`?" if near else ""
+
+
+def unknown_name(what: str, name: str, known: Sequence[str], more: Iterable[str] = ()) -> Fault:
+    """Suggest the known name that is most like a wrong one, or list the known without `more`."""
+    suggestion = did_you_mean(name, [*known, *more])
+    expected = f"one of {', '.join(known)}" if known and not suggestion else ""
+    return Fault(f"{what} `{name}`", expected=expected, suggestion=suggestion)
 
 
 NEW_GENERATION = (

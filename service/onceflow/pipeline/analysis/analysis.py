@@ -96,7 +96,7 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         kind = error.java_exception.getClass().getSimpleName()
         what = f"Spark fails to analyse the query ({kind})"
         fault = Fault(what, suggestion="Write parts of it as subqueries, to find which one it is.")
-        _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, _transformation(file))])
+        _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, file.transformation)])
         raise
 
 
@@ -105,11 +105,10 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     declared = {name: _offered_columns(s) for name, s in file.pipeline.sources.items()}
     frame = _analysed(spark, file, declared)
     parts = parts_of_plan(spark, analysed_plan(frame))
-    _refuse(file, _not_allowed(file, check_analysed(parts)))
+    at = file.transformation
+    _refuse(file, file.faults_at(Rule.NOT_ALLOWED, check_analysed(parts), at))
     unbounded = made_without_bound(parts, _max_made(spark))
-    _refuse(
-        file, [file.fault_at(Rule.UNBOUNDED, each, _transformation(file)) for each in unbounded]
-    )
+    _refuse(file, file.faults_at(Rule.UNBOUNDED, unbounded, at))
     plan = read_plan(frame)
     facts = facts_of(plan)
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
@@ -150,15 +149,6 @@ def _refuse(file: PipelineFile, faults: Sequence[Fault]) -> None:
         raise ConfigError("pipeline refused", subject=str(file.path), faults=in_order)
 
 
-def _transformation(file: PipelineFile) -> tuple[str]:
-    return ("transform",) if file.pipeline.transform else ("query",)
-
-
-def _not_allowed(file: PipelineFile, faults: Iterable[Fault]) -> list[Fault]:
-    at = _transformation(file)
-    return [file.fault_at(Rule.NOT_ALLOWED, fault, at) for fault in faults]
-
-
 def _max_made(spark: SparkSession) -> int:
     return int(spark.conf.get(CONF, None) or DEFAULT_MAX_MADE)
 
@@ -171,14 +161,14 @@ def _analysed(
     Raises:
         ConfigError: the query is refused by us or by Spark, or the Python function by us.
     """
-    pipeline = file.pipeline
+    pipeline, at = file.pipeline, file.transformation
     try:
         # Before anything is looked up: DROP TABLE runs when it is analysed, and so do options.
         written = parts_of_query(spark, pipeline.query) if pipeline.query else ()
-        _refuse(file, _not_allowed(file, check_written(written, pipeline.sources)))
+        refused = check_written(written, pipeline.sources)
+        _refuse(file, file.faults_at(Rule.NOT_ALLOWED, refused, at))
         unbounded = written_without_bound(written, _max_made(spark))
-        at = _transformation(file)
-        _refuse(file, [file.fault_at(Rule.UNBOUNDED, each, at) for each in unbounded])
+        _refuse(file, file.faults_at(Rule.UNBOUNDED, unbounded, at))
         return assemble(
             spark,
             pipeline,
@@ -189,13 +179,11 @@ def _analysed(
         )
     except PySparkException as error:
         names = {view: columns.names for view, columns in declared.items()}
-        fault = fault_of(error, names)
-        placed = file.fault_at(Rule.INVALID_QUERY, fault, _transformation(file), line_of(error))
+        placed = file.fault_at(Rule.INVALID_QUERY, fault_of(error, names), at, line_of(error))
         raise ConfigError("pipeline refused", subject=str(file.path), faults=(placed,)) from error
     except ConfigError as error:
-        at = _transformation(file)
-        unplaced = [fault for fault in error.faults if not fault.rule]
-        _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, at) for fault in unplaced])
+        unplaced = (fault for fault in error.faults if not fault.rule)
+        _refuse(file, file.faults_at(Rule.INVALID_QUERY, unplaced, at))
         raise
 
 
@@ -203,29 +191,23 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
     times_read = Counter(view for view, _ in facts.reads)
     for name in file.pipeline.sources:
         if times_read[name] == 0:
-            yield file.fault_at(
-                Rule.SOURCE_USE,
-                Fault(
-                    f"the source `{name}` is not used",
-                    suggestion="Use it in the query, or remove it.",
-                ),
-                ("sources", name),
+            fault = Fault(
+                f"the source `{name}` is not used",
+                suggestion="Use it in the query, or remove it.",
             )
+            yield file.fault_at(Rule.SOURCE_USE, fault, ("sources", name))
         if times_read[name] > 1:
-            yield file.fault_at(
-                Rule.SOURCE_USE,
-                Fault(
-                    f"the source `{name}` is read {times_read[name]} times",
-                    expected="once: each reading has a position of its own",
-                    suggestion="Declare a second source over the same topics.",
-                ),
-                _transformation(file),
+            fault = Fault(
+                f"the source `{name}` is read {times_read[name]} times",
+                expected="once: each reading has a position of its own",
+                suggestion="Declare a second source over the same topics.",
             )
+            yield file.fault_at(Rule.SOURCE_USE, fault, file.transformation)
 
 
 def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[Finding]:
     """Everything that a replay may compute differently, each in its place."""
-    at, pipeline = _transformation(file), file.pipeline
+    at, pipeline = file.transformation, file.pipeline
     found = [of_plan(each) for each in judge_plan(plan)]
     found += [_foreign(kind, pipeline.sources) for kind in facts.foreign]
     for finding in found:
@@ -264,12 +246,12 @@ def _streaming_faults(spark: SparkSession, file: PipelineFile, frame: DataFrame)
     except AnalysisException as error:
         fault = fault_of(error, dict.fromkeys(file.pipeline.sources, ()))
         told = _about_event_time(file, error, fault)
-        yield file.fault_at(Rule.NOT_STREAMABLE, told, _transformation(file))
+        yield file.fault_at(Rule.NOT_STREAMABLE, told, file.transformation)
 
 
 def _about_event_time(file: PipelineFile, error: PySparkException, fault: Fault) -> Fault:
     """Where time cannot pass because a source has no event time, say so."""
-    timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
+    timeless = _timeless(file)
     if "watermark" not in str(error) or not timeless:
         return fault
     return Fault(
@@ -298,13 +280,14 @@ def _columns_to_read(source: Source, declared: StructType, live: Sequence[str]) 
 
 
 def _state_warnings(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
-    timeless = [name for name, s in file.pipeline.sources.items() if s.event_time is None]
+    timeless = _timeless(file)
     if facts.is_stateful and timeless:
-        yield file.fault_at(
-            Rule.UNBOUNDED_STATE,
-            Fault(
-                f"state about rows of {', '.join(timeless)} is kept forever",
-                suggestion="Give the source an `event_time`.",
-            ),
-            _transformation(file),
+        fault = Fault(
+            f"state about rows of {', '.join(timeless)} is kept forever",
+            suggestion="Give the source an `event_time`.",
         )
+        yield file.fault_at(Rule.UNBOUNDED_STATE, fault, file.transformation)
+
+
+def _timeless(file: PipelineFile) -> list[str]:
+    return [name for name, source in file.pipeline.sources.items() if source.event_time is None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
-from onceflow.errors import Fault, did_you_mean
+from onceflow.errors import Fault, unknown_name
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.file.sink import Sink
@@ -77,20 +77,15 @@ def order_text(order: Order) -> str:
 def order_faults(file: PipelineFile, result: StructType) -> Iterator[Fault]:
     """Find names in `order_by` that cannot be ordered by."""
     for number, term in enumerate(file.pipeline.sink.order_terms):
-        for fault in _term_faults(result, term.column):
-            yield file.fault_at(Rule.RESULT_COLUMNS, fault, ("sink", "order_by", number))
+        faults = _term_faults(result, term.column)
+        yield from file.faults_at(Rule.RESULT_COLUMNS, faults, ("sink", "order_by", number))
 
 
 def _term_faults(result: StructType, path: str) -> Iterator[Fault]:
     found = type_at(result, path)
     if found is None:
-        known = [*result.names, *(f"{c.name}.{f}" for c in result for f in _fields(c.dataType))]
-        suggestion = did_you_mean(path, known)
-        yield Fault(
-            f"the result has no column `{path}`",
-            expected="" if suggestion else f"one of {', '.join(result.names)}",
-            suggestion=suggestion,
-        )
+        inner = (f"{c.name}.{f}" for c in result for f in _fields(c.dataType))
+        yield unknown_name("the result has no column", path, result.names, inner)
     elif isinstance(found, StructType):
         yield Fault(
             f"the column `{path}` is {sql_name(found)}, which has no order",

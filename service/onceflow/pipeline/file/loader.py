@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,7 @@ class PipelineFile:
     """A pipeline and the text it came from, so that later faults can name a line, too.
 
     Args:
-        path: of the file.
-        pipeline: what it says.
-        document: its text with places.
+        document: the text with places.
     """
 
     path: Path
@@ -69,6 +67,17 @@ class PipelineFile:
         """
         line = self.document.place(path).text_line + line_of_text - 1
         return replace(fault, rule=rule, where=_dotted(path), line=line)
+
+    def faults_at(
+        self, rule: Rule, faults: Iterable[Fault], path: Sequence[str | int]
+    ) -> list[Fault]:
+        """Put faults of one rule in one place."""
+        return [self.fault_at(rule, fault, path) for fault in faults]
+
+    @property
+    def transformation(self) -> tuple[str]:
+        """Path of the key that says what to compute."""
+        return ("transform",) if self.pipeline.transform else ("query",)
 
 
 def load_pipeline(path: Path) -> PipelineFile:

@@ -30,6 +30,18 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.file.dead_letter import OnReject
 from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
 
+_NEEDS: Mapping[str, str] = {
+    "event_time": "lateness",
+    **dict.fromkeys(
+        ("lateness", "min_event_time", "max_ahead", "idle_after", "deduplicate"), "event_time"
+    ),
+}
+"""Key of a source -> another one that it goes with."""
+_ADVICE: Mapping[str, str] = {
+    "lateness": "Say how late a record may be, such as `lateness: 10 seconds`.",
+    "event_time": "Name the column that says when a record happened.",
+}
+
 
 class Deduplicate(Block):
     """Which records of a source are duplicates."""
@@ -119,39 +131,13 @@ class Source(Block):
         if len(kinds_in(given)) != 1:
             known = " or ".join(f"`{kind}`" for kind in installed_sources())
             yield (), fault("what to read is needed exactly once", expected=known)
-        if "event_time" in given and "lateness" not in given:
-            yield (
-                ("event_time",),
-                fault(
-                    "`event_time` without `lateness`",
-                    suggestion="Say how late a record may be, such as `lateness: 10 seconds`.",
-                ),
-            )
-        if "lateness" in given and "event_time" not in given:
-            yield (
-                ("lateness",),
-                fault(
-                    "`lateness` without `event_time`",
-                    suggestion="Name the column that says when a record happened.",
-                ),
-            )
-        for dependent in ("min_event_time", "max_ahead", "idle_after", "deduplicate"):
-            if dependent in given and "event_time" not in given:
-                yield (
-                    (dependent,),
-                    fault(
-                        f"`{dependent}` without `event_time`",
-                        suggestion="Name the column that says when a record happened.",
-                    ),
-                )
+        for key, needed in _NEEDS.items():
+            if key in given and needed not in given:
+                yield (key,), fault(f"`{key}` without `{needed}`", suggestion=_ADVICE[needed])
         yield from wrong_avro(given)
         if "schema" not in given and given.get("format", "json") not in SINGLE_COLUMN_SCHEMAS:
-            yield (
-                (),
-                fault(
-                    "`schema` is missing", expected='Spark DDL, such as "user STRING, at TIMESTAMP"'
-                ),
-            )
+            expected = 'Spark DDL, such as "user STRING, at TIMESTAMP"'
+            yield (), fault("`schema` is missing", expected=expected)
 
     @property
     def columns_ddl(self) -> str:

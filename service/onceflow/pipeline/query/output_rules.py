@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import StructType
 
-from onceflow.errors import Fault, did_you_mean
+from onceflow.errors import Fault, unknown_name
 from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.rules import Rule
@@ -19,14 +19,13 @@ _PARTITION_TYPES = ("tinyint", "smallint", "int", "bigint")
 
 def output_faults(file: PipelineFile, output: StructType) -> Iterator[Fault]:
     """Everything wrong between the columns of the result and the sink."""
-    at_query = ("transform",) if file.pipeline.transform else ("query",)
-    for fault in (*_name_faults(output), *_revision_faults(file, output)):
-        yield file.fault_at(Rule.RESULT_COLUMNS, fault, at_query)
+    rule = Rule.RESULT_COLUMNS
+    yield from file.faults_at(rule, _name_faults(output), file.transformation)
+    yield from file.faults_at(rule, _revision_faults(file, output), file.transformation)
     for option in ("key", "partition"):
-        for fault in _routing_faults(file, output, option):
-            yield file.fault_at(Rule.RESULT_COLUMNS, fault, ("sink", "kafka", option))
-    for fault in _payload_faults(file, output):
-        yield file.fault_at(Rule.RESULT_COLUMNS, fault, ("sink", "format"))
+        at = ("sink", "kafka", option)
+        yield from file.faults_at(rule, _routing_faults(file, output, option), at)
+    yield from file.faults_at(rule, _payload_faults(file, output), ("sink", "format"))
 
 
 def _name_faults(output: StructType) -> Iterator[Fault]:
@@ -55,12 +54,7 @@ def _routing_faults(file: PipelineFile, output: StructType, option: str) -> Iter
     if name is None:
         return
     if name not in output.names:
-        suggestion = did_you_mean(name, output.names)
-        yield Fault(
-            f"the result has no column `{name}`",
-            expected="" if suggestion else f"one of {', '.join(output.names)}",
-            suggestion=suggestion,
-        )
+        yield unknown_name("the result has no column", name, output.names)
         return
     found = output[name].dataType
     if option == "partition" and found.simpleString() not in _PARTITION_TYPES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame
@@ -58,49 +59,32 @@ def accepted(marked: DataFrame) -> DataFrame:
     return marked.filter(F.col(REASON_COLUMN).isNull()).drop(REASON_COLUMN)
 
 
-def _reasons(source: Source, loaded: DataFrame, clock: Column) -> list[Column]:
-    reasons = []
+def _reasons(source: Source, loaded: DataFrame, clock: Column) -> Iterator[Column]:
     if REJECT_COLUMN in loaded.columns:
-        reasons.append(F.concat(_code(Reason.UNDECODABLE), loaded[REJECT_COLUMN]))
+        why = loaded[REJECT_COLUMN]
+        yield _reason(Reason.UNDECODABLE, why.isNotNull(), why)
     for name in source.required:
-        text = F.concat(_code(Reason.NULL_VALUE), F.lit(f"{name} is null"))
-        reasons.append(F.when(loaded[f"`{name}`"].isNull(), text))
+        yield _reason(Reason.NULL_VALUE, loaded[f"`{name}`"].isNull(), f"{name} is null")
     for is_null, words in without_key(source):
-        reasons.append(F.when(is_null, F.concat(_code(Reason.NULL_VALUE), F.lit(words))))
+        yield _reason(Reason.NULL_VALUE, is_null, words)
     if source.event_time is None:
-        return reasons
+        return
     at = F.expr(source.event_time)
-    text = F.concat(_code(Reason.NO_EVENT_TIME), F.lit("the event time is null"))
-    reasons.append(F.when(at.isNull(), text))
+    time = at.cast("string")
+    yield _reason(Reason.NO_EVENT_TIME, at.isNull(), "the event time is null")
     if source.min_event_time is not None:
         lowest = source.min_event_time.isoformat()
-        reasons.append(
-            F.when(
-                at < F.lit(lowest).cast("timestamp"),
-                F.concat(
-                    _code(Reason.EVENT_TIME_TOO_OLD),
-                    at.cast("string"),
-                    F.lit(f" is before {lowest}"),
-                ),
-            )
-        )
+        is_too_old = at < F.lit(lowest).cast("timestamp")
+        yield _reason(Reason.EVENT_TIME_TOO_OLD, is_too_old, time, f" is before {lowest}")
     if source.max_ahead_ms is not None:
         arrived = F.least(loaded[TIMESTAMP_COLUMN], clock)
         highest = F.unix_micros(arrived) + F.lit(source.max_ahead_ms * _US_PER_MS)
-        ahead = f" is more than {duration_text(source.max_ahead_ms)} after "
-        reasons.append(
-            F.when(
-                F.unix_micros(at) > highest,
-                F.concat(
-                    _code(Reason.EVENT_TIME_AHEAD),
-                    at.cast("string"),
-                    F.lit(ahead),
-                    arrived.cast("string"),
-                ),
-            )
-        )
-    return reasons
+        words = f" is more than {duration_text(source.max_ahead_ms)} after "
+        is_ahead = F.unix_micros(at) > highest
+        yield _reason(Reason.EVENT_TIME_AHEAD, is_ahead, time, words, arrived.cast("string"))
 
 
-def _code(reason: Reason) -> Column:
-    return F.lit(f"{reason.value}: ")
+def _reason(code: Reason, condition: Column, *text: str | Column) -> Column:
+    """`<code>: <text>` where the condition holds, null elsewhere."""
+    words = (F.lit(part) if isinstance(part, str) else part for part in text)
+    return F.when(condition, F.concat(F.lit(f"{code.value}: "), *words))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructType, TimestampType
 
 from onceflow.contracts.source import META_COLUMNS, TICK_COLUMN
-from onceflow.errors import Fault, did_you_mean
+from onceflow.errors import Fault, unknown_name
 from onceflow.pipeline.allow_list.check import check_written
 from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS
 from onceflow.pipeline.file.loader import PipelineFile
@@ -42,28 +42,32 @@ def source_faults(spark: SparkSession, file: PipelineFile) -> Iterator[Fault]:
         except PySparkException as error:
             yield file.fault_at(Rule.SOURCE_COLUMNS, fault_of(error, {}), at_schema)
             continue
-        for fault in chain(
+        of_schema = chain(
             _name_faults(columns),
             _type_faults(columns),
             _meta_faults(columns),
             _format_faults(source, columns, file),
+        )
+        of_required = (
+            unknown_name("the schema has no column", column, columns.names)
+            for column in source.required
+            if column not in columns.names
+        )
+        of_key, of_time = _key_faults(source, columns), _event_time_faults(spark, source, columns)
+        for rule, faults, path in (
+            (Rule.SOURCE_COLUMNS, of_schema, ("schema",)),
+            (Rule.SOURCE_COLUMNS, of_required, ("required",)),
+            (Rule.SOURCE_COLUMNS, of_key, ("deduplicate", "key")),
+            (Rule.EVENT_TIME, of_time, ("event_time",)),
         ):
-            yield file.fault_at(Rule.SOURCE_COLUMNS, fault, at_schema)
-        for column in source.required:
-            if column not in columns.names:
-                fault = _absent("the schema has no column", column, columns.names)
-                yield file.fault_at(Rule.SOURCE_COLUMNS, fault, ("sources", name, "required"))
-        for fault in _key_faults(source, columns):
-            yield file.fault_at(Rule.SOURCE_COLUMNS, fault, ("sources", name, "deduplicate", "key"))
-        for fault in _event_time_faults(spark, source, columns):
-            yield file.fault_at(Rule.EVENT_TIME, fault, ("sources", name, "event_time"))
+            yield from file.faults_at(rule, faults, ("sources", name, *path))
 
 
 def _key_faults(source: Source, columns: StructType) -> Iterator[Fault]:
     """Faults of the columns that tell duplicates."""
     for name in source.deduplicate.key if source.deduplicate else ():
         if name not in columns.names:
-            yield _absent("the schema has no column", name, columns.names)
+            yield unknown_name("the schema has no column", name, columns.names)
         elif is_nested(columns[name].dataType):
             yield Fault(
                 f"the column `{name}` is {sql_name(columns[name].dataType)}",
@@ -146,13 +150,7 @@ def avro_fields(schema: str) -> Mapping[str, Mapping[str, Any]]:
 
 def unknown_field(name: str, fields: Mapping[str, object]) -> Fault:
     """A column that the Avro schema does not have."""
-    return _absent("the Avro schema has no field", name, [*fields])
-
-
-def _absent(what: str, name: str, known: Sequence[str]) -> Fault:
-    suggestion = did_you_mean(name, known)
-    expected = "" if suggestion else f"one of {', '.join(known)}"
-    return Fault(f"{what} `{name}`", expected=expected, suggestion=suggestion)
+    return unknown_name("the Avro schema has no field", name, [*fields])
 
 
 def _event_time_faults(spark: SparkSession, source: Source, columns: StructType) -> Iterator[Fault]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onceflow.errors import Fault, did_you_mean
+from onceflow.errors import Fault, did_you_mean, unknown_name
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -66,9 +66,7 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> Fault:
             f"Spark cannot tell what `{name}` is computed from",
             suggestion="Compute functions of each source in a subquery of its own.",
         )
-    suggestion = did_you_mean(name, known)
-    expected = f"one of {', '.join(known)}" if known and not suggestion else ""
-    return Fault(f"unknown {what} `{name}`", expected=expected, suggestion=suggestion)
+    return unknown_name(f"unknown {what}", name, known)
 
 
 def _ambiguous(parameters: Mapping[str, str]) -> Fault:
