@@ -19,7 +19,7 @@ from onceflow.contracts.sink import Ledger
 from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.loader import PipelineFile
-from onceflow.pipeline.file.waivers import CheckpointWaiver
+from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
 from onceflow.protocol.query_identity import QueryIdentity, fingerprint

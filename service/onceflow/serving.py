@@ -18,7 +18,7 @@ from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.analysis.analysis import analyse
 from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import Restart
 from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint.disk import require_lasting
 from onceflow.runtime.spark.session import SharedEngine

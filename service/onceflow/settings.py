@@ -23,7 +23,7 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.foreign_settings import CLIENT
 from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.file.loader import PipelineFile
-from onceflow.pipeline.file.waivers import CheckpointWaiver
+from onceflow.pipeline.file.policies import CheckpointWaiver
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",

@@ -18,7 +18,7 @@ from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import Restart
 from onceflow.run import Surroundings
 from onceflow.serve.fleet import Fleet, Member
 from onceflow.serve.http_server import Endpoint, answering

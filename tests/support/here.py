@@ -23,7 +23,7 @@ from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
 from onceflow.pipeline.file.loader import load_pipeline
-from onceflow.pipeline.file.waivers import CheckpointWaiver
+from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.run import Surroundings
 from onceflow.runtime.batch import batch
 from onceflow.runtime.commit import committer

@@ -24,7 +24,7 @@ from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import Views
 from onceflow.errors import ConfigError, Fault
 from onceflow.observe.facts import Facts, InputFacts
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import Restart
 from onceflow.protocol.bulletin import Bulletin, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState

@@ -6,7 +6,7 @@ from random import Random
 
 from onceflow.clock import Clock
 from onceflow.errors import OnceflowError
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import Restart
 
 
 class Restarts:

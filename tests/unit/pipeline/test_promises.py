@@ -13,7 +13,7 @@ from onceflow.contracts.connector import Connection, find_connector
 from onceflow.contracts.source_block import Capabilities
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.loader import PipelineFile
-from onceflow.pipeline.file.waivers import CheckpointWaiver
+from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.pipeline.query.promises import replay_of, source_faults
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Replay

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import ConfigError
-from onceflow.pipeline.file.waivers import CheckpointWaiver
+from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.protocol.guarantee import State
 from onceflow.runtime.checkpoint.disk import parse_mounts, require_lasting, state_of, why_lost
 from tests.support.pipelines import pipeline_text, write_pipeline

@@ -13,7 +13,7 @@ import pytest
 
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RetriableError
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import Restart
 from onceflow.serve import fleet as fleet_module
 from onceflow.serve.fleet import Desired, Fleet, Member, Observed
 from onceflow.serve.restarts import Restarts

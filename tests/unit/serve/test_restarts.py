@@ -19,7 +19,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import Restart
 from onceflow.serve.restarts import Restarts
 from tests.support.clock import ManualClock
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,14 +40,11 @@ def show(
     from onceflow.pipeline.file.loader import load_pipeline
 
     settings = settings_of(config=config)
-    if has_spark() and not file_only:
-        loaded = load_allowed(file, settings)
-        with analysis_session("explain", settings) as spark:
-            found = analysed(loaded, settings, spark)
-            explanation = _explained(found)
-    else:
-        found = analysed(load_pipeline(file), settings, None)
-        explanation = _explained(found)
+    is_analysed = has_spark() and not file_only
+    loaded = load_allowed(file, settings) if is_analysed else load_pipeline(file)
+    with analysis_session("explain", settings) if is_analysed else nullcontext() as spark:
+        found = analysed(loaded, settings, spark)
+    explanation = _explained(found)
     if output is ResultFormat.JSON:
         print_json({**asdict(explanation), "analysed": found.analysis is not None})
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,13 +16,13 @@ from onceflow.cli.shared.options import (
     load_allowed,
     settings_of,
 )
+from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.app import Application, RunOptions
     from onceflow.clock import Clock
     from onceflow.contracts.observer import Report
     from onceflow.pipeline.file.loader import PipelineFile
-    from onceflow.protocol.compare import Remedy
     from onceflow.run import Surroundings
     from onceflow.settings import Settings
 
@@ -83,15 +83,21 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     from onceflow.app import RunOptions
     from onceflow.cli.shared.report import open_report
     from onceflow.clock import SystemClock
+    from onceflow.protocol.compare import Remedy
     from onceflow.serve.drain import drain_on_signals
 
     remedies = [new_generation, adopt, accept_change]
     _check_remedies(remedies, reason)
     if standby and (until or any(remedies)):
-        _refuse_standby()
+        raise ConfigError(
+            "--standby goes with nothing that is done once",
+            expected="neither --until nor a remedy",
+            then="nothing was started",
+        )
+    remedy = Remedy.ADOPT if adopt else None
     options = RunOptions(
         is_until_caught_up=until is Until.CAUGHT_UP,
-        remedy=_remedy(new_generation=new_generation, adopt=adopt),
+        remedy=Remedy.NEW_GENERATION if new_generation else remedy,
         is_change_accepted=accept_change,
         reason=reason,
         is_standby=standby,
@@ -145,8 +151,6 @@ def open_surroundings(settings: Settings, clock: Clock) -> Surroundings:
 
 
 def _check_remedies(asked_for: Sequence[bool], reason: str) -> None:
-    from onceflow.errors import ConfigError
-
     if sum(asked_for) > 1:
         expected = "--new-generation, --adopt or --accept-change"
         raise ConfigError("one remedy at a time", expected=expected)
@@ -156,21 +160,3 @@ def _check_remedies(asked_for: Sequence[bool], reason: str) -> None:
             expected="--reason TEXT",
             then="it is recorded in the ledger for later readers",
         )
-
-
-def _refuse_standby() -> NoReturn:
-    from onceflow.errors import ConfigError
-
-    raise ConfigError(
-        "--standby goes with nothing that is done once",
-        expected="neither --until nor a remedy",
-        then="nothing was started",
-    )
-
-
-def _remedy(*, new_generation: bool, adopt: bool) -> Remedy | None:
-    from onceflow.protocol.compare import Remedy
-
-    if new_generation:
-        return Remedy.NEW_GENERATION
-    return Remedy.ADOPT if adopt else None

@@ -33,9 +33,9 @@ from onceflow.pipeline.determinism.plan_rules import judge_plan, python_function
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
 from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.policies import Waiver
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.file.source import Source
-from onceflow.pipeline.file.waivers import Waiver
 from onceflow.pipeline.plan.facts import PlanFacts, facts_of
 from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan

@@ -11,8 +11,8 @@ from pathlib import Path
 from onceflow.errors import Fault
 from onceflow.pipeline.determinism.plan_rules import PlanFinding
 from onceflow.pipeline.determinism.python_code import CodeFinding
+from onceflow.pipeline.file.policies import Waiver
 from onceflow.pipeline.file.rules import Rule
-from onceflow.pipeline.file.waivers import Waiver
 
 _IN_CODE: Mapping[Rule, tuple[str, str]] = {
     Rule.ND_CLOCK: (

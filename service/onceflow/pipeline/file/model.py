@@ -23,17 +23,18 @@ from onceflow.contracts.values import (
 )
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.code_files import code_of
-from onceflow.pipeline.file.dead_letter import DeadLetterBlock, Late, OnDivergence, OnReject
-from onceflow.pipeline.file.restart import Restart
+from onceflow.pipeline.file.policies import (
+    DeadLetterBlock,
+    Late,
+    OnDivergence,
+    OnReject,
+    Restart,
+    Waiver,
+    without_default,
+)
 from onceflow.pipeline.file.sink import Sink
 from onceflow.pipeline.file.source import AnySource, kinds_in
-from onceflow.pipeline.file.waivers import Waiver
 from onceflow.protocol.delivery import Delivery
-
-
-def _without_default(schema: dict[str, JsonValue]) -> None:
-    """The default is a number of milliseconds, which is not how the file would say it."""
-    del schema["default"]
 
 
 class Pipeline(Block):
@@ -75,7 +76,7 @@ class Pipeline(Block):
     trigger_ms: DurationMs = Field(
         default=280,
         alias="trigger",
-        json_schema_extra=_without_default,
+        json_schema_extra=without_default,
         description="Shortest time from the start of one batch to the next. Left out: 280 ms, which"
         " spares half the processor time of as soon as possible (0 ms).",
     )

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.values import TopicName, fault
-from onceflow.pipeline.file.dead_letter import OnReject
 from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
+from onceflow.pipeline.file.policies import OnReject
 from onceflow.protocol.order import Term
 
 

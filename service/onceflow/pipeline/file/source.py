@@ -27,8 +27,8 @@ from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.source_block import SourceBlock, find_source, installed_sources
 from onceflow.contracts.values import ColumnNames, DurationMs, IdleMs, Instant, fault
 from onceflow.errors import ConfigError
-from onceflow.pipeline.file.dead_letter import OnReject
 from onceflow.pipeline.file.formats import SINGLE_COLUMN_SCHEMAS, Avro, Format, wrong_avro
+from onceflow.pipeline.file.policies import OnReject
 
 _NEEDS: Mapping[str, str] = {
     "event_time": "lateness",

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.pipeline.file.rules import Rule
-from onceflow.pipeline.file.waivers import CheckpointWaiver
 from onceflow.protocol.guarantee import EPHEMERAL, State
 
 _PROC = Path("/proc/self")
