@@ -46,11 +46,8 @@ def init(
 
 
 def _first_steps(folder: Path) -> str:
-    return "\n".join(
-        [
-            '  eval "$(onceflow dev up)"',
-            f"  onceflow produce clicks {folder}/clicks.jsonl --key user --partitions 2",
-            f"  onceflow run {folder}/pipeline.yaml --until caught-up",
-            f"  onceflow consume {folder.name} --from-beginning --timeout 2",
-        ]
-    )
+    return f"""\
+  eval "$(onceflow dev up)"
+  onceflow produce clicks {folder}/clicks.jsonl --key user --partitions 2
+  onceflow run {folder}/pipeline.yaml --until caught-up
+  onceflow consume {folder.name} --from-beginning --timeout 2"""

@@ -31,12 +31,7 @@ class SarifLevel(StrEnum):
 
 @dataclass(frozen=True)
 class SarifResult:
-    """A fault in a file.
-
-    Args:
-        path: of the file, as the user gave it.
-        fault: which names a `Rule`.
-    """
+    """A fault that names a `Rule`, in a file as the user gave it."""
 
     path: Path
     level: SarifLevel

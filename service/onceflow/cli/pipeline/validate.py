@@ -42,7 +42,6 @@ class FileVerdict:
     """The verdict on one file.
 
     Args:
-        path: as given.
         faults: why it cannot run; empty if it can.
         waived: waivers of rules that it breaks, as text.
         is_analysed: whether Spark has looked at the query.
@@ -59,10 +58,8 @@ class FileVerdict:
     @property
     def guarantee(self) -> Guarantee | None:
         """The guarantee of readers of committed records; None as long as it is not known."""
-        for reader in self.readers:
-            if reader.reading == "read_committed":
-                return reader.guarantee
-        return None
+        committed = (r.guarantee for r in self.readers if r.reading == "read_committed")
+        return next(committed, None)
 
     def to_json(self) -> Mapping[str, Any]:
         """As the JSON output shows it."""

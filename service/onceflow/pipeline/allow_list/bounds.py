@@ -128,11 +128,9 @@ class _Tree:
 
 
 def written_without_bound(parts: Sequence[PlanPart], max_made: int) -> list[Fault]:
-    """Find what would take the driver's memory while the query is analysed.
+    """Find what would take the driver's memory while the parsed query is analysed.
 
-    Args:
-        parts: of the parsed query.
-        max_made: characters, elements or rows that a function may make of one.
+    `max_made` counts the characters, elements or rows that a function may make of one.
     """
     tree = _tree(parts)
     found: list[Fault] = []
@@ -153,11 +151,9 @@ def written_without_bound(parts: Sequence[PlanPart], max_made: int) -> list[Faul
 
 
 def made_without_bound(parts: Sequence[PlanPart], max_made: int) -> list[Fault]:
-    """Values and searches of an analysed query that nothing bounds.
+    """Find values and searches of an analysed query that nothing bounds.
 
-    Args:
-        parts: of the plan.
-        max_made: characters or elements that a function may make, as one of its arguments says.
+    `max_made` counts the characters or elements that a function may make.
     """
     tree = _tree(parts)
     made: dict[int, float] = {}

@@ -22,12 +22,7 @@ _USABLE = [name for name, category in FUNCTIONS.items() if category in ALLOWED]
 
 
 def check_written(parts: Sequence[PlanPart], sources: Collection[str]) -> list[Fault]:
-    """Find what a query may not use, before any of it is looked up, read or computed.
-
-    Args:
-        parts: of the parsed query.
-        sources: names that it may read from.
-    """
+    """Find what a parsed query may not use, before any of it is looked up, read or computed."""
     found = [
         *_relations(parts, sources),
         *_calls(parts),
@@ -47,8 +42,7 @@ def check_written(parts: Sequence[PlanPart], sources: Collection[str]) -> list[F
 def check_analysed(parts: Sequence[PlanPart]) -> list[Fault]:
     """Find what a plan may not be made of; functions are recognised by their classes.
 
-    Args:
-        parts: of the plan. Leaves that hold data are left to the rule ND-SOURCE.
+    Leaves that hold data are left to the rule ND-SOURCE.
     """
     has_input = {part.parent for part in parts if part.is_operator}
     found: list[Fault] = []

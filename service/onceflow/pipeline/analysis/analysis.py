@@ -57,7 +57,6 @@ class Analysis:
 
     Args:
         columns: source -> columns that must be read, in declared order; no other one matters.
-        output: the result's columns.
         is_stateful: whether rows of one batch influence later batches.
         order: in which the records of a batch are written.
         warnings: what may make a replay differ or state grow, each with its place in the file.
@@ -78,12 +77,9 @@ class Analysis:
 
 
 def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
-    """Analyse a pipeline without running it.
+    """Analyse a pipeline without running it, in any session under the settings of a run.
 
-    Args:
-        spark: any session under the settings of a run.
-        file: to analyse.
-        now_ms: unix time in milliseconds; ends waivers.
+    Waivers end by `now_ms`, in unix time.
 
     Raises:
         ConfigError: lists every fault, each with its line.

@@ -30,12 +30,7 @@ from onceflow.protocol.identity import (
 
 @dataclass(frozen=True)
 class Station:
-    """One station of the way.
-
-    Args:
-        title: its name.
-        facts: what is known about it, one clause each.
-    """
+    """One station of the way, and what is known about it."""
 
     title: str
     facts: tuple[str, ...]
@@ -88,14 +83,7 @@ def explain(
     query_facts: Sequence[str] = (),
     order: str = "",
 ) -> Explanation:
-    """Explain a pipeline that is valid.
-
-    Args:
-        pipeline: to explain.
-        readers: what they get.
-        query_facts: what an analysis found out about its query; empty without one.
-        order: what it found out about the order of records.
-    """
+    """Explain a valid pipeline; an analysis, if there was one, gives `query_facts` and `order`."""
     name = pipeline.name
     return Explanation(
         pipeline=name,

@@ -38,10 +38,7 @@ _ORDERED = frozenset(
 def order_of(sink: Sink, result: StructType, *, keeps_order: bool) -> Order:
     """The order of a pipeline without a fault.
 
-    Args:
-        sink: of the pipeline.
-        result: the query's columns.
-        keeps_order: whether it keeps rows in the order of their input partition.
+    The query `keeps_order` if its rows stay in the order of their input partition.
     """
     usual = ARRIVAL if keeps_order else Order(tuple(_time_of(result)), Ties.CONTENT)
     asked = sink.order_terms

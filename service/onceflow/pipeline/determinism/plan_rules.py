@@ -89,10 +89,8 @@ class PlanFinding:
     """Something in a plan that a replay may compute differently.
 
     Args:
-        rule: that it breaks.
         name: the function or operator, as the user wrote it.
         reason: why, in one clause.
-        fix: an imperative sentence.
         is_certain: False if it depends on what the user's function or data are like.
     """
 

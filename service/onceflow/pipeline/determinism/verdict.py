@@ -52,9 +52,7 @@ class Finding:
     """One thing that a replay may compute differently, ready to be judged.
 
     Args:
-        rule: that it breaks.
         place: a name for it that stays the same when lines move; what a waiver says.
-        fault: for people.
         is_certain: whether it is refused unless it is waived.
     """
 
@@ -86,12 +84,7 @@ def of_plan(found: PlanFinding) -> Finding:
 
 
 def of_code(found: CodeFinding, folder: Path) -> Finding:
-    """A finding in Python code.
-
-    Args:
-        found: what and where.
-        folder: of the pipeline file; places are relative to it.
-    """
+    """A finding in Python code; places are relative to the folder of the pipeline file."""
     if found.rule is Rule.UNPROVEN_FUNCTION:
         reason, fix = "whether it gives the same result at every replay cannot be known", ""
     else:
@@ -111,13 +104,7 @@ def of_code(found: CodeFinding, folder: Path) -> Finding:
 def judge(
     findings: Iterable[Finding], waivers: Sequence[Waiver], today: date
 ) -> DeterminismJudgement:
-    """Decide.
-
-    Args:
-        findings: all of a pipeline.
-        waivers: of its file.
-        today: decides which of them still hold; the day in UTC.
-    """
+    """Decide; `today`, in UTC, says which waivers still hold."""
     faults, warnings, used = [], [], []
     for finding in findings:
         waiver = _waiver_of(finding, waivers)

@@ -11,10 +11,6 @@ def code_of(transform: str, folder: Path) -> Mapping[str, str]:
     """File -> its syntax tree as text, of the module and of all that it imports from the folder.
 
     Comments and layout change nothing. Nothing is imported or run.
-
-    Args:
-        transform: `module:function`.
-        folder: of the pipeline file.
     """
     found: dict[str, str] = {}
     waiting = list(_files_of(transform.partition(":")[0], folder))

@@ -25,14 +25,7 @@ _US_PER_MS = 1_000
 
 
 def without_duplicates(name: str, source: Source, view: DataFrame, time_column: str) -> DataFrame:
-    """Keep the first record of each key.
-
-    Args:
-        name: of the source.
-        source: says which records are duplicates.
-        view: has an event watermark, and no rows of ticks.
-        time_column: of the event time.
-    """
+    """Keep the first record of each key; the view has an event watermark and no rows of ticks."""
     if source.deduplicate is None:
         return view
     within_us = source.deduplicate.within_ms * _US_PER_MS

@@ -59,11 +59,7 @@ class PipelineFile:
     ) -> Fault:
         """Put a fault in its place.
 
-        Args:
-            rule: which one it breaks.
-            fault: without a place.
-            path: of the value at fault.
-            line_of_text: which line of that value, if it is a longer text; from 1.
+        `line_of_text`, from 1, is the line within the value at fault, if it is a longer text.
         """
         line = self.document.place(path).text_line + line_of_text - 1
         return replace(fault, rule=rule, where=_dotted(path), line=line)
@@ -123,12 +119,9 @@ def _load(path: Path) -> PipelineFile:
 def validation_faults(
     error: ValidationError, document: Document, keys: KeyIndex
 ) -> Iterator[Fault]:
-    """The errors of a model as faults with lines; a missing value that is a fault already is left.
+    """The errors of a model as faults with lines of the document that its data came from.
 
-    Args:
-        error: of a model whose data came from `document`.
-        document: to find lines in.
-        keys: every key the model knows, for suggestions.
+    A missing value that is a fault already is left out.
     """
     already_told = {fault.where for fault in document.faults}
     for details in error.errors(include_url=False, include_input=False)[:MAX_FAULTS]:

@@ -49,15 +49,11 @@ _KEEPS_STATE = ("Aggregate", "Deduplicate", "Distinct", "WithState", "FlatMapGro
 
 @dataclass(frozen=True)
 class Step:
-    """One node on the way from the result down to the leaves.
-
-    Args:
-        node: where the way is.
-        needed: its columns that influence the result.
-    """
+    """One node on the way from the result down to the leaves."""
 
     node: PlanNode
     needed: frozenset[int]
+    """Its columns that influence the result."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ def _keeps_order(node: PlanNode) -> bool:
 
 
 def walk(root: PlanNode) -> Iterator[Step]:
-    """Every node behind those that use it, stand-ins without what is below them."""
+    """Every node after those that use it, stand-ins without what is below them."""
     waiting = [Step(root, root.output_ids)]
     while waiting:
         step = waiting.pop()

@@ -50,7 +50,7 @@ def parts_of_query(spark: SparkSession, text: str) -> Sequence[PlanPart]:
     Raises:
         ParseException: it is not a query.
     """
-    return _parts_of(spark, _parser(spark).parseQuery(text))
+    return parts_of_plan(spark, _parser(spark).parseQuery(text))
 
 
 def parts_of_expression(spark: SparkSession, text: str) -> Sequence[PlanPart]:
@@ -59,24 +59,15 @@ def parts_of_expression(spark: SparkSession, text: str) -> Sequence[PlanPart]:
     Raises:
         ParseException: it is not an expression.
     """
-    return _parts_of(spark, _parser(spark).parseExpression(text))
-
-
-def parts_of_plan(spark: SparkSession, plan: Any) -> Sequence[PlanPart]:
-    """The parts of a plan.
-
-    Args:
-        spark: a session.
-        plan: Spark's own object.
-    """
-    return _parts_of(spark, plan)
+    return parts_of_plan(spark, _parser(spark).parseExpression(text))
 
 
 def _parser(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001  no public way
 
 
-def _parts_of(spark: SparkSession, root: Any) -> Sequence[PlanPart]:
+def parts_of_plan(spark: SparkSession, root: Any) -> Sequence[PlanPart]:
+    """The parts below Spark's own object of a plan or an expression."""
     jvm = jvm_of(spark)
     lister = new_instance(jvm, "PlanParts")
     return [PlanPart(**part) for part in json.loads(lister.list(root))]

@@ -54,15 +54,12 @@ class PlanNode:
 
     Args:
         kind: Catalyst's class, such as `Aggregate`.
-        is_streaming: whether a stream is below.
-        output: its columns.
         expressions: everything that it computes; of an Aggregate, the groupings come first.
         groupings: how many those are.
         view: of a stand-in's leaf, whose it is.
         join: of a Join, its type as SQL calls it, such as `LEFT OUTER`.
         deduplicates: view whose `deduplicate` it is; empty for any other operator.
         subqueries: plans inside of expressions.
-        children: where its rows come from.
     """
 
     kind: str

@@ -43,10 +43,7 @@ def looked_at(source: Source) -> frozenset[str]:
 def with_reason(source: Source, loaded: DataFrame, clock: Column) -> DataFrame:
     """Add `REASON_COLUMN`. A tick is not a record and has none.
 
-    Args:
-        source: whose bounds hold.
-        loaded: the columns that were read.
-        clock: of the batch. Spark pins it in the offset log, so that a replay decides the same.
+    The clock is that of the batch: Spark pins it in the offset log, so a replay decides the same.
     """
     reason = F.coalesce(*_reasons(source, loaded, clock), F.lit(None).cast("string"))
     if TICK_COLUMN in loaded.columns:

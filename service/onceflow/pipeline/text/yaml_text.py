@@ -43,7 +43,6 @@ class Document:
     Args:
         data: mappings, lists, text, numbers and booleans. None where a fault is.
         faults: what is wrong with the YAML itself.
-        places: of every value.
     """
 
     data: Any
