@@ -29,7 +29,7 @@ from tests.support.clock import ManualClock
 from tests.support.here import QUICK
 from tests.support.pipelines import pipeline_text
 from tests.support.runs import Maker
-from tests.support.unreachable import UnreachableConnector
+from tests.support.unreachable import unreachable_connector
 
 HERE = "127.0.0.1"
 SECRET = "marker-of-a-password"
@@ -64,7 +64,7 @@ class Site:
             f"    spark.driver.extraJavaOptions: -Dpassword={SECRET}-4\n"
         )
         around = Surroundings(
-            connector=UnreachableConnector(),
+            connector=unreachable_connector(),
             connection=Connection(HERE),
             session=QUICK,
             clock=self.clock,

@@ -38,7 +38,7 @@ from onceflow.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.here import QUICK
 from tests.support.runs import Maker
-from tests.support.unreachable import UnreachableConnector
+from tests.support.unreachable import unreachable_connector
 
 HERE = "127.0.0.1"
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -284,7 +284,7 @@ def invented_site(folder: Path) -> Iterator[InventedSite]:
         path.write_text(text)
         entries.append(Entry(name, path))
     around = Surroundings(
-        connector=UnreachableConnector(),
+        connector=unreachable_connector(),
         connection=Connection(HERE),
         session=QUICK,
         clock=clock,

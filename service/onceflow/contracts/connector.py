@@ -5,7 +5,7 @@ The service never imports a connector; it asks for the one that the pipeline fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import entry_points
@@ -25,11 +25,10 @@ MAX_BULLETIN_BYTES = 4096
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach the brokers. Not part of a pipeline; may hold secrets, so it is never printed.
+    """How to reach the brokers, as `host:port`, comma separated. Not part of a pipeline.
 
     Args:
-        bootstrap_servers: `host:port`, comma separated.
-        properties: further client settings, by librdkafka's names (security, time-outs).
+        properties: further client settings, by librdkafka's names. May hold secrets: never printed.
         secrets_digest: changes whenever a file that the properties name changes; clients are kept
             for one digest only.
     """
@@ -58,7 +57,6 @@ class TopicInfo:
         replication: smallest number of replicas of any partition.
         in_sync: smallest number of replicas in sync of any partition.
         config: the effective settings, if they were asked for.
-        is_internal: whether it is one of Kafka's own.
     """
 
     name: str
@@ -83,7 +81,7 @@ class ReadRecord:
     headers: tuple[tuple[str, bytes | None], ...]
 
     def header(self, name: str) -> bytes | None:
-        """Value of the last header with this name; None if there is none."""
+        """Return the value of the last header with this name, or None."""
         return dict(self.headers).get(name)
 
 
@@ -147,12 +145,7 @@ class Right:
 
 @dataclass(frozen=True)
 class PipelineTopics:
-    """The topics of a pipeline, by name.
-
-    Args:
-        inputs: topics that the file names.
-        patterns: regular expressions of further input topics.
-    """
+    """The topics of a pipeline, by name; `patterns` are of further input topics."""
 
     pipeline: str
     inputs: Sequence[str]
@@ -163,83 +156,76 @@ class PipelineTopics:
 
 
 class Broker(Protocol):
-    """Look-ups and plain reads and writes, for preflight, tools and repair. Never for output."""
+    """Look-ups and plain reads and writes, for preflight, tools and repair. Never for output.
+
+    Every method raises DeadlineError if there is no answer in time, and ConfigError if the brokers
+    refuse for good. A topic or group that does not exist is no error: there is nothing of it.
+    """
 
     def brokers(self, deadline: Deadline) -> int:
-        """How many brokers are alive.
-
-        Raises:
-            DeadlineError: no broker answers at the address, which the message names.
-        """
+        """Return how many brokers are alive. An error names the address."""
 
     def broker_config(self, deadline: Deadline) -> Mapping[str, str]:
-        """Settings of one broker, e.g. `transaction.state.log.min.isr`."""
+        """Return the settings of one broker, e.g. `transaction.state.log.min.isr`."""
 
     def topic(self, name: str, deadline: Deadline) -> TopicInfo | None:
-        """The topic, or None if it does not exist."""
+        """Return the topic with its settings."""
 
     def topic_id(self, name: str, deadline: Deadline) -> str | None:
-        """Id of the topic, or None if it does not exist. One request: quick enough for a batch."""
+        """Return the id of the topic. One request: quick enough for a batch."""
 
     def create_topic(self, spec: TopicSpec, deadline: Deadline) -> None:
         """Create a topic and wait until it is writable. Does nothing if it exists."""
 
     def offsets(self, topic: str, deadline: Deadline) -> Mapping[int, tuple[int, int, int]]:
-        """Partition -> (log start offset, last stable offset, high watermark).
-
-        Empty if the topic does not exist.
-        """
+        """Return partition -> (log start offset, last stable offset, high watermark)."""
 
     def group_offsets(self, group: str, deadline: Deadline) -> Mapping[Place, int]:
-        """Place -> next offset that a group has committed; waits for open commits.
-
-        Empty if there is no such group.
-        """
+        """Return the next offsets that a group has committed; wait for open commits."""
 
     def first_timestamps(
         self, topic: str, offsets: Mapping[int, int], deadline: Deadline
     ) -> Mapping[int, int]:
-        """Partition -> unix milliseconds of the first record at or after an offset.
+        """Return partition -> unix milliseconds of the first record at or after an offset.
 
         The record may be undecided. A partition is missing from the result if it has no such
         record, none in time, or no longer has that offset.
         """
 
     def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
-        """Partition -> the latest timestamp of its records. Leaves out empty partitions."""
+        """Return partition -> the latest timestamp of its records. Leaves out empty partitions."""
 
     def open_transactions(
         self, topic: str, partitions: Sequence[int], deadline: Deadline
     ) -> Sequence[OpenTransaction]:
-        """Transactions that have written to these partitions and are not decided, oldest first.
+        """Return the undecided transactions that have written to these partitions, oldest first.
 
-        Raises:
-            ConfigError: this installation or these credentials cannot ask.
-            DeadlineError: no answer in time.
+        A ConfigError may also say that this installation cannot ask.
         """
 
     def group_members(self, group: str, deadline: Deadline) -> int:
-        """How many consumers have joined a group."""
+        """Return how many consumers have joined a group."""
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
     ) -> Iterator[ReadRecord]:
-        """Committed records of partition -> [start, end), partition by partition, in order.
+        """Yield committed records of partition -> [start, end), partition by partition, in order.
 
         Waits for transactions that are open within a range.
 
         Raises:
-            DeadlineError: a range was not decided, or not read, in time.
             CorruptionError: a range begins before what the partition still holds.
         """
 
     def publish(
-        self,
-        topic: str,
-        records: Sequence[tuple[bytes | None, bytes]],
-        deadline: Deadline,
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], deadline: Deadline
     ) -> int:
-        """Write (key, value) pairs as an ordinary producer does; returns how many were acked."""
+        """Write (key, value) pairs as an ordinary producer does; return how many were acked.
+
+        Raises:
+            RecordError: a record is too large, or the topic does not accept it.
+            AbortableError: another record failed; others may have been written.
+        """
 
     def close(self) -> None:
         """Close connections."""
@@ -263,7 +249,7 @@ class BulletinBoard(Protocol):
         """Wait until what was posted has arrived, or the time is up."""
 
     def read(self, deadline: Deadline) -> Mapping[int, str]:
-        """The newest text of each kind that has one.
+        """Return the newest text of each kind that has one.
 
         Raises:
             DeadlineError: no answer in time.
@@ -274,56 +260,33 @@ class BulletinBoard(Protocol):
         """Close connections. Safe to call twice."""
 
 
-class Connector(Protocol):
-    """The place that pipelines write to: output, ledger and positions. Sources: `source_block`."""
+@dataclass(frozen=True)
+class Connector:
+    """What a pipeline writes to: output, ledger and positions. Sources: `source_block`.
 
-    def incarnation(self, transactional_id: str, connection: Connection) -> Incarnation:
-        """Make a fresh incarnation of a transactional id. Only stores."""
+    The makers only store what they are given: nothing connects before its first use.
 
-    def appender(self, connection: Connection) -> Appender:
-        """Make a writer outside transactions. Only stores."""
+    Args:
+        incarnation: of a transactional id, which is the first argument.
+        ledger: of the pipeline that is named first; so is `bulletin_board`.
+        rights: exactly those that a task needs. The group is of the consumers, for `Task.CONSUME`.
+        grant: grants rights to a principal, such as `User:jane`, in addition to those it has; the
+            connection is of a user who may. Raises ConfigError if refused and DeadlineError without
+            an answer; some may have been granted.
+        partitions_of: the partition of each key, by crc32 or murmur2 and for so many partitions; a
+            null key counts as empty.
+        encode_avro: rows as plain Avro datums of a schema (no container, no registry prefix).
+    """
 
-    def ledger(self, pipeline: str, connection: Connection) -> Ledger:
-        """Make a reader of the pipeline's ledger. Only stores."""
-
-    def broker(self, connection: Connection) -> Broker:
-        """Make a look-up client. Only stores."""
-
-    def bulletin_board(self, pipeline: str, connection: Connection) -> BulletinBoard:
-        """Make the pipeline's board. Only stores."""
-
-    def rights(self, topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
-        """Exactly the rights that a task needs.
-
-        Args:
-            topics: of the pipeline.
-            task: the task.
-            group: of the consumers, for `Task.CONSUME`.
-        """
-
-    def grant(
-        self, principal: str, rights: Sequence[Right], connection: Connection, deadline: Deadline
-    ) -> None:
-        """Grant rights to a principal, in addition to those that it has.
-
-        Args:
-            principal: as the brokers name it, e.g. `User:jane`.
-            rights: to grant.
-            connection: of a user who may grant them.
-            deadline: for the answer.
-
-        Raises:
-            ConfigError: refused; some may have been granted.
-            DeadlineError: no answer in time; some may have been granted.
-        """
-
-    def partitions_of(
-        self, partitioner: str, keys: Sequence[bytes | None], partitions: int
-    ) -> list[int]:
-        """Partition of each key. `partitioner` is crc32 or murmur2; a null key counts as empty."""
-
-    def encode_avro(self, schema: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[bytes]:
-        """Encode rows as plain Avro datums (no container, no registry prefix)."""
+    incarnation: Callable[[str, Connection], Incarnation]
+    appender: Callable[[Connection], Appender]
+    ledger: Callable[[str, Connection], Ledger]
+    broker: Callable[[Connection], Broker]
+    bulletin_board: Callable[[str, Connection], BulletinBoard]
+    rights: Callable[[PipelineTopics, Task, str], Sequence[Right]]
+    grant: Callable[[str, Sequence[Right], Connection, Deadline], None]
+    partitions_of: Callable[[str, Sequence[bytes | None], int], list[int]]
+    encode_avro: Callable[[str, Sequence[Mapping[str, Any]]], Sequence[bytes]]
 
 
 def find_connector(name: str) -> Connector:

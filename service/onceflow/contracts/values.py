@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -93,10 +93,6 @@ def _checked_idle(duration_ms: int) -> int:
     return duration_ms
 
 
-def _parse_columns(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 def parse_size_bytes(value: object) -> int:
     """Bytes of a size such as `256 MiB`; a bare number is bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -107,20 +103,20 @@ def parse_size_bytes(value: object) -> int:
     return int(found[1]) * _BYTES_PER_UNIT[found[2]]
 
 
+def _matching(pattern: str, what: str, expected: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise fault(what, expected=expected)
+        return text
+
+    return AfterValidator(check)
+
+
 def _checked_pipeline_name(name: str) -> str:
     try:
         return check_pipeline_name(name)
     except ConfigError as error:
         raise fault(error.what, expected=error.expected) from error
-
-
-def _checked_view_name(name: str) -> str:
-    if not re.fullmatch(_VIEW_PATTERN, name):
-        raise fault(
-            "not a view name",
-            expected="1 to 63 of [a-z0-9_], beginning with a letter, as SQL would write it",
-        )
-    return name
 
 
 def _checked_topic(name: str) -> str:
@@ -140,12 +136,6 @@ def _checked_pattern(text: str) -> str:
     except ConfigError as error:
         found = f": {error.found}" if error.found else ""
         raise fault(f"{error.what}{found}", expected=error.expected) from error
-    return text
-
-
-def _checked_transform(text: str) -> str:
-    if not re.fullmatch(_TRANSFORM_PATTERN, text):
-        raise fault("not the name of a function", expected="module:function")
     return text
 
 
@@ -205,15 +195,15 @@ def not_yet(*refused: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-DurationMs = Annotated[
-    int,
-    BeforeValidator(parse_duration_ms),
-    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN}),
-]
+def _schema(**keywords: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", **keywords})
+
+
+DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), _schema(pattern=_DURATION_PATTERN)]
 IdleMs = Annotated[DurationMs, AfterValidator(_checked_idle)]
 ColumnNames = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1)], ...],
-    BeforeValidator(_parse_columns),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     WithJsonSchema(
         {
             "oneOf": [
@@ -228,34 +218,26 @@ SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 PipelineName = Annotated[
     str,
     AfterValidator(_checked_pipeline_name),
-    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"}),
+    _schema(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
 ]
 ViewName = Annotated[
     str,
-    AfterValidator(_checked_view_name),
-    WithJsonSchema({"type": "string", "pattern": _VIEW_PATTERN}),
+    _matching(
+        _VIEW_PATTERN,
+        "not a view name",
+        "1 to 63 of [a-z0-9_], beginning with a letter, as SQL would write it",
+    ),
+    _schema(pattern=_VIEW_PATTERN),
 ]
-TopicName = Annotated[
-    str,
-    AfterValidator(_checked_topic),
-    WithJsonSchema({"type": "string", "pattern": _TOPIC_PATTERN}),
-]
-TopicPattern = Annotated[
-    str,
-    AfterValidator(_checked_pattern),
-    WithJsonSchema({"type": "string", "format": "regex"}),
-]
+TopicName = Annotated[str, AfterValidator(_checked_topic), _schema(pattern=_TOPIC_PATTERN)]
+TopicPattern = Annotated[str, AfterValidator(_checked_pattern), _schema(format="regex")]
 TransformName = Annotated[
     str,
-    AfterValidator(_checked_transform),
-    WithJsonSchema({"type": "string", "pattern": _TRANSFORM_PATTERN}),
+    _matching(_TRANSFORM_PATTERN, "not the name of a function", "module:function"),
+    _schema(pattern=_TRANSFORM_PATTERN),
 ]
 Location = Annotated[str, AfterValidator(_checked_location)]
-Instant = Annotated[
-    datetime,
-    BeforeValidator(_parse_instant),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
+Instant = Annotated[datetime, BeforeValidator(_parse_instant), _schema(format="date-time")]
 StartingPoint = Annotated[
     Starting,
     PlainValidator(_parse_starting),
