@@ -134,15 +134,11 @@ NO_HOOKS = Hooks()
 
 @dataclass
 class Counters:
-    """Records since the consumer was made.
+    """Counts since the consumer was made.
 
     Args:
-        delivered: handed to the user.
         discarded: repeats.
-        gaps: how often sequences were missing.
-        divergences: records that contradicted what was delivered.
         foreign: records without our header, whether delivered, dropped or refused.
-        new_lineages: how often a pipeline began again.
     """
 
     delivered: int = 0

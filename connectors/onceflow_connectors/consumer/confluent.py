@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 
 from onceflow.errors import (
@@ -21,22 +17,21 @@ from onceflow.errors import (
     OnceflowError,
     RetriableError,
 )
-from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT, Hooks, Rules
 from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
-    NO_PROPERTIES,
     Reassignment,
     Subscription,
     patiently,
 )
 from onceflow_connectors.consumer.failures import consequence
 from onceflow_connectors.consumer.filter import foreign_state
-from onceflow_connectors.consumer.reader import FilteringConsumer
+from onceflow_connectors.consumer.reader import GroupConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
 FIRST_ANSWER_TIMEOUT_S = 5.0
 """For the first request to a group, which is repeated."""
+NO_OFFSETS = "the group's offsets cannot be read"
 
 _DEFAULTS: Mapping[str, Any] = {
     "client.id": "onceflow-consumer",
@@ -84,10 +79,8 @@ class ConfluentClient:
             "bootstrap.servers": wanted.bootstrap_servers,
             "group.id": wanted.group,
         }
-        try:
+        with mapping_errors("the consumer's settings were refused"):
             consumer = confluent_kafka.Consumer({**settings, "error_cb": self._remember})
-        except KafkaException as error:
-            raise mapped_error(error, "the consumer's settings were refused") from error
         self._consumer = consumer
         self._check_group(consumer, self._check_topics(consumer))
 
@@ -110,7 +103,7 @@ class ConfluentClient:
         if error is None:
             return (_record(message),)
         if not issubclass(consequence(error.name()), RetriableError | AbortableError):
-            raise mapped_error(KafkaException(error), "reading failed", str(message.topic() or ""))
+            raise mapped_error(error, "reading failed", str(message.topic() or ""))
         return ()
 
     def _on_assign(
@@ -149,43 +142,28 @@ class ConfluentClient:
         return {(e.topic, e.partition): _position(e) for e in self._committed(partitions)}
 
     def topic_names(self) -> Iterable[str]:
-        try:
+        with mapping_errors("the topics cannot be listed"):
             found: ClusterMetadata = self._running().list_topics(timeout=CONNECT_TIMEOUT_S)
-        except KafkaException as error:
-            raise mapped_error(error, "the topics cannot be listed") from error
         return found.topics
 
     def partitions(self) -> Sequence[Partition]:
         return self._check_topics(self._running())
 
     def log_bounds(self, partition: Partition) -> tuple[int, int]:
-        name = name_of(partition)
-        try:
-            start, end = self._running().get_watermark_offsets(
-                TopicPartition(*partition), timeout=ANSWER_TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise mapped_error(error, "the partition's bounds cannot be read", name) from error
+        wanted = TopicPartition(*partition)
+        with mapping_errors("the partition's bounds cannot be read", name_of(partition)):
+            start, end = self._running().get_watermark_offsets(wanted, timeout=ANSWER_TIMEOUT_S)
         return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
         wanted = [TopicPartition(p.topic, p.partition, p.offset, p.state) for p in positions]
-        try:
+        with mapping_errors("offsets were not committed", self._subscription.group):
             answered = self._running().commit(offsets=wanted, asynchronous=False)
-        except KafkaException as error:
-            raise mapped_error(
-                error, "offsets were not committed", self._subscription.group
-            ) from error
-        for entry in answered:
-            if entry.error is not None:
-                name = name_of((entry.topic, entry.partition))
-                raise mapped_error(KafkaException(entry.error), "an offset was not committed", name)
+        _check_each(answered, "an offset was not committed")
 
     def seek(self, partition: Partition, offset: int) -> None:
-        try:
+        with mapping_errors("seek failed", name_of(partition)):
             self._running().seek(TopicPartition(*partition, offset))
-        except KafkaException as error:
-            raise mapped_error(error, "seek failed", name_of(partition)) from error
 
     def stop(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -240,9 +218,7 @@ class ConfluentClient:
             told = consumer.poll(0)
             error = told.error() if told is not None else None
             if error is not None and issubclass(consequence(error.name()), ConfigError):
-                group = self._subscription.group
-                what = "the group's offsets cannot be read"
-                raise mapped_error(KafkaException(error), what, group) from None
+                raise mapped_error(error, NO_OFFSETS, self._subscription.group) from None
             raise
 
     def _describe(
@@ -259,16 +235,10 @@ class ConfluentClient:
         self, partitions: Sequence[Partition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[TopicPartition]:
         """The partitions that have a committed offset."""
-        group = self._subscription.group
         wanted = [TopicPartition(*partition) for partition in partitions]
-        try:
+        with mapping_errors(NO_OFFSETS, self._subscription.group):
             found = self._running().committed(wanted, timeout=timeout_s)
-        except KafkaException as error:
-            raise mapped_error(error, "the group's offsets cannot be read", group) from error
-        for entry in found:
-            if entry.error is not None:
-                name = name_of((entry.topic, entry.partition))
-                raise mapped_error(KafkaException(entry.error), "an offset cannot be read", name)
+        _check_each(found, "an offset cannot be read")
         return [entry for entry in found if entry.offset >= 0]
 
     def _remember(self, error: KafkaError) -> None:
@@ -276,47 +246,22 @@ class ConfluentClient:
             self._last_error = error.str()
 
 
-class Consumer(FilteringConsumer):
-    """Reads Onceflow's output once; see `FilteringConsumer` for what that means.
+class Consumer(GroupConsumer):
+    """Reads Onceflow's output once, with librdkafka."""
 
-    Guarantee: exactly once with `position()` in the user's own transaction; with `commit()` at
-    least once across crashes and rebalances, repeating only what was not committed.
-
-    Args:
-        bootstrap_servers: `host:port`, comma separated.
-        group: position and filter are stored in the offsets of this consumer group.
-        topics: to read.
-        rules: what to do about gaps, divergences and foreign records.
-        hooks: functions to call.
-        properties: further settings of librdkafka, e.g. for security.
-    """
-
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        group: str,
-        topics: Sequence[str],
-        rules: Rules = STRICT,
-        hooks: Hooks = NO_HOOKS,
-        properties: Mapping[str, Any] = NO_PROPERTIES,
-    ) -> None:
-        subscription = Subscription(bootstrap_servers, group, topics, properties)
-        super().__init__(ConfluentClient(subscription), rules, hooks)
+    client_of = staticmethod(ConfluentClient)
 
 
 def _record(message: Any) -> Record:
     """Convert. Untyped, because the client's types allow a None that only errors have."""
-    _, timestamp_ms = message.timestamp()
-    headers = tuple(message.headers() or ())
     return Record(
         message.topic(),
         message.partition(),
         message.offset(),
-        timestamp_ms,
+        message.timestamp()[1],
         message.key(),
         message.value(),
-        headers,
+        tuple(message.headers() or ()),
     )
 
 
@@ -330,7 +275,21 @@ def _position(entry: TopicPartition) -> Position:
     return Position(entry.topic, entry.partition, entry.offset, state)
 
 
-def mapped_error(exception: KafkaException, what: str, subject: str = "") -> OnceflowError:
+def _check_each(answered: Iterable[TopicPartition], what: str) -> None:
+    for entry in answered:
+        if entry.error is not None:
+            raise mapped_error(entry.error, what, name_of((entry.topic, entry.partition)))
+
+
+def mapped_error(error: KafkaError, what: str, subject: str = "") -> OnceflowError:
     """Turn an error of librdkafka into our own."""
-    error: KafkaError = exception.args[0]
     return consequence(error.name())(what, subject=subject, found=f"{error.name()}: {error.str()}")
+
+
+@contextmanager
+def mapping_errors(what: str, subject: str = "") -> Iterator[None]:
+    """Turn errors of librdkafka that are raised inside into our own."""
+    try:
+        yield
+    except KafkaException as error:
+        raise mapped_error(error.args[0], what, subject) from error

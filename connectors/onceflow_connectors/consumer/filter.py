@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.ledger import canonical_json
@@ -56,19 +55,21 @@ class Batch:
 
     def contradicts(self, header: RecordHeader) -> bool:
         """Whether this batch and the record cannot both be true."""
-        if header.batch_id == self.batch_id and header.generation == self.generation:
+        if _key(header) == _key(self):
             return header.plan_tag != self.plan_tag
-        return self.first <= header.sequence <= self.last
+        return self._spans(header)
 
     def holds(self, header: RecordHeader) -> bool:
         """Whether the record is one of this batch: by sequence, batch and plan."""
-        is_same = (header.generation, header.batch_id) == (self.generation, self.batch_id)
-        is_inside = self.first <= header.sequence <= self.last
-        return is_same and is_inside and header.plan_tag == self.plan_tag
+        return self._spans(header) and not self.contradicts(header)
 
-    def is_after(self, header: RecordHeader) -> bool:
-        """Whether the record's batch came before this one."""
-        return (header.generation, header.batch_id) < (self.generation, self.batch_id)
+    def _spans(self, header: RecordHeader) -> bool:
+        return self.first <= header.sequence <= self.last
+
+
+def _key(of: Batch | RecordHeader) -> tuple[int, int]:
+    """What names a batch, and rises with each."""
+    return of.generation, of.batch_id
 
 
 class Track:
@@ -106,7 +107,7 @@ class Track:
         if header.sequence <= newest.last:
             is_contradicted = any(batch.contradicts(header) for batch in self._batches)
             return FilterVerdict.DIVERGENCE if is_contradicted else FilterVerdict.REPEAT
-        if newest.contradicts(header) or newest.is_after(header):
+        if newest.contradicts(header) or _key(header) < _key(newest):
             return FilterVerdict.DIVERGENCE
         return FilterVerdict.NEXT if header.sequence == newest.last + 1 else FilterVerdict.GAP
 
@@ -128,14 +129,11 @@ class Track:
     def take(self, header: RecordHeader) -> None:
         """Remember a delivered record. Only for `NEXT`, or for a `GAP` that is tolerated."""
         self.lineage = header.lineage or self.lineage
-        batch = self._batches[-1] if self._batches else None
-        if batch and (batch.generation, batch.batch_id) == (header.generation, header.batch_id):
-            batch.last = header.sequence
-            return
         sequence = header.sequence
-        self._batches.append(
-            Batch(sequence, sequence, header.generation, header.batch_id, header.plan_tag)
-        )
+        if self._batches and _key(self._batches[-1]) == _key(header):
+            self._batches[-1].last = sequence
+            return
+        self._batches.append(Batch(sequence, sequence, *_key(header), header.plan_tag))
         del self._batches[:-REMEMBERED_BATCHES]
 
     def extend(self, header: RecordHeader) -> None:
@@ -144,14 +142,13 @@ class Track:
         Otherwise the extra records of the other version would look missing before the next batch.
         """
         batch = self._batches[-1]
-        is_same = (batch.generation, batch.batch_id) == (header.generation, header.batch_id)
-        if is_same and header.sequence == batch.last + 1:
+        if _key(batch) == _key(header) and header.sequence == batch.last + 1:
             batch.last = header.sequence
 
     def newest(self, count: int) -> Iterator[list[int]]:
         """The newest `count` batches as JSON values, oldest first."""
-        for b in self._batches[-count:]:
-            yield [b.first, b.last, b.generation, b.batch_id, b.plan_tag]
+        for batch in self._batches[-count:]:
+            yield [batch.first, batch.last, *_key(batch), batch.plan_tag]
 
 
 class PartitionFilter:
@@ -170,10 +167,9 @@ class PartitionFilter:
 
     def track(self, pipeline_tag: int) -> Track:
         """The track of one pipeline; an empty one if it was never seen."""
-        track = self._tracks.get(pipeline_tag)
-        if track is None:
-            track = self._tracks[pipeline_tag] = Track([])
-        return track
+        if pipeline_tag not in self._tracks:
+            self._tracks[pipeline_tag] = Track([])
+        return self._tracks[pipeline_tag]
 
     def to_json(self) -> str:
         """Encode within `STATE_BYTES_MAX`.
@@ -209,7 +205,10 @@ class PartitionFilter:
             ConfigError: another program committed the text.
             CorruptionError: the text is ours, but of an unknown version or damaged.
         """
-        fields = _json_or_none(text)
+        try:
+            fields = json.loads(text)
+        except ValueError:
+            fields = None
         if not isinstance(fields, dict) or STATE_KEY not in fields:
             raise foreign_state(repr(text[:80]))
         if fields[STATE_KEY] != STATE_VERSION:
@@ -224,7 +223,7 @@ class PartitionFilter:
             pipelines = fields["pipelines"]
             lineages = fields.get("lineages", [0] * len(pipelines))
             for (tag, rows), lineage in zip(sorted(pipelines.items()), lineages, strict=True):
-                batches = [_batch(row) for row in rows]
+                batches = [Batch(*map(_number, row)) for row in rows]
                 loaded._tracks[int(tag)] = Track(batches, _number(lineage))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptionError(
@@ -242,17 +241,6 @@ def foreign_state(found: str, subject: str = "") -> ConfigError:
         found=found,
         then="use another consumer group",
     )
-
-
-def _json_or_none(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _batch(row: list[int]) -> Batch:
-    return Batch(*map(_number, row))
 
 
 def _number(value: object) -> int:

@@ -22,7 +22,6 @@ class Progress:
 
     Args:
         offset: next offset to read; None until the first record of a partition read from its start.
-        filter: remembers what was delivered before that offset.
         stored: the position that is stored, as far as we know.
         is_moved: whether `offset` changed since it was stored.
     """
@@ -95,14 +94,13 @@ class Holdings:
         Raises:
             InvariantError: the member does not hold it, or not yet.
         """
-        try:
-            return self._held[partition]
-        except KeyError:
+        if partition not in self._held:
             raise InvariantError(
                 "this consumer does not hold the partition",
                 subject=name_of(partition),
                 expected="one of assignment(), which is filled by the first polls",
-            ) from None
+            )
+        return self._held[partition]
 
     def position(self, partition: Partition) -> Position:
         """The value for the user to store. It counts as stored from now on.

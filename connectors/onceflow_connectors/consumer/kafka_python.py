@@ -24,18 +24,16 @@ from onceflow.errors import (
     OnceflowError,
     RetriableError,
 )
-from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT, Hooks, Rules
 from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     METADATA_END,
-    NO_PROPERTIES,
     Reassignment,
     Subscription,
     patiently,
 )
 from onceflow_connectors.consumer.failures import consequence
-from onceflow_connectors.consumer.reader import FilteringConsumer
+from onceflow_connectors.consumer.reader import GroupConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -289,34 +287,10 @@ class KafkaPythonClient:
                 consumer.seek(partition, start)
 
 
-class Consumer(FilteringConsumer):
-    """Reads Onceflow's output once; see `FilteringConsumer` for what that means.
+class Consumer(GroupConsumer):
+    """Reads Onceflow's output once, with kafka-python."""
 
-    Guarantee: exactly once with `position()` in the user's own transaction; with `commit()` at
-    least once across crashes and rebalances, repeating only what was not committed.
-
-    Args:
-        bootstrap_servers: `host:port`, comma separated.
-        group: position and filter are stored in the offsets of this consumer group. Members of
-            both flavours may share one.
-        topics: to read.
-        rules: what to do about gaps, divergences and foreign records.
-        hooks: functions to call.
-        properties: further settings of kafka-python, e.g. for security.
-    """
-
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        group: str,
-        topics: Sequence[str],
-        rules: Rules = STRICT,
-        hooks: Hooks = NO_HOOKS,
-        properties: Mapping[str, Any] = NO_PROPERTIES,
-    ) -> None:
-        subscription = Subscription(bootstrap_servers, group, topics, properties)
-        super().__init__(KafkaPythonClient(subscription), rules, hooks)
+    client_of = staticmethod(KafkaPythonClient)
 
 
 def _record(raw: Any) -> Record:

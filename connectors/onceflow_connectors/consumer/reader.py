@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from onceflow.clock import SystemClock
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import CorruptionError, LineageError, OnceflowError, require
 from onceflow.protocol.identity import pipeline_of_tag
 from onceflow_connectors.consumer.admission import (
+    NO_HOOKS,
+    STRICT,
     Admission,
     Counters,
     Hooks,
     Rules,
     pipeline_text,
 )
-from onceflow_connectors.consumer.client import Client
+from onceflow_connectors.consumer.client import NO_PROPERTIES, Client, Subscription
 from onceflow_connectors.consumer.holdings import Holdings, Progress
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
@@ -188,6 +190,38 @@ class FilteringConsumer:
             if name := pipeline_of_tag(tag, self._client.topic_names()):
                 return f"pipeline {name}"
         return pipeline_text(tag)
+
+
+class GroupConsumer(FilteringConsumer):
+    """Reads Onceflow's output once; see `FilteringConsumer` for what that means.
+
+    Guarantee: exactly once with `position()` in the user's own transaction; with `commit()` at
+    least once across crashes and rebalances, repeating only what was not committed.
+
+    Args:
+        bootstrap_servers: `host:port`, comma separated.
+        group: position and filter are stored in the offsets of this consumer group. Members on
+            both client libraries may share one.
+        topics: to read.
+        rules: what to do about gaps, divergences and foreign records.
+        hooks: functions to call.
+        properties: further settings of the client library, e.g. for security.
+    """
+
+    client_of: ClassVar[staticmethod[[Subscription], Client]]
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        group: str,
+        topics: Sequence[str],
+        rules: Rules = STRICT,
+        hooks: Hooks = NO_HOOKS,
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> None:
+        subscription = Subscription(bootstrap_servers, group, topics, properties)
+        super().__init__(self.client_of(subscription), rules, hooks)
 
 
 def _check_order(record: Record, progress: Progress) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import kafka.errors
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from onceflow.errors import (
     AbortableError,
@@ -126,9 +126,7 @@ def test_every_other_error_of_kafka_python_has_a_consequence() -> None:
     ],
 )
 def test_an_error_of_librdkafka_becomes_ours(name: str, expected: type[OnceflowError]) -> None:
-    error = confluent.mapped_error(
-        KafkaException(KafkaError(CONFLUENT_CODES[name])), "it failed", "x"
-    )
+    error = confluent.mapped_error(KafkaError(CONFLUENT_CODES[name]), "it failed", "x")
     assert type(error) is expected
     assert str(error).startswith(f"it failed: x; found {name}: ")
 
