@@ -41,7 +41,7 @@ class Silent:
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> list[Silent]:
     Silent.made = []
-    monkeypatch.setattr(administration, "open_admin", lambda settings, callbacks: Silent())
+    monkeypatch.setattr(administration, "open_client", lambda *_, **__: Silent())
     monkeypatch.setattr(administration, "LATE_ANSWER_S", 0.0)
     return Silent.made
 

@@ -36,7 +36,7 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
     nature_of,
 )
-from onceflow_connectors.kafka.client.librdkafka import admin_config, open_admin
+from onceflow_connectors.kafka.client.librdkafka import admin_config, open_client
 
 FIRST_PATIENCE_S, MAX_PATIENCE_S = 1.0, 8.0
 """Time-out of the first request, which may go to a leader that has just died. It doubles with each
@@ -204,7 +204,8 @@ class Administration:
 
     def _open(self) -> AdminClient:
         if self._client is None:
-            self._client = open_admin(admin_config(self._connection), {"error_cb": self._trouble})
+            settings = admin_config(self._connection)
+            self._client = open_client(AdminClient, settings, error_cb=self._trouble)
         return self._client
 
 

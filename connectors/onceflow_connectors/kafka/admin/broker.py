@@ -44,7 +44,7 @@ from onceflow_connectors.kafka.client.failures import (
     kafka_error,
     without_client_details,
 )
-from onceflow_connectors.kafka.client.librdkafka import open_producer, producer_config
+from onceflow_connectors.kafka.client.librdkafka import open_client, producer_config
 
 NO_ANSWER_S = 5.0
 """How long a person at a terminal waits for the first answer."""
@@ -175,7 +175,7 @@ class KafkaBroker:
             DeadlineError: not all records were acknowledged in time.
         """
         reports = _Reports()
-        producer = open_producer(producer_config(self._connection), {"on_delivery": reports})
+        producer = open_client(Producer, producer_config(self._connection), on_delivery=reports)
         try:
             _queue(producer, topic, records, deadline)
             producer.flush(deadline.remaining_s())

@@ -22,7 +22,7 @@ from onceflow_connectors.kafka.client.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.librdkafka import consumer_config, open_consumer
+from onceflow_connectors.kafka.client.librdkafka import consumer_config, open_client
 
 KINDS = (0, 1)
 """Partitions of the ledger whose offsets carry bulletins: each ledger has these two."""
@@ -99,7 +99,7 @@ class KafkaBulletinBoard:
     def _open(self) -> Consumer:
         if self._consumer is None:
             settings = consumer_config(self._connection, {"group.id": self._group, **_WAITS})
-            self._consumer = open_consumer(settings, {"on_commit": self._on_answer})
+            self._consumer = open_client(Consumer, settings, on_commit=self._on_answer)
         return self._consumer
 
     def _met(self) -> KafkaError | None:

@@ -10,7 +10,7 @@ from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
 from onceflow_connectors.kafka.client.failures import Operation, describe, failure, is_passing
-from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_consumer
+from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_client
 
 POLL_S = 0.2
 """Longest wait in the client before the deadline is looked at again."""
@@ -88,7 +88,7 @@ class CommittedReader:
 
     def _open(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = open_consumer(consumer_config(self._connection, SETTINGS))
+            self._consumer = open_client(Consumer, consumer_config(self._connection, SETTINGS))
         return self._consumer
 
 
@@ -98,7 +98,7 @@ def first_timestamps(
     """Implements `Broker.first_timestamps`, for all partitions at once."""
     found: dict[int, int] = {}
     waiting = {*offsets}
-    consumer = open_consumer(consumer_config(connection, LOOK_SETTINGS))
+    consumer = open_client(Consumer, consumer_config(connection, LOOK_SETTINGS))
     try:
         consumer.assign([TopicPartition(topic, p, offset) for p, offset in offsets.items()])
         while waiting and not deadline.is_over:

@@ -7,8 +7,8 @@ may read or write a topic describe it too; and one that may write with a transac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -34,70 +34,54 @@ from onceflow_connectors.kafka.client.librdkafka import READER_GROUP
 CLUSTER = "kafka-cluster"
 """The only name of a resource of type cluster."""
 EVERY = "*"
+_Needed: TypeAlias = tuple[str, str, bool, str, str]
+"""A right without its task."""
+_READ = (("read", "its records"), ("describe_configs", "how long they are kept"))
+_WRITE = (("write", "output"), ("describe_configs", "how large a record may be"))
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
-
-_Make = Callable[..., Right]
 
 
 def rights_of(topics: PipelineTopics, task: Task, group: str) -> Sequence[Right]:
     """Implements `Connector.rights`."""
-    return [*_TASKS[task](topics, group)]
+    return [Right(task, *needed) for needed in _needed(topics, group)[task]]
 
 
-def _run(topics: PipelineTopics, _: str) -> Iterator[Right]:
+def _needed(topics: PipelineTopics, group: str) -> Mapping[Task, Sequence[_Needed]]:
     name = topics.pipeline
-    right = partial(Right, Task.RUN)
-    for read, is_prefix in _inputs(topics):
-        yield right("topic", read, is_prefix, "read", "its records")
-        yield right("topic", read, is_prefix, "describe_configs", "how long they are kept")
-    for written in (topics.output, *topics.beside):
-        yield right("topic", written, False, "write", "output")
-        yield right("topic", written, False, "describe_configs", "how large a record may be")
-    yield right("topic", topics.output, False, "read", "whether the ledger is as new")
     ledger = ledger_topic(name)
-    yield right("topic", ledger, False, "read", "where it stands")
-    yield right("topic", ledger, False, "write", "an entry for each batch")
-    yield right("topic", ledger, False, "describe_configs", "that it is compacted")
-    yield right("transactional_id", f"onceflow.{name}.", True, "write", "transactions")
-    yield right("group", consumer_group(name), False, "read", "its position, for lag tools")
-    yield right("group", bulletin_group(name), False, "read", "its bulletins")
-    yield right("group", READER_GROUP, False, "describe", "readers, which never join it")
-    yield right("cluster", CLUSTER, False, "describe_configs", "limits of transactions")
-
-
-def _create(topics: PipelineTopics, _: str) -> Iterator[Right]:
-    for name in (ledger_topic(topics.pipeline), topics.output, *topics.beside):
-        yield Right(Task.CREATE, "topic", name, False, "create", "if it does not exist")
-
-
-def _verify(topics: PipelineTopics, _: str) -> Iterator[Right]:
-    yield Right(Task.VERIFY, "topic", topics.output, False, "read", "to see what was written")
-
-
-def _resend(topics: PipelineTopics, _: str) -> Iterator[Right]:
-    right = partial(Right, Task.RESEND)
-    for written, is_prefix in _inputs(topics):
-        yield right("topic", written, is_prefix, "write", "the records again")
-    for read in topics.beside:
-        yield right("topic", read, False, "read", "dead letters")
-    transactional_id = resend_transactional_id(topics.pipeline)
-    yield right("transactional_id", transactional_id, False, "write", "transactions")
-    yield right("group", resend_group(topics.pipeline), False, "read", "how far it came")
-    yield right("group", READER_GROUP, False, "describe", "readers, which never join it")
-
-
-def _consume(topics: PipelineTopics, group: str) -> Iterator[Right]:
-    yield Right(Task.CONSUME, "topic", topics.output, False, "read", "its records")
-    yield Right(Task.CONSUME, "group", group, False, "read", "membership and position")
-
-
-_TASKS: Mapping[Task, Callable[[PipelineTopics, str], Iterator[Right]]] = {
-    Task.RUN: _run,
-    Task.CREATE: _create,
-    Task.VERIFY: _verify,
-    Task.RESEND: _resend,
-    Task.CONSUME: _consume,
-}
+    inputs = [*_inputs(topics)]
+    outputs = (topics.output, *topics.beside)
+    reader = ("group", READER_GROUP, False, "describe", "readers, which never join it")
+    return {
+        Task.RUN: [
+            *(("topic", *of, *what) for of in inputs for what in _READ),
+            *(("topic", of, False, *what) for of in outputs for what in _WRITE),
+            ("topic", topics.output, False, "read", "whether the ledger is as new"),
+            ("topic", ledger, False, "read", "where it stands"),
+            ("topic", ledger, False, "write", "an entry for each batch"),
+            ("topic", ledger, False, "describe_configs", "that it is compacted"),
+            ("transactional_id", f"onceflow.{name}.", True, "write", "transactions"),
+            ("group", consumer_group(name), False, "read", "its position, for lag tools"),
+            ("group", bulletin_group(name), False, "read", "its bulletins"),
+            reader,
+            ("cluster", CLUSTER, False, "describe_configs", "limits of transactions"),
+        ],
+        Task.CREATE: [
+            ("topic", of, False, "create", "if it does not exist") for of in (ledger, *outputs)
+        ],
+        Task.VERIFY: [("topic", topics.output, False, "read", "to see what was written")],
+        Task.RESEND: [
+            *(("topic", *of, "write", "the records again") for of in inputs),
+            *(("topic", of, False, "read", "dead letters") for of in topics.beside),
+            ("transactional_id", resend_transactional_id(name), False, "write", "transactions"),
+            ("group", resend_group(name), False, "read", "how far it came"),
+            reader,
+        ],
+        Task.CONSUME: [
+            ("topic", topics.output, False, "read", "its records"),
+            ("group", group, False, "read", "membership and position"),
+        ],
+    }
 
 
 def _inputs(topics: PipelineTopics) -> Iterator[tuple[str, bool]]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
 
 from onceflow.contracts.connector import Connection
 from onceflow_connectors.kafka.client.failures import Operation, failure, kafka_error
@@ -24,7 +23,6 @@ client ever joins it."""
 
 _Client = TypeVar("_Client")
 _NO_SETTINGS: Mapping[str, Setting] = {}
-_NO_CALLBACKS: Mapping[str, Callable[..., None]] = {}
 
 _DEFAULTS: Mapping[str, Setting] = {
     "client.id": "onceflow",
@@ -75,9 +73,7 @@ def admin_config(connection: Connection) -> Settings:
 
 
 def _config(
-    connection: Connection,
-    required: Mapping[str, Setting],
-    overrides: Mapping[str, Setting],
+    connection: Connection, required: Mapping[str, Setting], overrides: Mapping[str, Setting]
 ) -> Settings:
     return {
         **_DEFAULTS,
@@ -88,30 +84,18 @@ def _config(
     }
 
 
-def open_producer(settings: Settings, callbacks: Mapping[str, Callable[..., None]]) -> Producer:
-    """Make a producer. Nothing is sent; connections are made in the background.
+def open_client(
+    kind: Callable[[dict[str, Any]], _Client], settings: Settings, **callbacks: Callable[..., None]
+) -> _Client:
+    """Make a producer, a consumer or an administrative client.
+
+    Nothing is sent; connections are made in the background.
 
     Raises:
         ConfigError: a setting is unknown or impossible.
     """
-    return _open(Producer, {**settings, **callbacks})
-
-
-def open_consumer(
-    settings: Settings, callbacks: Mapping[str, Callable[..., None]] = _NO_CALLBACKS
-) -> Consumer:
-    """Make a consumer, as `open_producer`."""
-    return _open(Consumer, {**settings, **callbacks})
-
-
-def open_admin(settings: Settings, callbacks: Mapping[str, Callable[..., None]]) -> AdminClient:
-    """Make an administrative client, as `open_producer`."""
-    return _open(AdminClient, {**settings, **callbacks})
-
-
-def _open(kind: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
     try:
-        return kind(settings)
+        return kind({**settings, **callbacks})
     except KafkaException as raised:
         raise failure(
             kafka_error(raised),

@@ -10,17 +10,12 @@ from functools import lru_cache, partial
 from threading import Thread
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.sink import OutputRecord
-from onceflow.errors import (
-    DeadlineError,
-    InvariantError,
-    OnceflowError,
-    require,
-)
+from onceflow.errors import DeadlineError, InvariantError, OnceflowError, require
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
     Operation,
@@ -31,15 +26,12 @@ from onceflow_connectors.kafka.client.failures import (
 from onceflow_connectors.kafka.client.librdkafka import (
     Setting,
     Settings,
-    open_consumer,
+    open_client,
     producer_config,
 )
 from onceflow_connectors.kafka.sink.outbox import QUEUE, Outbox
 
-TUNING: Mapping[str, Setting] = {
-    **QUEUE,
-    "transaction.timeout.ms": 60_000,
-}
+TUNING: Mapping[str, Setting] = {**QUEUE, "transaction.timeout.ms": 60_000}
 """The user's properties go before them."""
 
 REQUEST_TIMEOUT_MS = 10_000
@@ -244,7 +236,7 @@ def _settle_apart(call: Callable[[float], object], deadline: Deadline) -> KafkaE
 def _group_metadata(group: str) -> Any:
     """Return what the client needs to name a group without being a member."""
     # Without an address the consumer connects to nothing.
-    consumer = open_consumer({"group.id": group})
+    consumer = open_client(Consumer, {"group.id": group})
     try:
         return consumer.consumer_group_metadata()
     finally:

@@ -19,7 +19,7 @@ from onceflow_connectors.kafka.client.failures import (
     failure,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.librdkafka import Setting, Settings, open_producer
+from onceflow_connectors.kafka.client.librdkafka import Setting, Settings, open_client
 
 QUEUE: Mapping[str, Setting] = {
     "compression.type": "lz4",
@@ -63,9 +63,8 @@ class Outbox:
     def __init__(self, name: str, settings: Settings) -> None:
         self._name = name
         self._refusals = _Refusals()
-        self.client: Producer = open_producer(
-            {**settings, "delivery.report.only.error": True}, {"on_delivery": self._refusals}
-        )
+        settings = {**settings, "delivery.report.only.error": True}
+        self.client = open_client(Producer, settings, on_delivery=self._refusals)
 
     def put(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
         """Queue records and return how many. Waits for room while the queue is full.

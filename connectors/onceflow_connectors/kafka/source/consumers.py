@@ -29,7 +29,7 @@ from onceflow_connectors.kafka.client.failures import (
     is_passing,
     kafka_error,
 )
-from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_consumer
+from onceflow_connectors.kafka.client.librdkafka import Setting, consumer_config, open_client
 from onceflow_connectors.kafka.source.batches import COLUMNS, merged
 from onceflow_connectors.kafka.source.inbox import Inbox, has_events, trouble_of
 from onceflow_connectors.kafka.source.origin import KafkaOrigin, log_is_shorter
@@ -54,21 +54,21 @@ MAX_IDLE_READERS = 4
 """Consumers that a worker keeps: one for each cluster it reads from, which is rarely more than one.
 """
 
-_PREFETCH: Mapping[str, Setting] = {
+_PREFETCH: Mapping[str, str] = {
     # Once the queue is full, librdkafka looks at it again only after this: at 1000 ms, the default,
     # reading stops for a second again and again (measured: 220,000 records/s, 790,000 with 2 ms).
-    "fetch.queue.backoff.ms": 2,
+    "fetch.queue.backoff.ms": "2",
     # What is fetched ahead is lost when the next split is read by another worker: keep it short.
-    "queued.min.messages": 50_000,
-    "queued.max.messages.kbytes": 16_384,
-    "fetch.message.max.bytes": 4 * 1024 * 1024,
+    "queued.min.messages": "50000",
+    "queued.max.messages.kbytes": "16384",
+    "fetch.message.max.bytes": str(4 * 1024 * 1024),
     # Brokers collect for this long before they answer, unless there is much. Planning a batch takes
     # longer, so what was planned is here when it is to be read. Answers at once would be hundreds a
     # second: 55 ms of processor time per batch of 400 records, instead of 7. Longer would delay the
     # first fetch of another partition.
-    "fetch.wait.max.ms": 50,
-    "fetch.min.bytes": 1_000_000,
-    "fetch.error.backoff.ms": 100,
+    "fetch.wait.max.ms": "50",
+    "fetch.min.bytes": "1000000",
+    "fetch.error.backoff.ms": "100",
 }
 """The user's properties go before them."""
 
@@ -254,11 +254,9 @@ class SplitReader:
 
     def _open(self) -> Consumer:
         if self._consumer is None:
-            tuned = replace(
-                self._connection,
-                properties={**_texts(_PREFETCH), **self._connection.properties},
-            )
-            self._consumer = open_consumer(consumer_config(tuned, _INSISTED))
+            properties = {**_PREFETCH, **self._connection.properties}
+            tuned = replace(self._connection, properties=properties)
+            self._consumer = open_client(Consumer, consumer_config(tuned, _INSISTED))
         return self._consumer
 
 
@@ -312,7 +310,3 @@ def _groups(splits: Sequence[Split]) -> Sequence[Sequence[Split]]:
 
 def _name(split: Split) -> str:
     return f"{split.topic}-{split.partition}"
-
-
-def _texts(settings: Mapping[str, Setting]) -> Mapping[str, str]:
-    return {name: str(value) for name, value in settings.items()}
