@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import Enum, auto
 from typing import Any
 
 import kafka
@@ -81,29 +80,27 @@ _NAMES: Mapping[str, str] = {
 """Codes that kafka-python calls by another name than `error_codes`."""
 
 
-class _Event(Enum):
-    REVOKED = auto()
-    LOST = auto()
-    ASSIGNED = auto()
-
-
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Records events. Runs in the client's own thread, which must not wait for answers.
+    """Notes what to do. Runs in the client's own thread, which must not wait for answers.
 
     At most three events per rebalance, and every poll empties the queue.
     """
 
-    def __init__(self) -> None:
-        self.events: deque[tuple[_Event, list[Partition]]] = deque()
+    def __init__(self, client: KafkaPythonClient, reassignment: Reassignment) -> None:
+        self._client = client
+        self._reassignment = reassignment
 
     def on_partitions_revoked(self, revoked: Iterable[Partition]) -> None:
-        self.events.append((_Event.REVOKED, []))
+        self._client.events.append(self._reassignment.revoked)
 
     def on_partitions_lost(self, lost: Iterable[Partition]) -> None:
-        self.events.append((_Event.LOST, []))
+        self._client.events.append(self._reassignment.lost)
 
     def on_partitions_assigned(self, assigned: Iterable[Partition]) -> None:
-        self.events.append((_Event.ASSIGNED, [(p[0], p[1]) for p in assigned]))
+        partitions = [(p[0], p[1]) for p in assigned]
+        self._client.events.append(
+            lambda: self._client.place(self._reassignment.assigned(partitions))
+        )
 
 
 class _Join:
@@ -134,8 +131,7 @@ class KafkaPythonClient:
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self._consumer: KafkaConsumer | None = None
-        self._listener = _Listener()
-        self._reassignment: Reassignment | None = None
+        self.events: deque[Callable[[], None]] = deque()
 
     def start(self, reassignment: Reassignment) -> None:
         wanted = self._subscription
@@ -144,13 +140,12 @@ class KafkaPythonClient:
             **wanted.checked_properties(_OWN, _VERIFIED),
             "bootstrap_servers": wanted.bootstrap_servers.split(","),
         }
-        self._reassignment = reassignment
         self._consumer = self._connected({**connection, "group_id": wanted.group})
         with mapping_errors("the consumer cannot start", wanted.group):
             partitions = {t: self._consumer.partitions_for_topic(t) for t in wanted.topics}
             wanted.refuse_missing([topic for topic, known in partitions.items() if not known])
             wanted.check_group(self._committed_topics(connection))
-            self._consumer.subscribe(list(wanted.topics), listener=self._listener)
+            self._consumer.subscribe(list(wanted.topics), listener=_Listener(self, reassignment))
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
         """Return at most `max_poll_records` (500)."""
@@ -199,7 +194,7 @@ class KafkaPythonClient:
         return int(start), int(end)
 
     def commit(self, positions: Sequence[Position]) -> None:
-        if self._listener.events:  # an interrupted poll: who holds what is not settled
+        if self.events:  # an interrupted poll: who holds what is not settled
             raise RetriableError(
                 "offsets cannot be committed during a rebalance", then="poll, then commit again"
             )
@@ -219,7 +214,7 @@ class KafkaPythonClient:
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
             self._consumer = None
-            self._listener.events.clear()
+            self.events.clear()
 
     def _connected(self, settings: Mapping[str, Any]) -> KafkaConsumer:
         """Make a consumer that has reached a broker. Stop its thread if it cannot."""
@@ -260,24 +255,15 @@ class KafkaPythonClient:
             admin.close()
 
     def _settle(self) -> bool:
-        """Pass on what the listener recorded; return whether there was anything."""
-        events = self._listener.events
-        reassignment = self._reassignment
-        if reassignment is None:
-            raise InvariantError("the client was not started")
-        had_events = bool(events)
-        while events:
-            event, partitions = events[0]
-            if event is _Event.REVOKED:
-                reassignment.revoked()
-            elif event is _Event.LOST:
-                reassignment.lost()
-            else:
-                self._place(reassignment.assigned(partitions))
-            events.popleft()  # only now: a failure is tried again
+        """Do what the listener noted; return whether there was anything."""
+        had_events = bool(self.events)
+        while self.events:
+            self.events[0]()
+            self.events.popleft()  # only now: a failure is tried again
         return had_events
 
-    def _place(self, starts: Mapping[Partition, int | None]) -> None:
+    def place(self, starts: Mapping[Partition, int | None]) -> None:
+        """Start to read what was assigned."""
         consumer = self._running()
         for partition in consumer.assignment():
             start = starts.get((partition.topic, partition.partition))

@@ -67,6 +67,11 @@ class TopicInfo:
     config: Mapping[str, str] = field(default_factory=dict)
     is_internal: bool = False
 
+    @property
+    def places(self) -> Sequence[Place]:
+        """Its partitions."""
+        return [(self.name, partition) for partition in range(self.partitions)]
+
 
 @dataclass(frozen=True)
 class ReadRecord:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from threading import Thread
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -16,12 +15,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    OffsetSpec,
-    TopicDescription,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, TopicDescription
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection, Place, TopicInfo
@@ -70,8 +64,7 @@ def first_since(timestamp_ms: int) -> Bound:
     return OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """An offset and a timestamp in a partition: both negative if there is no such record."""
 
     offset: int
@@ -98,7 +91,7 @@ class Administration:
         Args:
             what: what fails, in one clause.
             subject: the topic, group or address.
-            request: makes the request with a time-out in seconds and returns its answer.
+            request: makes the request with a time-out in seconds.
             deadline: for all tries. The first one may exceed it by MIN_PATIENCE_S.
 
         Raises:
@@ -171,7 +164,17 @@ class Administration:
         subject = ", ".join(sorted(topics))
 
         def request(client: AdminClient, timeout_s: float) -> Mapping[Place, Spot]:
-            return _list_offsets(client, wanted, isolation, timeout_s)
+            futures = client.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=timeout_s
+            )
+            answers = {place: answered(answer, timeout_s) for place, answer in futures.items()}
+            # What the client gives, without an error, if a leader does not answer in time.
+            if any(answer.offset == OFFSET_INVALID for answer in answers.values()):
+                raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
+            return {
+                (place.topic, place.partition): Spot(answer.offset, answer.timestamp)
+                for place, answer in answers.items()
+            }
 
         answer = unless(request, "_NOENT", "UNKNOWN_TOPIC_OR_PART")
         while (found := self.ask("cannot look up offsets", subject, answer, deadline)) is None:
@@ -247,29 +250,6 @@ def _topic(name: str, answer: Future[TopicDescription], timeout_s: float) -> Top
         in_sync=min((len(partition.isr) for partition in found.partitions), default=0),
         is_internal=found.is_internal,
     )
-
-
-def _list_offsets(
-    client: AdminClient,
-    wanted: Mapping[TopicPartition, OffsetSpec],
-    isolation: IsolationLevel,
-    timeout_s: float,
-) -> Mapping[Place, Spot]:
-    """Ask the leaders.
-
-    If a leader does not answer in time, the client gives an impossible offset and no error; here
-    that is the error it is.
-    """
-    answers = client.list_offsets(
-        dict(wanted), isolation_level=isolation, request_timeout=timeout_s
-    )
-    found = {place: answered(answer, timeout_s) for place, answer in answers.items()}
-    if any(answer.offset == OFFSET_INVALID for answer in found.values()):
-        raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
-    return {
-        (place.topic, place.partition): Spot(answer.offset, answer.timestamp)
-        for place, answer in found.items()
-    }
 
 
 def unless(

@@ -85,13 +85,11 @@ class KafkaBroker:
         wanted = NewTopic(spec.name, spec.partitions, spec.replication, config=dict(spec.config))
 
         def request(client: AdminClient, timeout_s: float) -> None:
-            answered(
-                client.create_topics([wanted], request_timeout=timeout_s)[spec.name], timeout_s
-            )
+            created = client.create_topics([wanted], request_timeout=timeout_s)
+            answered(created[spec.name], timeout_s)
 
-        self._administration.ask(
-            "cannot create a topic", spec.name, unless(request, "TOPIC_ALREADY_EXISTS"), deadline
-        )
+        create = unless(request, "TOPIC_ALREADY_EXISTS")
+        self._administration.ask("cannot create a topic", spec.name, create, deadline)
         while not self.offsets(spec.name, deadline):
             deadline.check("a new topic is not visible yet", subject=spec.name)
             deadline.clock.sleep(deadline.at_most_s(RETRY_PAUSE_S))
@@ -162,18 +160,8 @@ class KafkaBroker:
             reader.close()
 
     def publish(
-        self,
-        topic: str,
-        records: Sequence[tuple[bytes | None, bytes]],
-        deadline: Deadline,
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], deadline: Deadline
     ) -> int:
-        """Write records outside transactions.
-
-        Raises:
-            RecordError: a record is too large, or the topic does not accept it.
-            AbortableError: another record failed; others may have been written.
-            DeadlineError: not all records were acknowledged in time.
-        """
         reports = _Reports()
         producer = open_client(Producer, producer_config(self._connection), on_delivery=reports)
         try:
@@ -200,8 +188,8 @@ class KafkaBroker:
 
     def _places(self, topic: str, deadline: Deadline) -> Sequence[Place]:
         """Return the partitions of a topic; none if it does not exist."""
-        found = self._administration.topics([topic], deadline)
-        return [(topic, p) for info in found.values() for p in range(info.partitions)]
+        found = self._administration.topics([topic], deadline).get(topic)
+        return found.places if found else ()
 
     def _cluster(self, deadline: Deadline) -> DescribeClusterResult:
         def request(client: AdminClient, timeout_s: float) -> DescribeClusterResult:

@@ -197,8 +197,8 @@ def _check_length(backlog: Backlog) -> None:
             raise log_is_shorter(place, start, backlog.ends[place])
 
 
-def _places(facts: Mapping[str, TopicInfo]) -> list[Place]:
-    return [(topic, partition) for topic in facts for partition in range(facts[topic].partitions)]
+def _places(facts: Mapping[str, TopicInfo]) -> Sequence[Place]:
+    return [place for topic in facts.values() for place in topic.places]
 
 
 def _offsets(found: Mapping[Place, Spot | None]) -> Mapping[Place, int | None]:
