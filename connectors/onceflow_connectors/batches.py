@@ -9,13 +9,7 @@ import pyarrow as pa
 
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec
 from onceflow.errors import ConfigError, RecordError
-from onceflow_connectors.decoders import (
-    decode,
-    decode_or_reject,
-    decoder_for,
-    payload_schema,
-)
-from onceflow_connectors.decoders.values import PayloadError
+from onceflow_connectors.decoders import decode, decoder_for, payload_schema
 
 Record = TypeVar("Record")
 Columns: TypeAlias = Mapping[str, Callable[[Record], Any]]
@@ -23,12 +17,7 @@ Columns: TypeAlias = Mapping[str, Callable[[Record], Any]]
 
 
 class BatchBuilder(Generic[Record]):
-    """Makes Arrow batches with exactly the schema of a spec; payloads are decoded by its format.
-
-    Args:
-        spec: of the source.
-        columns: of the record itself. The payload is `_value`.
-    """
+    """Makes Arrow batches with exactly the schema of a spec; decodes `_value` by its format."""
 
     def __init__(self, spec: SourceSpec, columns: Columns[Record]) -> None:
         _check_meta_columns(spec)
@@ -56,21 +45,19 @@ class BatchBuilder(Generic[Record]):
 
     def _payload_columns(self, records: Sequence[Record]) -> dict[str, pa.Array]:
         payloads = [self._columns["_value"](record) for record in records]
+        arrays, reasons = decode(self._decoder, payloads, self._payload)
+        columns = dict(zip(self._payload.names, arrays, strict=True))
         if REJECT_COLUMN in self._schema.names:
-            arrays, reasons = decode_or_reject(self._decoder, payloads, self._payload)
-            named = zip(self._payload.names, arrays, strict=True)
-            return {**dict(named), REJECT_COLUMN: reasons}
-        try:
-            arrays = decode(self._decoder, payloads)
-        except PayloadError as error:
-            bad = records[error.index]
+            return {**columns, REJECT_COLUMN: reasons}
+        if reasons.null_count < len(reasons):
+            index = reasons.is_valid().index(True).as_py()
             raise RecordError(
                 "a record cannot be decoded",
-                subject=self._place(bad),
-                found=error.reason,
+                subject=self._place(records[index]),
+                found=reasons[index].as_py(),
                 then="stopping; nothing of this batch was written",
-            ) from error
-        return dict(zip(self._payload.names, arrays, strict=True))
+            )
+        return columns
 
     def _place(self, record: Record) -> str:
         topic, partition, offset = (

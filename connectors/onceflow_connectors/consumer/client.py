@@ -114,13 +114,7 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics and the group of one member, and the checks of both.
-
-    Args:
-        bootstrap_servers: `host:port`, comma separated.
-        group: offsets and filter state are stored under it.
-        properties: further settings, by the names of the client library; may hold secrets.
-    """
+    """The topics and the group of one member, and the checks of both."""
 
     bootstrap_servers: str
     group: str
@@ -186,14 +180,7 @@ class Subscription:
             )
 
     def check_group(self, committed_topics: Iterable[str]) -> None:
-        """Refuse a group that has read other topics only.
-
-        Args:
-            committed_topics: topics that the group has committed offsets of.
-
-        Raises:
-            ConfigError: the group has offsets, but none of our topics.
-        """
+        """Raise ConfigError if the group has committed offsets, but of other topics only."""
         found = sorted({*committed_topics})
         if found and not {*found} & {*self.topics}:
             raise ConfigError(

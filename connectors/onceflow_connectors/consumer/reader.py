@@ -39,11 +39,6 @@ class FilteringConsumer:
     refuse to move it back.
 
     Not guaranteed: any order between partitions.
-
-    Args:
-        client: not started yet.
-        rules: how strict to be.
-        hooks: functions to call.
     """
 
     def __init__(self, client: Client, rules: Rules, hooks: Hooks) -> None:

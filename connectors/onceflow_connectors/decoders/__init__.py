@@ -65,38 +65,13 @@ def payload_schema(spec: SourceSpec) -> pa.Schema:
     return pa.schema([field for field in spec.schema if field.name not in others])
 
 
-def decode(decoder: Decoder, payloads: Payloads) -> Sequence[pa.Array]:
-    """Decode all payloads, of which there is at least one.
-
-    Raises:
-        PayloadError: names the first bad one by its index.
-    """
-    try:
-        return decoder.columns(payloads)
-    except PayloadError:
-        if len(payloads) == 1:
-            raise
-    middle = len(payloads) // 2
-    first = decode(decoder, payloads[:middle])
-    try:
-        second = decode(decoder, payloads[middle:])
-    except PayloadError as error:
-        raise PayloadError(error.reason, middle + error.index) from error.__cause__
-    return _joined(first, second)
-
-
-def decode_or_reject(
+def decode(
     decoder: Decoder, payloads: Payloads, schema: pa.Schema
 ) -> tuple[Sequence[pa.Array], pa.Array]:
     """Decode all payloads, of which there is at least one; a bad one becomes nulls.
 
-    Args:
-        decoder: of these columns.
-        payloads: to decode.
-        schema: of the columns.
-
     Returns:
-        The columns, and the reason why a payload is bad, null where it is not.
+        The columns of `schema`, and the reason why a payload is bad, null where it is not.
     """
     try:
         return decoder.columns(payloads), pa.nulls(len(payloads), pa.string())
@@ -104,10 +79,7 @@ def decode_or_reject(
         if len(payloads) == 1:
             return [pa.nulls(1, field.type) for field in schema], pa.array([error.reason])
     middle = len(payloads) // 2
-    first, first_reasons = decode_or_reject(decoder, payloads[:middle], schema)
-    second, second_reasons = decode_or_reject(decoder, payloads[middle:], schema)
-    return _joined(first, second), pa.concat_arrays([first_reasons, second_reasons])
-
-
-def _joined(first: Sequence[pa.Array], second: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    return [pa.concat_arrays(halves) for halves in zip(first, second, strict=True)]
+    halves = [decode(decoder, half, schema) for half in (payloads[:middle], payloads[middle:])]
+    columns = zip(*(arrays for arrays, _ in halves), strict=True)
+    reasons = pa.concat_arrays([reasons for _, reasons in halves])
+    return [pa.concat_arrays(column) for column in columns], reasons

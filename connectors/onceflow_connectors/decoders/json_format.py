@@ -18,11 +18,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pat
 
-from onceflow_connectors.decoders.values import (
-    CONVERSION_ERRORS,
-    PayloadError,
-    column,
-)
+from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError, column
 
 _MAX_BLOCK_BYTES = 2**31 - 1
 """Arrow's own bound on a block. A chunk is one block, as Arrow cuts blocks at any line feed."""
@@ -30,11 +26,7 @@ _FIRST, _LAST = itemgetter(0), itemgetter(-1)
 
 
 class JsonDecoder:
-    """Decodes a chunk in one pass of Arrow's parser; record by record only what that refuses.
-
-    Args:
-        schema: the payload columns.
-    """
+    """Decodes a chunk in one pass of Arrow's parser; record by record only what that refuses."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema

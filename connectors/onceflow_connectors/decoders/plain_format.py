@@ -11,11 +11,7 @@ from onceflow_connectors.decoders.values import PayloadError
 
 
 class BinaryDecoder:
-    """The payload as it is.
-
-    Args:
-        schema: at most one column, BINARY.
-    """
+    """The payload as it is."""
 
     def __init__(self, schema: pa.Schema) -> None:
         _check_single_column(schema, pa.binary())
@@ -27,11 +23,7 @@ class BinaryDecoder:
 
 
 class TextDecoder:
-    """The payload as UTF-8.
-
-    Args:
-        schema: at most one column, STRING.
-    """
+    """The payload as UTF-8."""
 
     def __init__(self, schema: pa.Schema) -> None:
         _check_single_column(schema, pa.string())

@@ -23,17 +23,11 @@ _EXACT = Context(prec=76, traps=[Inexact, InvalidOperation])
 
 
 class PayloadError(ValueError):
-    """A payload cannot be decoded.
+    """A payload cannot be decoded."""
 
-    Args:
-        reason: why.
-        index: which one, of those that were handed in.
-    """
-
-    def __init__(self, reason: str, index: int = 0) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = " ".join(reason.split())[:MAX_REASON_LENGTH]
-        self.index = index
 
 
 CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, KeyError)

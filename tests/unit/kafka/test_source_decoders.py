@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import ConfigError
-from onceflow_connectors.decoders import decode, decode_or_reject, decoder_for
-from onceflow_connectors.decoders.values import PayloadError
+from onceflow_connectors.decoders import decode, decoder_for
 
 US_UTC = pa.timestamp("us", tz="UTC")
+
+
+class RefusedError(Exception):
+    """A payload, by its index, is bad."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index, self.reason = index, reason
 
 
 def rows(
@@ -29,7 +36,10 @@ def rows(
 ) -> list[Any]:
     """Decoded rows; of a single column, its values."""
     spec = SourceSpec("s", format_name, schema, options or {})
-    arrays = decode(decoder_for(spec), payloads)
+    arrays, reasons = decode(decoder_for(spec), payloads, schema)
+    for index, reason in enumerate(reasons.to_pylist()):
+        if reason is not None:
+            raise RefusedError(index, reason)
     batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     batch.validate(full=True)
     columns = [column.to_pylist() for column in batch.columns]
@@ -49,8 +59,8 @@ def refusal(
     schema: pa.Schema,
     payloads: Sequence[bytes | None],
     options: Mapping[str, Any] | None = None,
-) -> PayloadError:
-    with pytest.raises(PayloadError) as caught:
+) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
         rows(format_name, schema, payloads, options)
     return caught.value
 
@@ -223,7 +233,7 @@ def test_what_a_record_means_does_not_depend_on_its_neighbours(
     for index, payload in enumerate(payloads):
         try:
             alone += rows("json", one(column_type), [payload])
-        except PayloadError:
+        except RefusedError:
             assert refusal("json", one(column_type), payloads).index == index
             return
     assert repr(rows("json", one(column_type), payloads)) == repr(alone)  # NaN is not itself
@@ -389,7 +399,7 @@ def test_bad_payloads_become_rows_with_a_reason_and_change_no_other(
     for whole in [payloads, [*payloads, b'{"a": 1}']]:
         if not whole:
             continue
-        (values,), reasons = decode_or_reject(decoder, whole, schema)
+        (values,), reasons = decode(decoder, whole, schema)
         assert values.to_pylist() == [good.get(p) if p in good else None for p in whole]
         assert [reason is None for reason in reasons.to_pylist()] == [p in good for p in whole]
         assert (values.type, reasons.type) == (pa.int64(), pa.string())

@@ -59,15 +59,9 @@ CONSEQUENCES: Mapping[Operation, Mapping[Nature, type[OnceflowError]]] = {
         Nature.FENCED: FencedError,
         Nature.RECORD: RecordError,
     },
-    Operation.SEND_OFFSETS: {
-        **dict.fromkeys(Nature, AbortableError),
-        Nature.FENCED: FencedError,
-    },
+    Operation.SEND_OFFSETS: {**dict.fromkeys(Nature, AbortableError), Nature.FENCED: FencedError},
     # Nothing but the abort flag proves that a commit did not happen.
-    Operation.COMMIT: {
-        **dict.fromkeys(Nature, OutcomeUnknownError),
-        Nature.FENCED: FencedError,
-    },
+    Operation.COMMIT: {**dict.fromkeys(Nature, OutcomeUnknownError), Nature.FENCED: FencedError},
     Operation.READ: {**_LOOKING, Nature.RECORD: CorruptionError},
     Operation.ADMINISTER: _LOOKING,
 }
@@ -153,12 +147,7 @@ def failure(
 ) -> OnceflowError:
     """Return the exception to raise for an error.
 
-    Args:
-        error: what the library said.
-        operation: what we were doing.
-        what: what failed, in one clause.
-        subject: the topic, group, address or transactional id.
-        then: what happens now, where the class does not say it.
+    `what` says in one clause what failed, `then` what happens now where the class does not tell.
     """
     kind = consequence(error, operation)
     return kind(what, subject=subject, found=describe(error), then=then or _THEN.get(kind, ""))

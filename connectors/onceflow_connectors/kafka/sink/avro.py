@@ -23,11 +23,9 @@ _MISFITS = (ValueError, TypeError, KeyError, IndexError, AttributeError, Overflo
 
 
 def encode_avro(schema: str, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    """Encode rows, each on its own.
+    """Encode rows, each on its own, by an Avro schema in JSON.
 
-    Args:
-        schema: an Avro schema as JSON.
-        rows: field -> value. A field with a default may be missing; none may be left over.
+    A field with a default may be missing; none may be left over.
 
     Raises:
         ConfigError: the schema cannot be read.

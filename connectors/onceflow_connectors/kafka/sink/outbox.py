@@ -50,11 +50,7 @@ MAX_KEY_SHOWN = 64
 
 
 class Outbox:
-    """One producer, and what became of its records.
-
-    Args:
-        name: of the producer, for messages.
-        settings: of the client.
+    """One producer, named for messages, and what became of its records.
 
     Raises:
         ConfigError: the client refuses a setting.

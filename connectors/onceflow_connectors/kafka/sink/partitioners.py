@@ -34,12 +34,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partitions_of(partitioner: str, keys: Sequence[bytes | None], partitions: int) -> list[int]:
-    """Partition of every key of a column.
-
-    Args:
-        partitioner: a name in `PARTITIONERS`.
-        keys: may repeat; null counts as empty.
-        partitions: how many the topic has.
+    """Return the partition of every key of a column, by a partitioner of `PARTITIONERS`.
 
     Raises:
         ConfigError: no such partitioner; lists those that are.

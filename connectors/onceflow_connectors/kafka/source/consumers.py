@@ -82,13 +82,7 @@ _ReaderKey: TypeAlias = tuple[int, str, str, tuple[tuple[str, str], ...]]
 
 
 class KafkaReader:
-    """Implements `contracts.source.Reader`.
-
-    Args:
-        spec: of the source.
-        connection: how to reach the brokers.
-        clock: measures time-outs.
-    """
+    """Implements `contracts.source.Reader`."""
 
     def __init__(self, spec: SourceSpec, connection: Connection, clock: Clock) -> None:
         self._builder = BatchBuilder(spec, COLUMNS)
@@ -130,8 +124,10 @@ class SplitReader:
             CorruptionError: part of a range no longer exists, or the topic is another one now.
             DeadlineError: no progress within `STALL_TIMEOUT_S`.
         """
+        # Little is read together, much one by one.
+        is_little = _size(splits) <= CHUNK_RECORDS
         try:
-            for group in _groups(splits):
+            for group in [splits] if is_little else [[split] for split in splits]:
                 self._go_to(group)
                 for split in group:
                     yield from self._read(split)
@@ -194,7 +190,13 @@ class SplitReader:
 
     def _wait(self, left: Split, patience: Deadline) -> None:
         if patience.is_over:
-            raise self._stalled(left)
+            raise DeadlineError(
+                "reading makes no progress",
+                subject=f"offset {left.start} of {_name(left)}",
+                expected=f"all offsets before {left.end} within {STALL_TIMEOUT_S:g} s",
+                found=self._trouble,
+                then="the task fails and is tried again",
+            )
         if self._inbox.is_cut_off(_place(left)):
             self._assign()
         self._receive(left)
@@ -242,15 +244,6 @@ class SplitReader:
             )
         if log_end < left.start:
             raise log_is_shorter(place, left.start, log_end)
-
-    def _stalled(self, left: Split) -> DeadlineError:
-        return DeadlineError(
-            "reading makes no progress",
-            subject=f"offset {left.start} of {_name(left)}",
-            expected=f"all offsets before {left.end} within {STALL_TIMEOUT_S:g} s",
-            found=self._trouble,
-            then="the task fails and is tried again",
-        )
 
     def _open(self) -> Consumer:
         if self._consumer is None:
@@ -301,11 +294,6 @@ def _place(split: Split) -> Place:
 
 def _size(splits: Sequence[Split]) -> int:
     return sum(split.end - split.start for split in splits)
-
-
-def _groups(splits: Sequence[Split]) -> Sequence[Sequence[Split]]:
-    """Little is read together, much one by one."""
-    return [splits] if _size(splits) <= CHUNK_RECORDS else [[split] for split in splits]
 
 
 def _name(split: Split) -> str:

@@ -27,12 +27,7 @@ MAX_LOOKUPS = 130
 
 @dataclass(frozen=True)
 class Backlog:
-    """The records that could be read.
-
-    Args:
-        starts: where the batch begins.
-        ends: where the log ends for us, at or after the start.
-    """
+    """The records that could be read, from `starts` to where the log ends for us."""
 
     starts: Cut
     ends: Cut
@@ -48,11 +43,8 @@ class Backlog:
 
     def only(self, places: Iterable[Place]) -> Backlog:
         """The part of it in `places`."""
-        chosen = list(places)
-        return Backlog(
-            {place: self.starts[place] for place in chosen},
-            {place: self.ends[place] for place in chosen},
-        )
+        starts = {place: self.starts[place] for place in places}
+        return Backlog(starts, {place: self.ends[place] for place in starts})
 
     def clamp(self, found: Mapping[Place, int | None]) -> Cut:
         """Bring looked up offsets into the backlog; None stands for the end of a place."""

@@ -39,7 +39,6 @@ class Inbox:
     Args:
         limit: messages that may wait for one partition.
         limit_bytes: of all payloads that wait, from where on only `awaited` gets more.
-
     """
 
     def __init__(self, limit: int, limit_bytes: int) -> None:

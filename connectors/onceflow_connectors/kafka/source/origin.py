@@ -52,11 +52,7 @@ class KafkaOrigin:
     def known_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, TopicInfo]:
         """Return the topics that were read before, as they are now.
 
-        Args:
-            topic_ids: their ids; empty for any.
-
-        Raises:
-            CorruptionError: one is gone, or another topic has its name.
+        An empty id stands for any. Another topic of the same name is a CorruptionError.
         """
         found = self._existing(topic_ids.keys())
         for topic, topic_id in topic_ids.items():

@@ -11,12 +11,7 @@ from onceflow.contracts.source import Position, SourceSpec, Split, TopicRanges
 from onceflow.errors import NEW_GENERATION, ConfigError, CorruptionError, LineageError
 from onceflow_connectors.kafka.admin.administration import Spot
 from onceflow_connectors.kafka.source import position as positions
-from onceflow_connectors.kafka.source.cut import (
-    Backlog,
-    Cut,
-    cut_in_proportion,
-    cut_in_time,
-)
+from onceflow_connectors.kafka.source.cut import Backlog, Cut, cut_in_proportion, cut_in_time
 from onceflow_connectors.kafka.source.origin import KafkaOrigin, log_is_shorter
 from onceflow_connectors.kafka.source.position import TopicPosition, Topics, decode, encode
 from onceflow_connectors.kafka.source.source import KafkaSource
@@ -26,14 +21,7 @@ METADATA_MAX_AGE_S = 5.0
 
 
 class KafkaPlanner:
-    """Implements `contracts.source.Planner`. Its memory only saves questions; no answer needs it.
-
-    Args:
-        block: which topics to read, and from where.
-        spec: of the source.
-        connection: how to reach the brokers.
-        clock: measures time-outs and the age of metadata.
-    """
+    """Implements `contracts.source.Planner`. Its memory only saves questions."""
 
     def __init__(
         self, block: KafkaSource, spec: SourceSpec, connection: Connection, clock: Clock
@@ -215,17 +203,11 @@ def _next_offsets(topics: Topics) -> Cut:
 
 def _entering(reached: Topics, newcomers: Cut, facts: Mapping[str, TopicInfo]) -> Topics:
     """The positions before a batch: `starts` has those that have not been in one."""
-    entering = {topic: {**at.waiting} for topic, at in reached.items()} | {
-        topic: {} for topic, _ in newcomers if topic not in reached
-    }
+    entering = {topic: replace(at, starts=at.waiting) for topic, at in reached.items()}
     for (topic, partition), offset in newcomers.items():
-        entering[topic][partition] = offset
-    return {
-        topic: replace(reached[topic], starts=starts)
-        if topic in reached
-        else TopicPosition(facts[topic].topic_id, ends={}, starts=starts)
-        for topic, starts in entering.items()
-    }
+        at = entering.get(topic) or TopicPosition(facts[topic].topic_id, ends={}, starts={})
+        entering[topic] = replace(at, starts={**at.starts, partition: offset})
+    return entering
 
 
 def _moved(before: Topics, cut: Cut) -> Topics:
