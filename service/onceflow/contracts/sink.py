@@ -22,8 +22,8 @@ class OutputRecord:
     Args:
         value: None deletes the key on a compacted topic.
         header: packed record header, or None for ledger entries.
-        timestamp_ms: unix milliseconds, or None for the time of writing.
-        more_headers: names and values after `header`, in order; names may repeat.
+        timestamp_ms: None for the time of writing.
+        more_headers: after `header`, in order; names may repeat.
     """
 
     partition: int
@@ -152,23 +152,17 @@ class Ledger(Protocol):
         """Whether the ledger's topic exists."""
 
     def read_owner(self, deadline: Deadline) -> OwnerEntry | None:
-        """The newest `owner` up to the high watermark taken at the call, or None.
+        """Return the newest `owner` up to the high watermark taken at the call.
 
-        Waits for transactions that are open or not yet marked.
+        The high watermark, not the last stable offset: an open transaction of another process would
+        hide our own last commit. Waits for transactions that are open or not yet marked.
 
         Raises:
             DeadlineError: still undecided at the end of the budget.
         """
 
     def read_head(self, slot: int, deadline: Deadline) -> HeadEntry | None:
-        """The newest `head` of a slot up to the high watermark taken at the call, or None.
-
-        The high watermark, not the last stable offset: an open transaction of another process would
-        hide our own last commit.
-
-        Raises:
-            DeadlineError: still undecided at the end of the budget.
-        """
+        """Return the newest `head` of a slot, as `read_owner`."""
 
     def history(self, slot: int, deadline: Deadline) -> Iterator[HeadEntry]:
         """Every `head` still readable, oldest first."""

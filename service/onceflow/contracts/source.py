@@ -47,7 +47,7 @@ class SourceSpec:
 
     Args:
         name: of the view in the query.
-        format: how payloads are decoded: json, csv, text, binary, avro.
+        format: of the payloads: json, csv, text, binary, avro.
         schema: the columns that the query uses, in the order that `read` must yield them; names in
             `META_COLUMNS` are filled from the record itself, `REJECT_COLUMN` as described there,
             all others from its payload.
@@ -128,18 +128,14 @@ class Planner(Protocol):
     def ranges(self, start: Position | None, end: Position) -> TopicRanges:
         """Ranges between two positions, one for every partition of `end`, also if empty. Pure.
 
-        Args:
-            start: end of the previous batch, or None if there is none.
-            end: end of this batch, as logged.
+        `start` is the end of the previous batch, or None if there is none.
         """
 
     def position(self, like: Position | None, ranges: TopicRanges) -> Position:
         """The position at the end of `ranges`, naming the start of each of them; for repairs.
 
-        Args:
-            like: a position of this source, for what ranges lack (topic ids). What it lacks too is
-                looked up; all of it if None.
-            ranges: of one batch, as `ranges` returned them.
+        What ranges lack (topic ids) comes from `like`, a position of this source; what that lacks
+        too is looked up.
         """
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:

@@ -51,10 +51,7 @@ class Capabilities:
 class KafkaTopics:
     """Topics of the pipeline's own brokers that a source reads, by name or by pattern.
 
-    Args:
-        names: topics that are named.
-        pattern: of whole names; None if all topics are named.
-        retired: topics that were read before and are read no more; they may be gone.
+    Those that are `retired` were read before and are read no more; they may be gone.
     """
 
     names: tuple[str, ...] = ()
@@ -74,7 +71,7 @@ class KafkaTopics:
         """
         if self.pattern is None:
             return topic in self.named
-        return topic not in self.retired and topic_pattern(self.pattern).matches(topic)
+        return topic not in self.retired and topic_pattern(self.pattern)(topic)
 
 
 class SourceBlock(Block):

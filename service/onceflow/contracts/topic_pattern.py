@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated
 
@@ -15,45 +16,36 @@ MAX_PATTERN = 1_000
 """Characters of an expression; names have 249 at most."""
 
 
-class TopicPattern:
-    """A regular expression that matches whole names of topics, except internal ones.
+@lru_cache(maxsize=64)
+def topic_pattern(text: str) -> Callable[[str], bool]:
+    """Return what tells if an expression matches the whole name of a topic that is not internal.
 
     Uses the engine of pydantic, which is Rust's: it never backtracks, and has neither look-around
     nor backreferences.
 
-    Args:
-        text: the expression.
-
     Raises:
         ConfigError: it is too long, or not an expression that this engine understands.
     """
+    if len(text) > MAX_PATTERN:
+        raise ConfigError(
+            "a topic pattern is too long",
+            expected=f"at most {MAX_PATTERN} characters",
+            found=f"{len(text)}",
+        )
+    # By itself first: `a)|(?:b` is valid only between our parentheses.
+    _compiled(text)
+    whole = _compiled(rf"\A(?:{text})\z")
 
-    def __init__(self, text: str) -> None:
-        if len(text) > MAX_PATTERN:
-            raise ConfigError(
-                "a topic pattern is too long",
-                expected=f"at most {MAX_PATTERN} characters",
-                found=f"{len(text)}",
-            )
-        # By itself first: `a)|(?:b` is valid only between our parentheses.
-        _compiled(text)
-        self._whole = _compiled(rf"\A(?:{text})\z")
-
-    def matches(self, topic: str) -> bool:
-        """Whether the pattern matches this name."""
+    def matches(topic: str) -> bool:
         if is_internal_topic(topic):
             return False
         try:
-            self._whole.validate_python(topic)
+            whole.validate_python(topic)
         except ValidationError:
             return False
         return True
 
-
-@lru_cache(maxsize=64)
-def topic_pattern(text: str) -> TopicPattern:
-    """The same as `TopicPattern(text)`, made once."""
-    return TopicPattern(text)
+    return matches
 
 
 def _compiled(expression: str) -> TypeAdapter[str]:
