@@ -22,9 +22,9 @@ from onceflow_connectors.consumer.client import (
     CONNECT_TIMEOUT_S,
     Reassignment,
     Subscription,
+    consequence,
     patiently,
 )
-from onceflow_connectors.consumer.failures import consequence
 from onceflow_connectors.consumer.filter import foreign_state
 from onceflow_connectors.consumer.reader import GroupConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of

@@ -29,9 +29,9 @@ from onceflow_connectors.consumer.client import (
     METADATA_END,
     Reassignment,
     Subscription,
+    consequence,
     patiently,
 )
-from onceflow_connectors.consumer.failures import consequence
 from onceflow_connectors.consumer.reader import GroupConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 

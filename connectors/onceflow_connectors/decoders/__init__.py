@@ -17,7 +17,7 @@ from onceflow.errors import ConfigError
 from onceflow_connectors.decoders.avro_format import AvroDecoder
 from onceflow_connectors.decoders.csv_format import CsvDecoder
 from onceflow_connectors.decoders.json_format import JsonDecoder
-from onceflow_connectors.decoders.plain_format import BinaryDecoder, TextDecoder
+from onceflow_connectors.decoders.plain_format import PlainDecoder
 from onceflow_connectors.decoders.values import PayloadError
 
 Payloads: TypeAlias = Sequence[bytes | None]
@@ -37,8 +37,8 @@ class Decoder(Protocol):
 _DECODERS: Mapping[str, Callable[[SourceSpec, pa.Schema], Decoder]] = {
     "json": lambda _, schema: JsonDecoder(schema),
     "csv": lambda spec, schema: CsvDecoder(schema, spec.format_options),
-    "text": lambda _, schema: TextDecoder(schema),
-    "binary": lambda _, schema: BinaryDecoder(schema),
+    "text": lambda _, schema: PlainDecoder(schema, pa.string()),
+    "binary": lambda _, schema: PlainDecoder(schema, pa.binary()),
     "avro": lambda spec, schema: AvroDecoder(schema, spec.format_options),
 }
 

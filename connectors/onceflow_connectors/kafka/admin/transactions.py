@@ -6,9 +6,9 @@ producer id, the coordinators know the transactional ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection, OpenTransaction
@@ -42,30 +42,25 @@ def open_transactions(
             one.producer_id: one.transactional_id for every in listed.values() for one in every
         }
         described = admin.describe_transactions(names.values())
-    found = [
-        _transaction((topic, partition), producer, names.get(producer_id), described)
-        for (partition, producer_id), producer in producers.items()
-    ]
+    found = []
+    for (partition, producer_id), producer in producers.items():
+        name = names.get(producer_id)
+        known = described.get(name)
+        if known is not None and known.producer_epoch != producer.producer_epoch:
+            known = None  # it has gone on to others, and will not end this one
+        transaction = OpenTransaction(
+            topic=topic,
+            partition=partition,
+            start_offset=producer.current_transaction_start_offset,
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=producer.producer_epoch,
+            started_ms=known.transaction_start_time_ms if known else producer.last_timestamp,
+            timeout_ms=known.transaction_timeout_ms if known else None,
+            coordinator=known.coordinator_id if known else None,
+        )
+        found.append(transaction)
     return sorted(found, key=lambda transaction: transaction.started_ms)
-
-
-def _transaction(
-    place: tuple[str, int], producer: Any, name: str | None, described: Mapping[str, Any]
-) -> OpenTransaction:
-    known = described.get(name) if name is not None else None
-    if known is not None and known.producer_epoch != producer.producer_epoch:
-        known = None  # it has gone on to others, and will not end this one
-    return OpenTransaction(
-        topic=place[0],
-        partition=place[1],
-        start_offset=producer.current_transaction_start_offset,
-        transactional_id=name,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        started_ms=known.transaction_start_time_ms if known else producer.last_timestamp,
-        timeout_ms=known.transaction_timeout_ms if known else None,
-        coordinator=known.coordinator_id if known else None,
-    )
 
 
 @contextmanager
