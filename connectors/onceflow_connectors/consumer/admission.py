@@ -209,10 +209,9 @@ class Admission:
         return True
 
     def _announce_generation(self, record: Record, header: RecordHeader, track: Track) -> None:
-        previous = track.generation
-        if previous is None or previous == header.generation or not self._hooks.on_generation:
-            return
-        self._hooks.on_generation(GenerationChange(record, previous, header.generation))
+        previous, current = track.generation, header.generation
+        if self._hooks.on_generation and previous is not None and previous != current:
+            self._hooks.on_generation(GenerationChange(record, previous, current))
 
     def _report_gap(self, record: Record, header: RecordHeader, track: Track) -> None:
         self._counters.gaps += 1

@@ -170,10 +170,9 @@ class Holdings:
         self._given_up.clear()
 
     def _load(self, partitions: Sequence[Partition]) -> Iterable[Progress]:
-        if load := self._hooks.load_position:
-            return [self._resume(partition, load(*partition)) for partition in partitions]
-        stored = patiently(lambda: self._client.stored(partitions))
-        return [self._resume(partition, stored.get(partition)) for partition in partitions]
+        load = self._hooks.load_position
+        stored = {} if load else patiently(lambda: self._client.stored(partitions))
+        return [self._resume(p, load(*p) if load else stored.get(p)) for p in partitions]
 
     def _resume(self, partition: Partition, stored: Position | None) -> Progress:
         if stored is None:

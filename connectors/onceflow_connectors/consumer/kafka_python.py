@@ -281,13 +281,7 @@ class Consumer(GroupConsumer):
 
 def _record(raw: Any) -> Record:
     return Record(
-        raw.topic,
-        raw.partition,
-        raw.offset,
-        raw.timestamp,
-        raw.key,
-        raw.value,
-        tuple(raw.headers),
+        raw.topic, raw.partition, raw.offset, raw.timestamp, raw.key, raw.value, tuple(raw.headers)
     )
 
 

@@ -78,7 +78,5 @@ def _check_columns(schema: pa.Schema, names: Sequence[str]) -> None:
         )
     if nested := [field.name for field in schema if pat.is_nested(field.type)]:
         raise ConfigError(
-            "CSV has no nested columns",
-            subject=", ".join(nested),
-            expected="scalar types",
+            "CSV has no nested columns", subject=", ".join(nested), expected="scalar types"
         )

@@ -243,23 +243,16 @@ class BulletinBoard(Protocol):
     """
 
     def post(self, kind: int, text: str) -> None:
-        """Replace the text of a kind. Returns at once and does not say whether the text arrives.
+        """Replace the text of a kind, 0 or 1, which is shorter than `MAX_BULLETIN_BYTES` of UTF-8.
 
-        Args:
-            kind: 0 or 1.
-            text: shorter than `MAX_BULLETIN_BYTES` of UTF-8.
+        Returns at once and does not say whether the text arrives.
         """
 
     def settle(self, deadline: Deadline) -> None:
         """Wait until what was posted has arrived, or the time is up."""
 
     def read(self, deadline: Deadline) -> Mapping[int, str]:
-        """Return the newest text of each kind that has one.
-
-        Raises:
-            DeadlineError: no answer in time.
-            ConfigError: refused for good.
-        """
+        """Return the newest text of each kind that has one. Raises as `Broker` does."""
 
     def close(self) -> None:
         """Close connections. Safe to call twice."""
@@ -303,9 +296,7 @@ def find_connector(name: str) -> Connector:
     found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         raise ConfigError(
-            "unknown connector",
-            subject=name,
-            expected=f"one of {', '.join(sorted(found))}",
+            "unknown connector", subject=name, expected=f"one of {', '.join(sorted(found))}"
         )
     connector: Connector = found[name].load()
     return connector

@@ -86,13 +86,10 @@ class Administration:
         request: Callable[[AdminClient, float], _T],
         deadline: Deadline,
     ) -> _T:
-        """Make a request until it is answered.
+        """Make a request, which gets a time-out in seconds, until it is answered.
 
-        Args:
-            what: what fails, in one clause.
-            subject: the topic, group or address.
-            request: makes the request with a time-out in seconds.
-            deadline: for all tries. The first one may exceed it by MIN_PATIENCE_S.
+        `what` says in one clause what fails. The first try may exceed the deadline by
+        MIN_PATIENCE_S.
 
         Raises:
             DeadlineError: no answer in time.

@@ -32,11 +32,7 @@ class KafkaSource(SourceBlock):
     capabilities: ClassVar = Capabilities(
         is_replayable=True, has_stable_ranges=True, is_ordered=True, tells_silence=True
     )
-    outside_results: ClassVar = SourceBlock.outside_results | {
-        "starting",
-        "retired",
-        "on_trimmed",
-    }
+    outside_results: ClassVar = SourceBlock.outside_results | {"starting", "retired", "on_trimmed"}
 
     topics: tuple[TopicName, ...] | None = Field(
         default=None, strict=False, min_length=1, description="Topics to read."
