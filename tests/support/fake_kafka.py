@@ -23,7 +23,8 @@ from onceflow_connectors.consumer import (
     Rules,
 )
 from onceflow_connectors.consumer.admission import NO_HOOKS, STRICT
-from onceflow_connectors.consumer.client import NO_PROPERTIES, Reassignment, Subscription
+from onceflow_connectors.consumer.client import NO_PROPERTIES, Subscription
+from onceflow_connectors.consumer.holdings import Holdings
 from tests.support.consumer_steps import Written
 
 ADDRESS = "fake:9092"
@@ -101,12 +102,12 @@ class FakeClient:
         self._subscription = subscription
         self._kafka = kafka
         self._group = kafka.group(subscription.group)
-        self._reassignment: Reassignment | None = None
+        self._holdings: Holdings | None = None
         self._next: dict[Partition, int] = {}
         self._share: list[Partition] | None = None
         """What was assigned and is not read yet."""
 
-    def start(self, reassignment: Reassignment) -> None:
+    def start(self, holdings: Holdings) -> None:
         wanted = self._subscription
         wanted.checked_properties(OWN_PROPERTIES, {})
         if wanted.bootstrap_servers != ADDRESS:
@@ -114,7 +115,7 @@ class FakeClient:
         known = self._kafka.topics()
         wanted.refuse_missing([topic for topic in wanted.topics if topic not in known])
         wanted.check_group(topic for topic, _ in self._group.committed)
-        self._reassignment = reassignment
+        self._holdings = holdings
         self._group.members.append(self)
         self._group.rebalance()
 
@@ -156,19 +157,19 @@ class FakeClient:
         self._group.remove(self)
 
     def _take_part(self) -> None:
-        assert self._reassignment is not None
+        assert self._holdings is not None
         if self not in self._group.members:
             self._next.clear()
-            self._reassignment.lost()
+            self._holdings.lost()
             self._group.members.append(self)
             self._group.rebalance()
         if self._group.rejoin(self):
             self._next.clear()
-            self._reassignment.revoked()
+            self._holdings.revoked()
         partitions = self._kafka.partitions(self._subscription.topics)
         self._share = self._group.share_of(self, partitions) or self._share
         if self._share is not None:
-            starts = self._reassignment.assigned(self._share)
+            starts = self._holdings.assigned(self._share)
             self._next = {p: starts[p] or self.log_bounds(p)[0] for p in self._share}
             self._share = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from onceflow.clock import SystemClock
 from onceflow.errors import (
@@ -20,6 +20,9 @@ from onceflow.errors import (
 from onceflow.protocol.identity import consumer_group
 from onceflow_connectors.consumer.records import Partition, Position, Record
 from onceflow_connectors.error_codes import Nature, nature_of_code
+
+if TYPE_CHECKING:
+    from onceflow_connectors.consumer.holdings import Holdings
 
 CONNECT_TIMEOUT_S = 10.0
 """For the first answer of a broker: short, so that the user soon learns of a wrong address."""
@@ -55,23 +58,6 @@ def patiently(look_up: Callable[[], T]) -> T:
             clock.sleep(RETRY_INTERVAL_S)
 
 
-class Reassignment(Protocol):
-    """Receives changes of the assignment from the client, inside its `poll`."""
-
-    def revoked(self) -> None:
-        """A rebalance began: commit nothing until it ends."""
-
-    def lost(self) -> None:
-        """This member was expelled: others may have had the partitions since."""
-
-    def assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int | None]:
-        """A rebalance ended; this member now holds exactly these partitions.
-
-        Returns:
-            Where to read each of them from; None is the start of the partition.
-        """
-
-
 class Client(Protocol):
     """One membership of a consumer group, read_committed, without auto commit.
 
@@ -80,8 +66,10 @@ class Client(Protocol):
     of the partition.
     """
 
-    def start(self, reassignment: Reassignment) -> None:
+    def start(self, holdings: Holdings) -> None:
         """Connect, check that topics and group fit together, and subscribe.
+
+        Tells `holdings` what a rebalance does to this member, inside `poll`.
 
         Raises:
             ConfigError: no broker answers at the address; a topic does not exist; the group belongs

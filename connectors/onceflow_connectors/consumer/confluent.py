@@ -20,12 +20,12 @@ from onceflow.errors import (
 from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
-    Reassignment,
     Subscription,
     consequence,
     patiently,
 )
 from onceflow_connectors.consumer.filter import foreign_state
+from onceflow_connectors.consumer.holdings import Holdings
 from onceflow_connectors.consumer.reader import GroupConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
@@ -67,11 +67,11 @@ class ConfluentClient:
         self._subscription = subscription
         self._consumer: confluent_kafka.Consumer | None = None
         self._last_error = ""
-        self._reassignment: Reassignment | None = None
+        self._holdings: Holdings | None = None
         self._unplaced: Sequence[Partition] | None = None
         """Partitions that are assigned, but not read until their start is known."""
 
-    def start(self, reassignment: Reassignment) -> None:
+    def start(self, holdings: Holdings) -> None:
         wanted = self._subscription
         settings = {
             **_DEFAULTS,
@@ -84,12 +84,12 @@ class ConfluentClient:
         self._consumer = consumer
         self._check_group(consumer, self._check_topics(consumer))
 
-        self._reassignment = reassignment
+        self._holdings = holdings
         consumer.subscribe(
             list(wanted.topics),
             on_assign=self._on_assign,
-            on_revoke=lambda *_: self._let_go(reassignment.revoked),
-            on_lost=lambda *_: self._let_go(reassignment.lost),
+            on_revoke=lambda *_: self._let_go(holdings.revoked),
+            on_lost=lambda *_: self._let_go(holdings.lost),
         )
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
@@ -127,9 +127,9 @@ class ConfluentClient:
 
     def _place(self, consumer: confluent_kafka.Consumer) -> None:
         """Start to read what was assigned. A failure is tried again at the next poll."""
-        if self._unplaced is None or self._reassignment is None:
+        if self._unplaced is None or self._holdings is None:
             return
-        starts = self._reassignment.assigned(self._unplaced)
+        starts = self._holdings.assigned(self._unplaced)
         consumer.assign(
             [
                 TopicPartition(topic, number, OFFSET_BEGINNING if start is None else start)

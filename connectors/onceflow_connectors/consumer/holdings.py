@@ -44,7 +44,7 @@ class Progress:
 
 
 class Holdings:
-    """The partitions of one member; implements `client.Reassignment`."""
+    """The partitions of one member. The client tells it of rebalances, inside its `poll`."""
 
     def __init__(self, client: Client, rules: Rules, hooks: Hooks) -> None:
         self._client = client
@@ -128,17 +128,19 @@ class Holdings:
         return [progress for progress in self._held.values() if progress.is_moved]
 
     def revoked(self) -> None:
-        """A rebalance began."""
+        """A rebalance began: commit nothing until it ends."""
         self._parked.update(self._held)
         self._held.clear()
 
     def lost(self) -> None:
-        """This member was expelled."""
+        """This member was expelled: others may have had the partitions since."""
         self.revoked()
         self._give_up()
 
     def assigned(self, partitions: Sequence[Partition]) -> Mapping[Partition, int | None]:
-        """A rebalance ended.
+        """A rebalance ended; this member now holds exactly these partitions.
+
+        Returns where to read each of them from; None is the start of the partition.
 
         A partition that stayed here continues where it was: reading it again from the stored
         position would repeat what this process has delivered. It did not stay if the stored

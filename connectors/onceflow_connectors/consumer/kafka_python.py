@@ -27,11 +27,11 @@ from onceflow_connectors.consumer.client import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     METADATA_END,
-    Reassignment,
     Subscription,
     consequence,
     patiently,
 )
+from onceflow_connectors.consumer.holdings import Holdings
 from onceflow_connectors.consumer.reader import GroupConsumer
 from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
 
@@ -86,21 +86,19 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-pytho
     At most three events per rebalance, and every poll empties the queue.
     """
 
-    def __init__(self, client: KafkaPythonClient, reassignment: Reassignment) -> None:
+    def __init__(self, client: KafkaPythonClient, holdings: Holdings) -> None:
         self._client = client
-        self._reassignment = reassignment
+        self._holdings = holdings
 
     def on_partitions_revoked(self, revoked: Iterable[Partition]) -> None:
-        self._client.events.append(self._reassignment.revoked)
+        self._client.events.append(self._holdings.revoked)
 
     def on_partitions_lost(self, lost: Iterable[Partition]) -> None:
-        self._client.events.append(self._reassignment.lost)
+        self._client.events.append(self._holdings.lost)
 
     def on_partitions_assigned(self, assigned: Iterable[Partition]) -> None:
         partitions = [(p[0], p[1]) for p in assigned]
-        self._client.events.append(
-            lambda: self._client.place(self._reassignment.assigned(partitions))
-        )
+        self._client.events.append(lambda: self._client.place(self._holdings.assigned(partitions)))
 
 
 class _Join:
@@ -133,7 +131,7 @@ class KafkaPythonClient:
         self._consumer: KafkaConsumer | None = None
         self.events: deque[Callable[[], None]] = deque()
 
-    def start(self, reassignment: Reassignment) -> None:
+    def start(self, holdings: Holdings) -> None:
         wanted = self._subscription
         connection = {
             **_DEFAULTS,
@@ -145,7 +143,7 @@ class KafkaPythonClient:
             partitions = {t: self._consumer.partitions_for_topic(t) for t in wanted.topics}
             wanted.refuse_missing([topic for topic, known in partitions.items() if not known])
             wanted.check_group(self._committed_topics(connection))
-            self._consumer.subscribe(list(wanted.topics), listener=_Listener(self, reassignment))
+            self._consumer.subscribe(list(wanted.topics), listener=_Listener(self, holdings))
 
     def poll(self, timeout_s: float) -> Iterable[Record]:
         """Return at most `max_poll_records` (500)."""
