@@ -29,14 +29,10 @@ _FAMILIES = ("enable.ssl.", "sasl.", "ssl.")
 
 
 def kafka_python_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of a kafka-python client that reaches the same brokers in the same way.
+    """Return arguments of a kafka-python client that reaches the same brokers in the same way.
 
-    Args:
-        properties: by librdkafka's names, such as `Connection.properties`. Those that are about
-            neither security nor identity are left out: the two clients tune differently.
-
-    Returns:
-        Keyword arguments of `KafkaConsumer` and the like; may hold secrets.
+    They may hold secrets. Properties that are about neither security nor identity are left out: the
+    two clients tune differently.
 
     Raises:
         ConfigError: there is a setting of security that kafka-python does not have, such as those

@@ -66,16 +66,15 @@ def _wrong(value: object, expected: str) -> ValueError:
     return ValueError(f"expected {expected}, found {value!r}")
 
 
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _wrong(value, "a boolean")
+def _exactly(kind: type, expected: str) -> Callable[[object], object]:
+    """Take values of one class only: a bool is no int."""
 
+    def convert(value: object) -> object:
+        if type(value) is kind:
+            return value
+        raise _wrong(value, expected)
 
-def _integer(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise _wrong(value, "a whole number")
+    return convert
 
 
 def _floating(value: object) -> float:
@@ -86,12 +85,6 @@ def _floating(value: object) -> float:
         if math.isfinite(number):
             return number
     raise _wrong(value, "a number that a DOUBLE can hold")
-
-
-def _string(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise _wrong(value, "a string")
 
 
 def _binary(value: object) -> bytes:
@@ -165,10 +158,10 @@ def _map_of(
 
 
 _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[object], Any]]] = (
-    (pat.is_boolean, _boolean),
-    (pat.is_integer, _integer),
+    (pat.is_boolean, _exactly(bool, "a boolean")),
+    (pat.is_integer, _exactly(int, "a whole number")),
     (pat.is_floating, _floating),
-    (pat.is_string, _string),
+    (pat.is_string, _exactly(str, "a string")),
     (pat.is_binary, _binary),
     (pat.is_date32, _date),
 )

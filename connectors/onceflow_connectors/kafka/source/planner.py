@@ -79,25 +79,19 @@ class KafkaPlanner:
 
     def position(self, like: Position | None, ranges: TopicRanges) -> Position:
         known = decode(like) if like is not None else {}
-        ids = {topic: at.topic_id for topic, at in known.items()}
         # A pattern may have found a topic with this very batch.
-        if missing := ranges.keys() - ids.keys():
-            ids |= self._topic_ids(sorted(missing))
-        return positions.at_end_of(ranges, ids)
+        missing = dict.fromkeys(sorted(ranges.keys() - known.keys()), "")
+        found = self._origin.known_topics(
+            {topic: "" for topic in missing if topic not in self._topics.retired}
+        )
+        ids = missing | {topic: at.topic_id for topic, at in known.items()}
+        return positions.at_end_of(ranges, ids | {name: at.topic_id for name, at in found.items()})
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
         return positions.splits(start, end)
 
     def close(self) -> None:
         self._origin.close()
-
-    def _topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Ids of topics that were read before, as they are now; empty for those retired."""
-        ids = dict.fromkeys(names, "")
-        found = self._origin.known_topics(
-            {topic: any_id for topic, any_id in ids.items() if topic not in self._topics.retired}
-        )
-        return ids | {topic: facts.topic_id for topic, facts in found.items()}
 
     def _parted(self, position: Topics) -> tuple[Topics, Topics]:
         """The topics that are retired, which stay where they are; and all others."""

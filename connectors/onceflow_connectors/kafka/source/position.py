@@ -51,6 +51,8 @@ class TopicPosition:
         return {p: offset for p, offset in self.starts.items() if p not in self.ends}
 
 
+_NOWHERE = TopicPosition("", ends={}, starts={})
+
 Topics: TypeAlias = Mapping[str, TopicPosition]
 """topic -> position: a whole position, decoded."""
 
@@ -141,13 +143,11 @@ def _parts(whole: Range) -> Sequence[Range]:
 
 
 def _start(topic: str, partition: int, before: Topics, at: TopicPosition) -> int:
+    earlier = before.get(topic, _NOWHERE)
     # A batch that reads nothing new repeats the position before it, with the starts named there.
-    if topic in before and partition in before[topic].ends:
-        return before[topic].ends[partition]
-    if partition in at.starts:
-        return at.starts[partition]
-    if topic in before and partition in before[topic].starts:
-        return before[topic].starts[partition]
+    for known in (earlier.ends, at.starts, earlier.starts):
+        if partition in known:
+            return known[partition]
     raise CorruptionError(
         "a position tells no start",
         subject=f"{topic}-{partition}",
