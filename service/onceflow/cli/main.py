@@ -37,7 +37,8 @@ COMMANDS = (
     "machine.fetch",
     "operate.acls",
 )
-"""Modules below this package, in the order of the help. Each has `register(app)`."""
+"""Modules below this package, in the order of the help: each has a command of the same name, or a
+`group` of commands."""
 
 TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""
@@ -55,8 +56,12 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for name in COMMANDS:
-        import_module(f"onceflow.cli.{name}").register(app)
+    for path in COMMANDS:
+        module, name = import_module(f"onceflow.cli.{path}"), path.partition(".")[2]
+        if hasattr(module, "group"):
+            app.add_typer(module.group, name=name.replace("_", "-"))
+        else:
+            app.command(name.replace("_", "-"))(getattr(module, name))
     app.command("version")(version)
     return app
 

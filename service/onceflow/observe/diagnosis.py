@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any, TypeAlias
 
 from onceflow.contracts.connector import OpenTransaction
 from onceflow.errors import NEW_GENERATION, FencedError
@@ -59,12 +60,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One cause that applies.
-
-    Args:
-        cause: which.
-        what: that it applies, in one sentence.
-    """
+    """One cause that applies, and `what` it does, in one sentence."""
 
     cause: Cause
     what: str
@@ -72,134 +68,128 @@ class Diagnosis:
     cure: str
 
 
+Finding: TypeAlias = tuple[str, tuple[str, ...], str]
+"""Fields of a `Diagnosis` after its cause."""
+
+
 def diagnose(facts: Facts) -> list[Diagnosis]:
     """Every cause that applies, the most serious first. Empty: nothing holds the pipeline up."""
-    found = [finding for rule in _RULES for finding in rule(facts)]
-    return sorted(found, key=lambda finding: [*Cause].index(finding.cause))
+    return [Diagnosis(cause, *finding) for cause in Cause for finding in _RULES[cause](facts)]
 
 
-def _fenced(facts: Facts) -> Iterator[Diagnosis]:
+def fields_of(facts: Facts, findings: Sequence[Diagnosis]) -> Mapping[str, Any]:
+    """What was found as plain data."""
+    causes = [asdict(finding) for finding in findings]
+    return {"causes": causes, "lag": facts.lag, "not_seen": facts.blind}
+
+
+def _fenced(facts: Facts) -> Iterator[Finding]:
     owner, bulletin, ending = facts.owner, facts.bulletin, facts.ending
     if owner is None:
         return
     claim = f"owner: {owner.host}, token {owner.token}, run_id {owner.run_id}"
     cure = "let one deployment run it: the one that the ledger names goes on, stop the other"
-    if bulletin and _is_fresh(facts) and bulletin.run_id not in {"", owner.run_id}:
+    is_fresh = _is_fresh(facts)
+    if bulletin and is_fresh and bulletin.run_id not in {"", owner.run_id}:
         seen = f"a run on {bulletin.host} with run_id {bulletin.run_id} still tells its figures"
-        yield Diagnosis(
-            Cause.FENCED, "a run works on that no longer owns the pipeline", (claim, seen), cure
-        )
+        yield "a run works on that no longer owns the pipeline", (claim, seen), cure
     if ending is None or ending.exit_code != FencedError.exit_code:
         return
     age_ms = facts.at_ms - ending.at_ms
-    if ending.run_id != owner.run_id and (age_ms <= FENCED_NEWS_MS or not _is_fresh(facts)):
+    if ending.run_id != owner.run_id and (age_ms <= FENCED_NEWS_MS or not is_fresh):
         seen = f"the run on {ending.host} ended {_ago(age_ms)}: {ending.message}"
-        yield Diagnosis(
-            Cause.FENCED, "a run ended because a newer one owns the pipeline", (claim, seen), cure
-        )
+        yield "a run ended because a newer one owns the pipeline", (claim, seen), cure
 
 
-def _sink_refuses(facts: Facts) -> Iterator[Diagnosis]:
+def _sink_refuses(facts: Facts) -> Iterator[Finding]:
     sink, output, ending = facts.head.sink, facts.output, _last_end(facts)
     what = f"the output topic {sink.topic} takes no records"
+    lost = f"restore the topic, or, to write the output again, {NEW_GENERATION}"
     if ending and ending.what.startswith(SINK_FAILURES):
-        yield Diagnosis(
-            Cause.SINK_REFUSES,
-            what,
-            (f"{ending.error} {_ago(facts.at_ms - ending.at_ms)}: {ending.message}",),
-            "correct what the message names (size limits, rights, replicas), then start it again",
-        )
+        told = f"{ending.error} {_ago(facts.at_ms - ending.at_ms)}: {ending.message}"
+        cure = "correct what the message names (size limits, rights, replicas), then start it again"
+        yield what, (told,), cure
     if output is None:
         return
     if output.topic_id is None:
-        evidence = f"there is no topic {sink.topic}, which the ledger knows as {sink.topic_id}"
-        yield Diagnosis(Cause.SINK_REFUSES, what, (evidence,), _LOST_OUTPUT)
+        gone = f"there is no topic {sink.topic}, which the ledger knows as {sink.topic_id}"
+        yield what, (gone,), lost
     elif sink.topic_id and output.topic_id != sink.topic_id:
-        evidence = f"topic id {output.topic_id}; the ledger has {sink.topic_id}"
-        yield Diagnosis(Cause.SINK_REFUSES, what, (evidence,), _LOST_OUTPUT)
+        yield what, (f"topic id {output.topic_id}; the ledger has {sink.topic_id}",), lost
     elif output.in_sync < output.min_in_sync:
-        evidence = f"{output.in_sync} replicas in sync; min.insync.replicas is {output.min_in_sync}"
-        yield Diagnosis(
-            Cause.SINK_REFUSES, what, (evidence,), "bring the missing brokers back, or lower it"
-        )
+        few = f"{output.in_sync} replicas in sync; min.insync.replicas is {output.min_in_sync}"
+        yield what, (few,), "bring the missing brokers back, or lower it"
 
 
-_LOST_OUTPUT = f"restore the topic, or, to write the output again, {NEW_GENERATION}"
-
-
-def _stopped(facts: Facts) -> Iterator[Diagnosis]:
+def _stopped(facts: Facts) -> Iterator[Finding]:
     ending, bulletin = _last_end(facts), facts.bulletin
-    if ending and ending.exit_code == FencedError.exit_code:
-        return
-    if ending:
+    what = "the pipeline is not running"
+    start = "start it again: it goes on where it stopped, or says why it cannot"
+    if ending and ending.exit_code != FencedError.exit_code:
         how = f"with exit code {ending.exit_code}: {ending.message}" if ending.error else "well"
         told = f"the run on {ending.host} ended {_ago(facts.at_ms - ending.at_ms)} {how}"
-        cure = f"do what the message says, then {_START}" if ending.error else _START
-        yield Diagnosis(Cause.STOPPED, "the pipeline is not running", (told, facts.waiting), cure)
-    elif bulletin and not _is_fresh(facts):
-        told = (
-            f"the last word of the run on {bulletin.host} came {_ago(facts.at_ms - bulletin.at_ms)}"
+        cure = f"do what the message says, then {start}" if ending.error else start
+        yield what, (told, facts.waiting), cure
+    elif bulletin and not ending and not _is_fresh(facts):
+        age = _ago(facts.at_ms - bulletin.at_ms)
+        yield (
+            what,
+            (f"the last word of the run on {bulletin.host} came {age}", facts.waiting),
+            start,
         )
-        yield Diagnosis(Cause.STOPPED, "the pipeline is not running", (told, facts.waiting), _START)
 
 
-_START = "start it again: it goes on where it stopped, or says why it cannot"
-
-
-def _retention(facts: Facts) -> Iterator[Diagnosis]:
+def _retention(facts: Facts) -> Iterator[Finding]:
     soon = [one for one in facts.forecasts if one.is_soon]
     bulletin = facts.bulletin
     if bulletin and _is_fresh(facts) and bulletin.retention_left_s is None:
         # It does not stand still, and is not overtaken as it moves.
         soon = [one for one in soon if one.left_s <= 0]
     if soon:
-        yield Diagnosis(
-            Cause.RETENTION,
-            "the topic's retention overtakes the pipeline"
-            if min(one.left_s for one in soon) > 0
-            else "the topic's retention has overtaken the pipeline",
+        verb = "overtakes" if min(one.left_s for one in soon) > 0 else "has overtaken"
+        yield (
+            f"the topic's retention {verb} the pipeline",
             tuple(map(str, soon)),
-            "keep records longer and let it read on; to accept the loss of what is gone already,"
-            f" {NEW_GENERATION}",
+            (
+                "keep records longer and let it read on; to accept the loss of what is gone already,"
+                f" {NEW_GENERATION}"
+            ),
         )
 
 
-def _hung_transaction(facts: Facts) -> Iterator[Diagnosis]:
+def _hung_transaction(facts: Facts) -> Iterator[Finding]:
     for one in facts.inputs:
         if one.undecided == 0 or one.lag > 0:
             continue
-        holders = [
-            t for t in facts.transactions if (t.topic, t.partition) == (one.topic, one.partition)
-        ]
+        place = one.topic, one.partition
+        holders = [t for t in facts.transactions if (t.topic, t.partition) == place]
         holder = min(holders, key=lambda t: t.start_offset, default=None)
         since_ms = holder.started_ms if holder else one.undecided_ms
         if since_ms is None or facts.at_ms - since_ms < HUNG_AFTER_MS:
             continue
-        held = (
-            f"{one.name}: last stable offset {one.last_stable_offset}, {one.undecided:,} offsets"
-            f" before the high watermark; the pipeline is at {one.position}"
-        )
+        age = _age(facts.at_ms - since_ms)
         unknown = facts.blind.get("transactions", "its producer is gone from the partition")
-        who = (
-            _holder_text(holder, facts.at_ms)
-            if holder
-            else f"open for {_age(facts.at_ms - since_ms)}; its producer is not known: {unknown}"
-        )
-        yield Diagnosis(
-            Cause.HUNG_TRANSACTION,
+        yield (
             f"a producer's open transaction holds back {one.name}",
-            (held, who),
+            (
+                (
+                    f"{one.name}: last stable offset {one.last_stable_offset}, {one.undecided:,}"
+                    f" offsets before the high watermark; the pipeline is at {one.position}"
+                ),
+                _holder_text(holder, age)
+                if holder
+                else f"open for {age}; its producer is not known: {unknown}",
+            ),
             _transaction_cure(holder, one, facts.at_ms),
         )
 
 
-def _holder_text(holder: OpenTransaction, at_ms: int) -> str:
+def _holder_text(holder: OpenTransaction, age: str) -> str:
     name = holder.transactional_id or "unknown to every coordinator"
     coordinator = "none" if holder.coordinator is None else f"broker {holder.coordinator}"
     return (
         f"transactional id {name}, producer id {holder.producer_id}, producer epoch"
-        f" {holder.producer_epoch}, open for {_age(at_ms - holder.started_ms)},"
-        f" coordinator: {coordinator}"
+        f" {holder.producer_epoch}, open for {age}, coordinator: {coordinator}"
     )
 
 
@@ -220,7 +210,7 @@ def _transaction_cure(holder: OpenTransaction | None, one: InputFacts, at_ms: in
     )
 
 
-def _checkpoint_slow(facts: Facts) -> Iterator[Diagnosis]:
+def _checkpoint_slow(facts: Facts) -> Iterator[Finding]:
     bulletin = facts.bulletin
     if bulletin is None:
         return
@@ -231,46 +221,43 @@ def _checkpoint_slow(facts: Facts) -> Iterator[Diagnosis]:
     }
     if _dominates(sum(spent.values()), bulletin):
         parts = ", ".join(f"{name} {ms:,} ms" for name, ms in spent.items())
-        yield Diagnosis(
-            Cause.CHECKPOINT_SLOW,
+        yield (
             "writing the checkpoint takes most of a batch",
             (f"batch {bulletin.batch_id}: {_batch_ms(bulletin):,} ms, of which {parts}",),
             "put the checkpoint on quicker storage; a batch writes some small files, one by one",
         )
 
 
-def _state_too_large(facts: Facts) -> Iterator[Diagnosis]:
+def _state_too_large(facts: Facts) -> Iterator[Finding]:
     bulletin = facts.bulletin
     if bulletin is None:
         return
     state, budget = bulletin.state, bulletin.memory_budget_bytes
     spent_ms = state.commit_ms - state.upload_ms
-    grown = state.rows - bulletin.first_state_rows
-    evidence = [
-        f"{state.rows:,} rows of state, {grown:+,} since the run's first batch",
-        f"{state.memory_bytes >> 20:,} MiB of memory",
-    ]
-    is_slow = _dominates(spent_ms, bulletin)
-    if is_slow:
-        evidence.append(
-            f"batch {bulletin.batch_id}: {_batch_ms(bulletin):,} ms,"
-            f" of which the state took {spent_ms:,} ms"
-        )
+    told = []
+    if _dominates(spent_ms, bulletin):
+        whole = f"batch {bulletin.batch_id}: {_batch_ms(bulletin):,} ms"
+        told.append(f"{whole}, of which the state took {spent_ms:,} ms")
     if 0 < budget < state.memory_bytes:
-        evidence.append(f"spark.driver_memory is {budget >> 20:,} MiB")
-    elif not is_slow:
-        return
-    yield Diagnosis(
-        Cause.STATE_TOO_LARGE,
-        "the query keeps more state than a batch can work through",
-        tuple(evidence),
-        "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
-        " memory, or lower `max_records_per_batch`; more partitions of state"
-        " (`spark.shuffle_partitions`, pinned at the first start) need a new generation",
-    )
+        told.append(f"spark.driver_memory is {budget >> 20:,} MiB")
+    if told:
+        grown = state.rows - bulletin.first_state_rows
+        yield (
+            "the query keeps more state than a batch can work through",
+            (
+                f"{state.rows:,} rows of state, {grown:+,} since the run's first batch",
+                f"{state.memory_bytes >> 20:,} MiB of memory",
+                *told,
+            ),
+            (
+                "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
+                " memory, or lower `max_records_per_batch`; more partitions of state"
+                " (`spark.shuffle_partitions`, pinned at the first start) need a new generation"
+            ),
+        )
 
 
-def _idle_input(facts: Facts) -> Iterator[Diagnosis]:
+def _idle_input(facts: Facts) -> Iterator[Finding]:
     holder = watermark_holder(facts)
     sources = {one.source for one in facts.inputs}
     if facts.event_time_sources is not None:
@@ -288,17 +275,16 @@ def _idle_input(facts: Facts) -> Iterator[Diagnosis]:
         if holder.place
         else f"source {holder.source} has no record at all"
     )
-    yield Diagnosis(
-        Cause.IDLE_INPUT,
+    yield (
         f"source {holder.source} is idle and holds the watermark: windows stay open",
         (last, f"event watermark: {facts.head.plan.event_watermark_ms} ms, standing still"),
         f"let something be written to source {holder.source}, or give it `idle_after`",
     )
 
 
-def _lag(facts: Facts) -> Iterator[Diagnosis]:
+def _lag(facts: Facts) -> Iterator[Finding]:
     lag = facts.lag
-    if not lag or _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
+    if not lag or _is_down(facts):
         return
     batches = [entry for entry in facts.recent if entry.batch.batch_id != NOTHING_COMMITTED]
     last_ms = facts.at_ms - batches[-1].plan.batch_timestamp_ms if batches else None
@@ -314,12 +300,13 @@ def _lag(facts: Facts) -> Iterator[Diagnosis]:
         evidence.append(f"reads {rate:,.0f} records/s")
     if arrivals is not None:
         evidence.append(f"{arrivals:,.0f} records/s come in")
-    yield Diagnosis(
-        Cause.LAG,
+    yield (
         f"the pipeline is behind by {lag:,} records: {_eta(lag, rate, arrivals or 0)}",
         tuple(evidence),
-        "wait if it catches up; else give it more cores, and look at where a batch's time goes"
-        " (`duration_ms` of its progress)",
+        (
+            "wait if it catches up; else give it more cores, and look at where a batch's time goes"
+            " (`duration_ms` of its progress)"
+        ),
     )
 
 
@@ -330,52 +317,46 @@ def _is_much(facts: Facts, lag: int, batches: Sequence[HeadEntry]) -> bool:
     return lag > FEW_BATCHES * max((entry.records.read for entry in batches), default=0)
 
 
-def _no_input(facts: Facts) -> Iterator[Diagnosis]:
-    if _last_end(facts) or (facts.bulletin and not _is_fresh(facts)):
+def _no_input(facts: Facts) -> Iterator[Finding]:
+    if _is_down(facts) or facts.lag or facts.arrivals_per_s:
         return
-    if any(one.lag or one.undecided for one in facts.inputs) or facts.arrivals_per_s:
+    if not facts.inputs and not any(what.startswith("input") for what in facts.blind):
+        yield (
+            "nothing has been read yet",
+            ("no batch was committed, so no position is known",),
+            "look whether the input has records: the first batch begins with the first of them",
+        )
+    if not facts.inputs or any(one.undecided for one in facts.inputs):
         return
-    if not facts.inputs:
-        if not any(what.startswith("input") for what in facts.blind):
-            yield Diagnosis(
-                Cause.NO_INPUT,
-                "nothing has been read yet",
-                ("no batch was committed, so no position is known",),
-                "look whether the input has records: the first batch begins with the first of them",
-            )
-        return
-    newest = max(
-        (one for one in facts.inputs if one.newest_ms is not None), key=_newest_ms, default=None
-    )
-    age_ms = None if newest is None else facts.at_ms - _newest_ms(newest)
-    if age_ms is not None and age_ms < QUIET_AFTER_MS:
-        return
-    last = (
-        f"the newest record, in {newest.name}, is {_age(age_ms or 0)} old"
-        if newest
-        else "the input has no record"
-    )
-    yield Diagnosis(
-        Cause.NO_INPUT,
-        "there is nothing to read",
-        ("every partition is read to its end", last),
-        "look at the producers of the input; windows close only when later records come,"
-        " or after `idle_after`",
-    )
+    newest_ms, name = max((one.newest_ms or 0, one.name) for one in facts.inputs)
+    age_ms = facts.at_ms - newest_ms
+    if age_ms >= QUIET_AFTER_MS:
+        last = f"the newest record, in {name}, is {_age(age_ms)} old"
+        yield (
+            "there is nothing to read",
+            (
+                "every partition is read to its end",
+                last if newest_ms else "the input has no record",
+            ),
+            (
+                "look at the producers of the input; windows close only when later records come,"
+                " or after `idle_after`"
+            ),
+        )
 
 
-_RULES: Sequence[Callable[[Facts], Iterator[Diagnosis]]] = (
-    _fenced,
-    _sink_refuses,
-    _stopped,
-    _retention,
-    _hung_transaction,
-    _checkpoint_slow,
-    _state_too_large,
-    _idle_input,
-    _lag,
-    _no_input,
-)
+_RULES: Mapping[Cause, Callable[[Facts], Iterator[Finding]]] = {
+    Cause.FENCED: _fenced,
+    Cause.SINK_REFUSES: _sink_refuses,
+    Cause.STOPPED: _stopped,
+    Cause.RETENTION: _retention,
+    Cause.HUNG_TRANSACTION: _hung_transaction,
+    Cause.CHECKPOINT_SLOW: _checkpoint_slow,
+    Cause.STATE_TOO_LARGE: _state_too_large,
+    Cause.IDLE_INPUT: _idle_input,
+    Cause.LAG: _lag,
+    Cause.NO_INPUT: _no_input,
+}
 
 
 def _is_fresh(facts: Facts) -> bool:
@@ -394,6 +375,11 @@ def _last_end(facts: Facts) -> Ending | None:
     return ending
 
 
+def _is_down(facts: Facts) -> bool:
+    """Whether no run goes on, as far as is known; a pipeline without any bulletin may run."""
+    return bool(_last_end(facts) or (facts.bulletin and not _is_fresh(facts)))
+
+
 def _batch_ms(bulletin: Bulletin) -> int:
     return bulletin.duration_ms.get("triggerExecution", 0)
 
@@ -403,11 +389,9 @@ def _dominates(spent_ms: int, bulletin: Bulletin) -> bool:
 
 
 def _stands_still(facts: Facts) -> bool:
-    last = [entry.plan.event_watermark_ms for entry in facts.recent[-STILL_BATCHES:]]
-    if facts.event_time_sources is None and not any(last):
-        # Without the pipeline file: perhaps the query has no watermark.
-        return False
-    return len({*last}) <= 1
+    last = {entry.plan.event_watermark_ms for entry in facts.recent[-STILL_BATCHES:]}
+    # Without the pipeline file, 0 may mean that the query has no watermark.
+    return len(last) <= 1 and (facts.event_time_sources is not None or any(last))
 
 
 def _capacity(facts: Facts) -> float:
@@ -429,10 +413,6 @@ def _eta(lag: int, rate: float, arrivals: float) -> str:
     if rate <= arrivals:
         return "it never catches up at this rate"
     return f"caught up in {span_text(lag / (rate - arrivals))} at this rate"
-
-
-def _newest_ms(one: InputFacts) -> int:
-    return one.newest_ms or 0
 
 
 def _age(milliseconds: int) -> str:

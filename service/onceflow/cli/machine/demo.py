@@ -12,11 +12,6 @@ EXIT_WRONG = 7
 """As for corruption: the output is not what it must be."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo")(demo)
-
-
 def demo() -> None:
     """Kill a running pipeline and prove that nothing was lost.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -14,9 +15,10 @@ import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
+from onceflow.clock import Deadline, SystemClock
+from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
-    from onceflow.clock import Deadline
     from onceflow.contracts.connector import Broker
     from onceflow.devkit.jars import JarCache, JarSet
     from onceflow.java.choice import Java
@@ -39,21 +41,11 @@ _COLOURS = {Grade.OK: "green", Grade.NOTE: "cyan", Grade.WARNING: "yellow", Grad
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
-
-    Args:
-        level: whether a run can succeed with it.
-        found: what there is; with the cure if it is not right.
-    """
+    """One thing that was looked at; `found` names the cure if it is not right."""
 
     name: str
     level: Grade
     found: str
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("doctor")(doctor)
 
 
 def doctor(
@@ -138,18 +130,16 @@ def _package(name: str) -> Check:
 
 def _brokers(bootstrap_servers: str | None, config: Path | None) -> Iterator[Check]:
     connection = settings_of(bootstrap_servers, config).connection()
-    broker = kafka().broker(connection)
-    try:
-        address = connection.bootstrap_servers
-        reached = _tried(
-            "brokers",
-            lambda: Check("brokers", Grade.OK, f"{broker.brokers(_deadline())} alive at {address}"),
-        )
+    with closing(kafka().broker(connection)) as broker:
+
+        def reach() -> Check:
+            found = f"{broker.brokers(_deadline())} alive at {connection.bootstrap_servers}"
+            return Check("brokers", Grade.OK, found)
+
+        reached = _tried("brokers", reach)
         yield reached
         if reached.level is Grade.OK:
             yield from _broker_settings(broker)
-    finally:
-        broker.close()
 
 
 def _broker_settings(broker: Broker) -> Iterator[Check]:
@@ -164,20 +154,14 @@ def _broker_settings(broker: Broker) -> Iterator[Check]:
         "; ".join(map(str, faults)) or "the brokers can store their log",
     )
     unclean = settings.get("unclean.leader.election.enable", "false")
-    is_safe = unclean == "false"
-    yield Check(
-        "unclean leader election",
-        Grade.OK if is_safe else Grade.FAULT,
-        "off"
-        if is_safe
-        else f"{unclean}; set unclean.leader.election.enable=false: it can lose"
-        " acknowledged records",
-    )
+    if unclean == "false":
+        yield Check("unclean leader election", Grade.OK, "off")
+    else:
+        cure = "set unclean.leader.election.enable=false: it can lose acknowledged records"
+        yield Check("unclean leader election", Grade.FAULT, f"{unclean}; {cure}")
 
 
 def _tried(name: str, look: Callable[[], Check]) -> Check:
-    from onceflow.errors import OnceflowError
-
     try:
         return look()
     except OnceflowError as error:
@@ -185,6 +169,4 @@ def _tried(name: str, look: Callable[[], Check]) -> Check:
 
 
 def _deadline() -> Deadline:
-    from onceflow.clock import SystemClock
-
     return SystemClock().within(LOOK_UP_TIMEOUT_S)

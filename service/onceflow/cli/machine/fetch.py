@@ -7,11 +7,6 @@ from typing import Annotated, Literal
 import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("fetch")(fetch)
-
-
 def fetch(
     what: Annotated[
         Literal["s3"], typer.Argument(metavar="s3", help="For checkpoints at s3a://...")

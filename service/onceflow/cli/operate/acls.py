@@ -11,18 +11,14 @@ import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
-from onceflow.contracts.connector import Right, Task
+from onceflow.clock import SystemClock
+from onceflow.contracts.connector import PipelineTopics, Right, Task
+from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import PipelineTopics
     from onceflow.pipeline.file.loader import PipelineFile
 
 GRANT_TIMEOUT_S = 30.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("acls")(acls)
 
 
 def acls(
@@ -51,8 +47,6 @@ def acls(
 
     Only `--grant` changes anything, and it takes no rights away.
     """
-    from onceflow.clock import SystemClock
-    from onceflow.errors import ConfigError
     from onceflow.pipeline.file.loader import load_pipeline
 
     if grant is not None and not re.fullmatch(r"User:\S+", grant):
@@ -76,23 +70,15 @@ def acls(
 
 def _task(text: str) -> tuple[Task, str]:
     """A task, and the group that it is for."""
-    from onceflow.errors import ConfigError
-
     name, _, group = text.partition(":")
-    is_known = name in {*Task} and bool(group) == (name == Task.CONSUME)
-    if not is_known:
-        raise ConfigError(
-            "cannot allow this",
-            subject=text,
-            expected="run, create, verify, resend or consume:GROUP",
-        )
+    if name not in {*Task} or bool(group) != (name == Task.CONSUME):
+        expected = "run, create, verify, resend or consume:GROUP"
+        raise ConfigError("cannot allow this", subject=text, expected=expected)
     return Task(name), group
 
 
 def topics_of(file: PipelineFile) -> PipelineTopics:
     """Collect the topics that a pipeline reads and writes."""
-    from onceflow.contracts.connector import PipelineTopics
-
     pipeline = file.pipeline
     found = (source.block.kafka_topics() for source in pipeline.sources.values())
     reads = [topics for topics in found if topics is not None]

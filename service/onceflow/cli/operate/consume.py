@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,11 +26,6 @@ IDLE_PAUSE_S = 0.2
 """Between two looks for new records: quick for a person, nothing for a broker."""
 SLICE_OFFSETS = 20_000
 """Offsets of one partition that are read before another partition has its turn."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("consume")(consume)
 
 
 def consume(  # noqa: PLR0913  options of a command line
@@ -69,7 +64,6 @@ def consume(  # noqa: PLR0913  options of a command line
 ) -> None:
     """Print the committed records of a topic. With --verify, exits with 7 if one is missing."""
     from onceflow.cli.operate.ledger import compare, report
-    from onceflow.cli.operate.target import Target
 
     settings = settings_of(bootstrap_servers, config)
 
@@ -80,7 +74,7 @@ def consume(  # noqa: PLR0913  options of a command line
         if maximum is not None or timeout is not None:
             expected = "neither --max nor --timeout"
             raise ConfigError("--verify reads the whole topic", expected=expected)
-        found = compare(Target(pipeline or topic), settings, topic, show)
+        found = compare(pipeline or topic, settings, topic, show)
         report(found, output, topic)
         return
     with closing(kafka().broker(settings.connection())) as broker:
@@ -148,7 +142,7 @@ def shown(record: ReadRecord, output: ResultFormat) -> str:
         key = "" if record.key is None else f"{on_one_line(str(text_of(record.key)))}  "
         value = on_one_line(str(text_of(record.value)))
         return f"{record.partition}@{record.offset}  {key}{value}"
-    fields: dict[str, Any] = {
+    fields = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,

@@ -6,20 +6,17 @@ from typing import Annotated
 
 import typer
 
+from onceflow.errors import ConfigError
 
-def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
-    group = typer.Typer(no_args_is_help=True, help="Make tokens for the control API.")
-    # With a callback, a group of one command keeps that command's name.
-    group.callback()(_group)
-    group.command("token")(token)
-    app.add_typer(group, name="control")
+group = typer.Typer(no_args_is_help=True)
 
 
-def _group() -> None:
+@group.callback()  # without it, a group of one command loses that command's name
+def control() -> None:
     """Make tokens for the control API."""
 
 
+@group.command()
 def token(
     name: Annotated[str, typer.Argument(help="Name of its user, for the audit log.")],
     role: Annotated[
@@ -32,7 +29,6 @@ def token(
     The token is shown once and stored nowhere; the line holds only its hash.
     """
     from onceflow.control.tokens import Role, line_of, new_token
-    from onceflow.errors import ConfigError
 
     if role not in {*Role}:
         raise ConfigError("unknown role", subject=role, expected="read or write")

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
-from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json, print_result
 from onceflow.clock import Deadline, SystemClock
+from onceflow.errors import ConfigError
+from onceflow.texts import on_one_line
 
 if TYPE_CHECKING:
     from onceflow.repair.dead_letters import Filed, Resender
@@ -25,15 +27,10 @@ MAX_TEXT = 60
 PipelineArgument = Annotated[Path, typer.Argument(help="The pipeline file: it names the topic.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
-    group = typer.Typer(no_args_is_help=True, help="List, show and replay rejected records.")
-    group.command("list")(list_letters)
-    group.command("show")(show)
-    group.command("replay")(replay)
-    app.add_typer(group, name="dead-letter")
+group = typer.Typer(no_args_is_help=True, help="List, show and replay rejected records.")
 
 
+@group.command("list")
 def list_letters(
     file: PipelineArgument,
     reason: Annotated[
@@ -53,13 +50,14 @@ def list_letters(
         letters = read_letters(resender.broker, resender.topic, {}, _deadline())
         wanted = (filed for filed in letters if reason in {None, filed[1].reason})
         found = [*islice(wanted, maximum)]
-    if output is ResultFormat.JSON:
+    if output is ResultFormat.TEXT:
+        _print_table(found)
+    else:
         for filed in found:
             print_json(fields_of(filed))
-        return
-    _print_table(found)
 
 
+@group.command()
 def show(
     file: PipelineArgument,
     partition: Annotated[int, typer.Argument(help="Partition of the dead-letter topic.")],
@@ -69,15 +67,12 @@ def show(
     output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Show one rejected record and why it was rejected."""
-    from onceflow.errors import ConfigError
     from onceflow.protocol.dead_letter import DeadLetter
     from onceflow.repair.dead_letters import fields_of
-    from onceflow.texts import on_one_line
 
     with _opened(file, bootstrap_servers, config) as resender:
-        first, stable_end, _ = resender.broker.offsets(resender.topic, _deadline()).get(
-            partition, (0, 0, 0)
-        )
+        offsets = resender.broker.offsets(resender.topic, _deadline())
+        first, stable_end, _ = offsets.get(partition, (0, 0, 0))
         records = []
         if first <= offset < stable_end:
             here = {partition: (offset, offset + 1)}
@@ -98,6 +93,7 @@ def show(
         typer.echo(f"{name:<16}{shown}")
 
 
+@group.command()
 def replay(
     file: PipelineArgument,
     bootstrap_servers: BootstrapServers = None,
@@ -111,10 +107,8 @@ def replay(
     """
     with _opened(file, bootstrap_servers, config) as resender:
         done = resender.resend(_deadline())
-    if output is ResultFormat.JSON:
-        print_json({"sent": done.sent, "kept": done.kept})
-        return
-    typer.echo(f"{done.sent:,} records sent again, {done.kept:,} letters kept")
+    text = f"{done.sent:,} records sent again, {done.kept:,} letters kept"
+    print_result(output, {"sent": done.sent, "kept": done.kept}, text)
 
 
 def _opened(
@@ -140,12 +134,6 @@ def _print_table(found: list[Filed]) -> None:
     for record, letter in found:
         place = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.source else "result"
         text = letter.text if len(letter.text) <= MAX_TEXT else f"{letter.text[:MAX_TEXT]}..."
-        table.add_row(
-            str(record.partition),
-            str(record.offset),
-            letter.reason,
-            place,
-            str(letter.batch_id),
-            text,
-        )
+        partition, offset, batch = map(str, (record.partition, record.offset, letter.batch_id))
+        table.add_row(partition, offset, letter.reason, place, batch, text)
     Terminal().print(table)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.operate.target import PipelineTarget, Target, file_of, survey_of, target_of
+from onceflow.cli.operate.target import PipelineTarget, file_of, survey_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, load_allowed, settings_of
-from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
+from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json, print_result
+from onceflow.clock import SystemClock
+from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import ReadRecord
@@ -29,17 +31,10 @@ WRONG = 7
 """Exit code when output and ledger disagree, as for corruption."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Show, verify and rebuild the history of commits."
-    )
-    group.command("show")(show)
-    group.command("verify")(verify)
-    group.command("rebuild")(rebuild)
-    app.add_typer(group, name="ledger")
+group = typer.Typer(no_args_is_help=True, help="Show, verify and rebuild the history of commits.")
 
 
+@group.command()
 def show(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
@@ -50,16 +45,16 @@ def show(
     output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Show the newest commits, oldest first."""
-    target = target_of(pipeline)
-    with survey_of(target, settings_of(bootstrap_servers, config)) as survey:
+    with survey_of(pipeline, settings_of(bootstrap_servers, config)) as survey:
         history = survey.history()[-last:]
-    if output is ResultFormat.JSON:
+    if output is ResultFormat.TEXT:
+        print_table(history)
+    else:
         for entry in history:
             print_json(json.loads(entry.to_json()))
-        return
-    print_table(history)
 
 
+@group.command()
 def verify(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
@@ -73,41 +68,36 @@ def verify(
     output: OutputOption = ResultFormat.TEXT,
 ) -> None:
     """Compare the whole output topic with the ledger. Exits with 7 if they disagree."""
+    settings = settings_of(bootstrap_servers, config)
     if batch is not None:
-        _recompute(file_of(pipeline), batch, settings_of(bootstrap_servers, config), output)
+        _recompute(file_of(pipeline), batch, settings, output)
     else:
-        report(compare(target_of(pipeline), settings_of(bootstrap_servers, config)), output)
+        report(compare(pipeline, settings), output)
 
 
 def compare(
-    target: Target,
+    pipeline: str,
     settings: Settings,
     topic: str | None = None,
     deliver: Callable[[ReadRecord], None] = lambda _: None,
 ) -> Verification:
-    """Compare the output of a pipeline with its ledger.
+    """Compare the output of a pipeline with its ledger, and give `deliver` each record once.
 
-    Args:
-        target: the pipeline.
-        settings: of this process.
-        topic: where its output must be; None: wherever it is.
-        deliver: given each record once.
+    With a topic, the output must be there.
 
     Raises:
         ConfigError: no such pipeline, or its output is elsewhere.
     """
-    from onceflow.clock import SystemClock
-    from onceflow.errors import ConfigError
     from onceflow.protocol.identity import DRIVER_SLOT
     from onceflow.repair.verification import verify
 
-    with survey_of(target, settings) as survey:
+    with survey_of(pipeline, settings) as survey:
         deadline = SystemClock().within(VERIFY_TIMEOUT_S)
         history = survey.history()
         if topic not in {None, history[-1].sink.topic}:
             raise ConfigError(
                 "this pipeline writes to another topic",
-                subject=target.name,
+                subject=survey.pipeline,
                 expected=history[-1].sink.topic,
                 found=topic or "",
                 then="name the pipeline with --pipeline",
@@ -119,10 +109,7 @@ def compare(
 def report(found: Verification, output: ResultFormat, printed: str = "") -> None:
     """Print what a comparison found, and exit with 7 if it is anything.
 
-    Args:
-        found: by it.
-        output: format.
-        printed: topic whose records go to standard output; all else goes to standard error.
+    If the records of a topic were `printed` to standard output, all else goes to standard error.
     """
     if output is ResultFormat.JSON:
         told = {**asdict(found), "findings": [str(finding) for finding in found.findings]}
@@ -160,17 +147,17 @@ def summary_lines(found: Verification, printed: str) -> Iterator[str]:
 
 def _recompute(path: Path, batch_id: int, settings: Settings, output: ResultFormat) -> None:
     from onceflow.cli.pipeline.run import open_surroundings
-    from onceflow.clock import SystemClock
     from onceflow.recompute import Recomputation
 
     around = open_surroundings(settings, SystemClock())
     entry = Recomputation(load_allowed(path, settings), around).run(batch_id)
-    if output is ResultFormat.JSON:
-        print_json({"batch_id": batch_id, "records": entry.records.written, "digest": entry.digest})
-    else:
-        typer.echo(f"batch {batch_id}: {entry.records.written} records computed again, all equal")
+    written = entry.records.written
+    fields = {"batch_id": batch_id, "records": written, "digest": entry.digest}
+    text = f"batch {batch_id}: {written} records computed again, all equal"
+    print_result(output, fields, text)
 
 
+@group.command()
 def rebuild(
     file: Annotated[Path, typer.Argument(help="The pipeline file: it names the checkpoint.")],
     reason: Annotated[str, typer.Option(help="Why; recorded in the ledger.")],
@@ -191,13 +178,9 @@ def rebuild(
     settings = settings_of(bootstrap_servers, config)
     head = open_application(load_allowed(file, settings), settings, options, tell).repair()
     batch_id, sequence = head.batch.batch_id, dict(head.sink.sequence)
-    if output is ResultFormat.JSON:
-        print_json({"batch_id": batch_id, "sequence": sequence})
-    else:
-        ends = ", ".join(
-            f"{partition}: {last}" for partition, (_, last) in sorted(sequence.items())
-        )
-        typer.echo(f"rebuilt from batch {batch_id}; last sequence by partition: {ends}")
+    ends = ", ".join(f"{partition}: {last}" for partition, (_, last) in sorted(sequence.items()))
+    text = f"rebuilt from batch {batch_id}; last sequence by partition: {ends}"
+    print_result(output, {"batch_id": batch_id, "sequence": sequence}, text)
 
 
 def print_table(history: Sequence[HeadEntry]) -> None:

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
+from onceflow.clock import Clock, SystemClock
+from onceflow.contracts.connector import TopicSpec
 from onceflow.errors import ConfigError, RecordError
-
-if TYPE_CHECKING:
-    from onceflow.clock import Clock
 
 CHUNK_LINES = 50_000
 """Lines that are held in memory and acknowledged together, at most."""
@@ -26,11 +25,6 @@ PATIENCE_S = 1.0
 BLOCK_BYTES = 1 << 20
 CHUNK_TIMEOUT_S = 120.0
 """For one chunk; a broker on this machine needs a second."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("produce")(produce)
 
 
 def produce(
@@ -52,9 +46,6 @@ def produce(
     config: ConfigFile = None,
 ) -> None:
     """Write each line of a file or a pipe as one record, within a second."""
-    from onceflow.clock import SystemClock
-    from onceflow.contracts.connector import TopicSpec
-
     connection = settings_of(bootstrap_servers, config).connection()
     clock = SystemClock()
     read = written = 0
@@ -64,11 +55,8 @@ def produce(
         if partitions is not None:
             broker.create_topic(TopicSpec(topic, partitions), deadline)
         elif broker.topic(topic, deadline) is None:
-            raise ConfigError(
-                "the topic does not exist",
-                subject=topic,
-                then="--partitions N creates it",
-            )
+            then = "--partitions N creates it"
+            raise ConfigError("the topic does not exist", subject=topic, then=then)
         for lines in chunks(input_.fileno(), clock):
             records = [keyed(number, line, key) for number, line in numbered(lines, read)]
             read += len(lines)
@@ -147,8 +135,5 @@ def _opened(file: Path | None) -> AbstractContextManager[BinaryIO]:
     try:
         return file.open("rb")
     except OSError as error:
-        raise ConfigError(
-            "cannot read the file",
-            subject=str(file),
-            found=error.strerror or type(error).__name__,
-        ) from error
+        found = error.strerror or type(error).__name__
+        raise ConfigError("cannot read the file", subject=str(file), found=found) from error

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import typer
-
-from onceflow.cli.operate.target import PipelineTarget, survey_of, target_of
+from onceflow.cli.operate.target import PipelineTarget, survey_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 _FIGURES = ("position", "lag", "undecided")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("status")(status)
 
 
 def status(
@@ -33,7 +26,7 @@ def status(
     from onceflow.observe.summary import summary_of
     from onceflow.texts import time_text
 
-    with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
+    with survey_of(pipeline, settings_of(bootstrap_servers, config)) as survey:
         facts = survey.facts()
     if output is ResultFormat.JSON:
         print_json(summary_of(facts))

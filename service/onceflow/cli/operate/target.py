@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,29 +24,6 @@ PipelineTarget = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Target:
-    """A pipeline; `event_time_sources` is None if only its name is known."""
-
-    name: str
-    event_time_sources: frozenset[str] | None = None
-
-
-def target_of(text: str) -> Target:
-    """The pipeline that a user means.
-
-    Raises:
-        ConfigError: the file is refused.
-    """
-    if not text.endswith(FILE_SUFFIXES):
-        return Target(text)
-    from onceflow.pipeline.file.loader import load_pipeline
-
-    pipeline = load_pipeline(Path(text)).pipeline
-    timed = frozenset(name for name, source in pipeline.sources.items() if source.event_time)
-    return Target(pipeline.name, timed)
-
-
 def file_of(text: str) -> Path:
     """The pipeline's file, where its name is not enough.
 
@@ -63,20 +39,20 @@ def file_of(text: str) -> Path:
     return Path(text)
 
 
-def survey_of(target: Target, settings: Settings) -> AbstractContextManager[Survey]:
-    """Open what a pipeline is looked at with.
+def survey_of(text: str, settings: Settings) -> AbstractContextManager[Survey]:
+    """Open a survey of the pipeline with this name or file.
 
     Raises:
-        ConfigError: no pipeline can have this name.
+        ConfigError: the file is refused, or no pipeline can have this name.
         DeadlineError: no broker answers.
     """
     from onceflow.observe.survey import opened_survey
+    from onceflow.pipeline.file.loader import load_pipeline
     from onceflow.protocol.identity import check_pipeline_name
 
-    return opened_survey(
-        check_pipeline_name(target.name),
-        kafka(),
-        settings.connection(),
-        SystemClock(),
-        target.event_time_sources,
-    )
+    name, timed = text, None
+    if text.endswith(FILE_SUFFIXES):
+        pipeline = load_pipeline(Path(text)).pipeline
+        name, timed = pipeline.name, pipeline.event_time_sources
+    connection = settings.connection()
+    return opened_survey(check_pipeline_name(name), kafka(), connection, SystemClock(), timed)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
-from onceflow.cli.operate.target import PipelineTarget, survey_of, target_of
+from onceflow.cli.operate.target import PipelineTarget, survey_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
@@ -22,11 +21,6 @@ FOUND = 1
 """Exit code if something holds the pipeline up."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("why-stuck")(why_stuck)
-
-
 def why_stuck(
     pipeline: PipelineTarget,
     bootstrap_servers: BootstrapServers = None,
@@ -37,20 +31,13 @@ def why_stuck(
 
     The most serious cause comes first. Only its file tells which sources have an event time.
     """
-    from onceflow.observe.diagnosis import diagnose
+    from onceflow.observe.diagnosis import diagnose, fields_of
 
-    with survey_of(target_of(pipeline), settings_of(bootstrap_servers, config)) as survey:
+    with survey_of(pipeline, settings_of(bootstrap_servers, config)) as survey:
         facts = survey.watched(survey.facts(), WATCH_S)
     findings = diagnose(facts)
     if output is ResultFormat.JSON:
-        print_json(
-            {
-                "pipeline": facts.head.pipeline,
-                "causes": [asdict(finding) for finding in findings],
-                "lag": facts.lag,
-                "not_seen": facts.blind,
-            }
-        )
+        print_json(fields_of(facts, findings))
     else:
         _print_text(facts, findings)
     if findings:
@@ -69,10 +56,8 @@ def _print_text(facts: Facts, findings: Sequence[Diagnosis]) -> None:
         console.print(Text(f"{name}: nothing holds it up; {facts.waiting}"))
     for finding in findings:
         console.print(Text.assemble((f"{finding.cause}: ", "bold red"), finding.what))
-        for line in finding.evidence:
-            console.print(Padding(Text(f"- {line}"), (0, 0, 0, 2), expand=False))
-        console.print(
-            Padding(Text.assemble(("fix: ", "green"), finding.cure), (0, 0, 0, 2), expand=False)
-        )
+        lines = [Text(f"- {line}") for line in finding.evidence]
+        for text in (*lines, Text.assemble(("fix: ", "green"), finding.cure)):
+            console.print(Padding(text, (0, 0, 0, 2), expand=False))
     for what, why in facts.blind.items():
         console.print(Text(f"  not seen: {what}: {why}", style="yellow"))

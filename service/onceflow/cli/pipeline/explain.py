@@ -24,12 +24,7 @@ WIDTH = 78
 """Columns of the picture: fits every terminal, and reads well on a wide one."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("explain")(show)
-
-
-def show(
+def explain(
     file: Annotated[Path, typer.Argument(help="The pipeline file.")],
     *,
     output: OutputOption = ResultFormat.TEXT,

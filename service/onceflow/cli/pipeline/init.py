@@ -15,11 +15,6 @@ TEMPLATE = "template"
 NAME_MARK = "@NAME@"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("init")(init)
-
-
 def init(
     name: Annotated[str, typer.Argument(help="Name of the pipeline and of the folder to create.")],
 ) -> None:

@@ -33,11 +33,6 @@ class Until(StrEnum):
     CAUGHT_UP = "caught-up"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("run")(run)
-
-
 def run(  # noqa: PLR0913, PLR0917  options of a command line
     file: Annotated[Path, typer.Argument(help="The pipeline file.")],
     bootstrap_servers: BootstrapServers = None,

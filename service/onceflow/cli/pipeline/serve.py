@@ -10,11 +10,6 @@ import typer
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("serve")(serve)
-
-
 def serve(
     paths: Annotated[
         list[Path],

@@ -82,11 +82,6 @@ class FileVerdict:
         )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("validate")(validate)
-
-
 def validate(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE", help="Pipeline files.")

@@ -30,6 +30,11 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, default=str))
 
 
+def print_result(output: ResultFormat, value: object, text: str) -> None:
+    """A result of one line, in the format that was asked for."""
+    print_json(value) if output is ResultFormat.JSON else typer.echo(text)
+
+
 def fault_fields(fault: Fault) -> Mapping[str, Any]:
     """A fault as a JSON object, without what it does not say."""
     return {name: value for name, value in asdict(fault).items() if value not in (None, "")}

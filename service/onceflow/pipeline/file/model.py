@@ -162,6 +162,11 @@ class Pipeline(Block):
         return written if "://" in written else str((self._folder / written).resolve())
 
     @property
+    def event_time_sources(self) -> frozenset[str]:
+        """Sources with an event time."""
+        return frozenset(view for view, source in self.sources.items() if source.event_time)
+
+    @property
     def named_inputs(self) -> list[str]:
         """Topics that its sources name and read."""
         found = (source.block.kafka_topics() for source in self.sources.values())
