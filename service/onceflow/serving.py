@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,12 +17,13 @@ from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.analysis.analysis import analyse
 from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.policies import Restart
 from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint.disk import require_lasting
 from onceflow.runtime.spark.session import SharedEngine
 from onceflow.serve.exit_watch import end_within
-from onceflow.serve.fleet import DrainableRun, Fleet, Member, Status
+from onceflow.serve.fleet import DrainableRun, Fleet, Member
 from onceflow.serve.history import History
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serve.metrics import Metrics
@@ -37,34 +37,27 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that the service was given.
-
-    Args:
-        name: by which people know its pipeline here: its own, unless several files have that.
-        checkpoint: where its pipeline keeps positions and state; empty if the file is faulty.
-    """
+    """A file that the service was given."""
 
     name: str
+    """By which people know its pipeline here: its own, unless several files have that."""
     path: Path
     restart: Restart = field(default_factory=Restart)
     checkpoint: str = ""
+    """Empty if the file is faulty."""
 
 
 def find_entries(paths: Sequence[Path]) -> Sequence[Entry]:
-    """The pipeline files among `paths`, in the order of their names.
+    """The pipeline files among `paths` and in folders among them, in the order of their names.
 
     A file that cannot be read is one, too: its pipeline fails by itself, where everybody sees it.
-
-    Args:
-        paths: files, and folders whose YAML files are meant, but for settings of the process.
 
     Raises:
         ConfigError: there is none, or a path does not exist.
     """
-    missing = [path for path in paths if not path.exists()]
+    missing = [Fault("no such file or folder", str(path)) for path in paths if not path.exists()]
     if missing:
-        faults = tuple(Fault("no such file or folder", str(path)) for path in missing)
-        raise ConfigError("nothing to serve", faults=faults)
+        raise ConfigError("nothing to serve", faults=tuple(missing))
     files = sorted({file for path in paths for file in _files_of(path)})
     if not files:
         folders = ", ".join(map(str, paths))
@@ -85,36 +78,24 @@ def load_alone(entry: Entry, entries: Sequence[Entry]) -> PipelineFile:
         ConfigError: it is faulty, or another file has its name or its checkpoint.
     """
     file = load_pipeline(entry.path)
+    name, checkpoint = file.pipeline.name, file.pipeline.checkpoint_location
     for other in entries:
-        if other.path == entry.path:
-            continue
-        try:
-            theirs = load_pipeline(other.path).pipeline
-        except ConfigError:
-            continue
-        if theirs.name == file.pipeline.name:
-            what, subject = "two files have a pipeline of the same name", theirs.name
-        elif theirs.checkpoint_location == file.pipeline.checkpoint_location:
-            what, subject = "two pipelines have the same checkpoint", theirs.checkpoint_location
-        else:
-            continue
-        raise ConfigError(
-            what,
-            subject=subject,
-            found=f"{entry.path} and {other.path}",
-            then="neither is started; the others run",
-        )
+        theirs = None if other.path == entry.path else _pipeline_in(other.path)
+        found, then = f"{entry.path} and {other.path}", "neither is started; the others run"
+        if theirs and theirs.name == name:
+            what = "two files have a pipeline of the same name"
+            raise ConfigError(what, subject=name, found=found, then=then)
+        if theirs and theirs.checkpoint_location == checkpoint:
+            what = "two pipelines have the same checkpoint"
+            raise ConfigError(what, subject=checkpoint, found=found, then=then)
     return file
 
 
 class Service:
     """All pipelines of a process, and what they share.
 
-    Args:
-        entries: their files.
-        effective: the same: each with name, value and origin.
-        around: what runs get; its Spark settings are those of all.
-        report_of: makes the report of a pipeline, by its name; of the service, by none.
+    `effective` are the settings, each with name, value and origin. `report_of` makes the report of
+    a pipeline by its name, and that of the service for "".
     """
 
     def __init__(
@@ -134,21 +115,12 @@ class Service:
         self.engine = SharedEngine(around.session)
         self._report = report_of("")
         self.around = replace(around, engine=self.engine)
-        self.metrics = Metrics(around.clock, self.statuses, _versions(), self._free_bytes)
+        versions = {"version": version("onceflow"), "spark": version("pyspark")}
+        statuses = lambda: self.fleet.statuses()  # noqa: E731, PLW0108  the fleet reports to them
+        self.metrics = Metrics(around.clock, statuses, versions, self._free_bytes)
         members = [self._member(entry, options, report_of(entry.name)) for entry in entries]
         self._renewal = Renewal(settings.secret_files(), around.clock)
         self.fleet = Fleet(members, self.engine.loss, around.clock, self._is_renewed)
-        self.health = Health(
-            around.clock,
-            lambda: self.fleet.looked_at_s,
-            self.statuses,
-            self.fleet.is_draining,
-            lambda: self.fleet.has_lost_engine,
-        )
-
-    def statuses(self) -> Sequence[Status]:
-        """The status of all pipelines, as they are now."""
-        return [member.status() for member in self.fleet.members.values()]
 
     def load(self, name: str) -> PipelineFile:
         """The file of a pipeline as it is now.
@@ -176,27 +148,20 @@ class Service:
             ConfigError: a port is taken; nothing was started.
             Exception: as `Fleet.run`.
         """
-        with ExitStack() as stack:
-            monitoring = self.settings.monitoring
-            app = monitoring_app(self.metrics.registry, self.health)
-            endpoint = Endpoint(monitoring.address, monitoring.port)
-            port = stack.enter_context(answering(app, endpoint))
+        monitoring = self.settings.monitoring
+        app = monitoring_app(self.metrics.registry, Health(self.around.clock, self.fleet))
+        with answering(app, Endpoint(monitoring.address, monitoring.port)) as port:
             self._report("listening", what="monitoring", address=monitoring.address, port=port)
-            with self._ended():
+            error: BaseException | None = None
+            try:
                 self.fleet.run()
-
-    @contextmanager
-    def _ended(self) -> Iterator[None]:
-        """End the process soon after the block, even if a client hangs."""
-        error: BaseException | None = None
-        try:
-            yield
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            end_within(error)
-            self.engine.stop()
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                # The process ends soon, even if a client hangs.
+                end_within(error)
+                self.engine.stop()
 
     def _member(self, entry: Entry, options: RunOptions, report: Report) -> Member:
         history = self.histories[entry.name]
@@ -208,8 +173,8 @@ class Service:
             file = self.load(entry.name)
             self.around = replace(self.around, connection=self.settings.connection())
             around = replace(self.around, observer=observer, report=listener)
-            timed = [view for view, source in file.pipeline.sources.items() if source.event_time]
-            history.only_holder = timed[0] if len(timed) == 1 else None
+            timed = file.pipeline.event_time_sources
+            history.only_holder = next(iter(timed)) if len(timed) == 1 else None
             return with_bulletins(file, options, around, lambda _: None)
 
         def tell(event: str, /, **facts: object) -> None:
@@ -245,12 +210,14 @@ def _files_of(path: Path) -> Sequence[Path]:
 
 
 def _entry(file: Path) -> Entry:
-    try:
-        pipeline = load_pipeline(file).pipeline
-    except ConfigError:
+    if (found := _pipeline_in(file)) is None:
         return Entry(file.stem, file)
-    return Entry(pipeline.name, file, pipeline.restart, pipeline.checkpoint_location)
+    return Entry(found.name, file, found.restart, found.checkpoint_location)
 
 
-def _versions() -> Mapping[str, str]:
-    return {"version": version("onceflow"), "spark": version("pyspark")}
+def _pipeline_in(file: Path) -> Pipeline | None:
+    """None if the file is faulty."""
+    try:
+        return load_pipeline(file).pipeline
+    except ConfigError:
+        return None

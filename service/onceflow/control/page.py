@@ -131,7 +131,7 @@ class _Pages:
                 "seen": self._seen(status.name),
                 "trend": trend_of(self._service.histories[status.name].read_per_s()),
             }
-            for status in self._service.statuses()
+            for status in self._service.fleet.statuses()
         ]
         return self.render("overview.html", rows=rows, **_signed_in(session))
 

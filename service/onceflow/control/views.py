@@ -75,7 +75,7 @@ class Views:
 
     def pipelines(self) -> Sequence[Mapping[str, Any]]:
         """Every pipeline's state."""
-        return [status_fields(status) for status in self._service.statuses()]
+        return [status_fields(status) for status in self._service.fleet.statuses()]
 
     def pipeline(self, name: str) -> Mapping[str, Any]:
         """State, and everything that `onceflow status` shows; only the state if it never ran."""

@@ -151,8 +151,8 @@ def _retention(facts: Facts) -> Iterator[Finding]:
             f"the topic's retention {verb} the pipeline",
             tuple(map(str, soon)),
             (
-                "keep records longer and let it read on; to accept the loss of what is gone already,"
-                f" {NEW_GENERATION}"
+                "keep records longer and let it read on; to accept the loss of what is gone"
+                f" already, {NEW_GENERATION}"
             ),
         )
 
@@ -250,8 +250,8 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
                 *told,
             ),
             (
-                "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
-                " memory, or lower `max_records_per_batch`; more partitions of state"
+                "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it"
+                " more memory, or lower `max_records_per_batch`; more partitions of state"
                 " (`spark.shuffle_partitions`, pinned at the first start) need a new generation"
             ),
         )

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Protocol
 
 from onceflow.clock import Clock
@@ -70,27 +69,22 @@ class DrainableRun(Protocol):
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline at an instant.
-
-    Args:
-        restarts: starts after a failure, since the process began.
-        error: the newest failure; None if there was none since the last order to start.
-    """
+    """A pipeline at an instant."""
 
     name: str
     desired: Desired
     observed: Observed
     restarts: int
+    """Starts after a failure, since the process began."""
     error: BaseException | None
+    """The newest failure; None if there was none since the last order to start."""
 
 
 class Member:
     """One pipeline of a fleet. Its methods may be called from any thread and return at once.
 
-    Args:
-        make: makes a run, which reports to what it is given; called for each start.
-        restarts: when to start again.
-        report: told what the run reports, and `failed`, `waiting` and `stopped`.
+    `make` is called for each start; its run reports to what it is given. `report` is told what
+    the run reports, and `failed`, `waiting` and `stopped`.
     """
 
     def __init__(
@@ -104,9 +98,9 @@ class Member:
         self._observed = Observed.STOPPED
         self._error: BaseException | None = None
         self._run: DrainableRun | None = None
-        self._orders = 0
         self._is_drain_due = self._is_ending = False
-        self._changed = threading.Condition()
+        self._ordered = threading.Event()
+        self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._live, name=f"pipeline-{name}", daemon=True)
 
     def begin(self) -> None:
@@ -137,14 +131,13 @@ class Member:
 
     def status(self) -> Status:
         """As it is now."""
-        with self._changed:
+        with self._lock:
             total = self._restarts.total
             return Status(self.name, self._desired, self._observed, total, self._error)
 
     def _order(self, desired: Desired, *, is_drained: bool = False) -> None:
-        with self._changed:
+        with self._lock:
             self._desired = desired
-            self._orders += 1
             # At once: a client that polls must not take the state before its order for the result.
             if self._observed in _AT_REST:
                 if desired is Desired.RUNNING:
@@ -153,34 +146,29 @@ class Member:
                 self._observed, self._is_drain_due = Observed.DRAINING, True
                 if self._run is not None:
                     self._run.request_drain()
-            self._changed.notify_all()
+            self._ordered.set()
 
     def _live(self) -> None:
-        while not self._is_ending:
-            with self._changed:
-                orders = self._orders
+        while True:  # until `end`
+            with self._lock:
+                self._ordered.clear()
+                if self._is_ending:
+                    break
                 is_wanted = self._desired is Desired.RUNNING
                 self._observed = Observed.STARTING if is_wanted else Observed.STOPPED
                 self._is_drain_due = False
             # None: without an order there is nothing to do.
             pause_s = self._attempt() if is_wanted else None
-            if pause_s == 0:
-                continue
-            with self._changed:
-                self._changed.wait_for(partial(self._has_order_since, orders), pause_s)
-                if self._orders != orders:
-                    self._restarts.forget()
+            if pause_s != 0 and self._ordered.wait(pause_s):
+                self._restarts.forget()
         self._note(Observed.STOPPED)
-
-    def _has_order_since(self, orders: int) -> bool:
-        return self._orders != orders
 
     def _attempt(self) -> float | None:
         """Run once; returns seconds until the next attempt, None: only after an order."""
         self._error = None
         try:
             run = self._make(self._listen)
-            with self._changed:
+            with self._lock:
                 self._run = run
                 if self._is_drain_due:
                     run.request_drain()
@@ -188,7 +176,7 @@ class Member:
         except Exception as error:  # noqa: BLE001  the others must not be touched by it
             return self._failed(error)
         finally:
-            with self._changed:
+            with self._lock:
                 self._run = None
         is_over = self._desired is Desired.STOPPED
         if is_over:
@@ -215,22 +203,15 @@ class Member:
         self._report(event, **facts)
 
     def _note(self, observed: Observed) -> None:
-        with self._changed:
+        with self._lock:
             self._observed = observed
 
 
 class Fleet:
-    """All pipelines of a process.
+    """All pipelines of a process, by their names.
 
-    Args:
-        members: with different names.
-        engine_loss: why what all of them need has ended; None if it lasts.
-        is_renewed: whether what they sign in with has changed since it was last asked; then each is
-            restarted, after its running batch.
-
-    Attributes:
-        looked_at_s: when all were looked at last, on the monotonic scale.
-        has_lost_engine: whether what all of them need was seen to have ended.
+    `engine_loss` says why what all of them need has ended, None while it lasts. When `is_renewed`
+    says that what they sign in with has changed, each is restarted after its running batch.
     """
 
     def __init__(
@@ -246,7 +227,12 @@ class Fleet:
         self._clock = clock
         self._drain_requested = threading.Event()
         self.looked_at_s = clock.monotonic_s()
+        """When all were looked at last."""
         self.has_lost_engine = False
+
+    def statuses(self) -> Sequence[Status]:
+        """The status of all pipelines, as they are now."""
+        return [member.status() for member in self.members.values()]
 
     def is_draining(self) -> bool:
         """Whether it was asked to end."""
@@ -277,10 +263,10 @@ class Fleet:
             self.has_lost_engine = True
             raise lost
         if self._is_renewed():
-            for member in self.members.values():
-                if member.status().desired is Desired.RUNNING:
-                    member.restart()
-        found = [member.status() for member in self.members.values()]
+            for status in self.statuses():
+                if status.desired is Desired.RUNNING:
+                    self.members[status.name].restart()
+        found = self.statuses()
         errors = [status.error for status in found if status.observed is Observed.FAILED]
         if len(errors) == len(found) and errors[0] is not None:
             raise errors[0]

@@ -7,9 +7,10 @@ counts itself, such as batches, starts at zero with it, as Prometheus expects of
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,27 @@ _FIGURES: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Fact of a `progress` event -> name and help text of the metric."""
+_POSITIONS: Sequence[tuple[str, str, Callable[[HeadEntry], float | None]]] = (
+    ("batch_last", "Newest committed batch.", lambda head: head.batch.batch_id),
+    (
+        "generation",
+        "Generation of the pipeline: starts on a new checkpoint, from 1.",
+        lambda head: head.generation,
+    ),
+    ("fencing_token", "Number of take-overs.", lambda head: head.token),
+    (
+        "event_watermark_timestamp_seconds",
+        "Event watermark of the newest batch.",
+        # No event watermark is 0.
+        lambda head: _seconds(max(0, head.plan.event_watermark_ms) or None),
+    ),
+    (
+        "newest_event_timestamp_seconds",
+        "Newest event time that was read.",
+        lambda head: _seconds(head.newest_event_ms),
+    ),
+)
+"""Metrics that one number of the ledger gives; it may be unknown."""
 
 
 @dataclass
@@ -62,8 +84,7 @@ class _Newest:
 class Metrics(Collector):
     """The metrics of a process. Scrapes and pipelines use it at the same time.
 
-    Args:
-        free_bytes: free space for each local checkpoint, by pipeline.
+    `free_bytes` tells the free space for each local checkpoint, by pipeline.
     """
 
     def __init__(
@@ -77,7 +98,7 @@ class Metrics(Collector):
         self._statuses = statuses
         self._versions = versions
         self._free_bytes = free_bytes
-        self._newest: dict[str, _Newest] = {}
+        self._newest: defaultdict[str, _Newest] = defaultdict(_Newest)
         self._lock = threading.Lock()
         self.registry = CollectorRegistry()
         self._batch_seconds = self._histogram(
@@ -113,20 +134,11 @@ class Metrics(Collector):
         return iter(())
 
     def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
-        return Histogram(
-            PREFIX + name,
-            what,
-            ("pipeline", *labels),
-            buckets=BUCKETS_S,
-            registry=self.registry,
-        )
-
-    def _of(self, pipeline: str) -> _Newest:
-        return self._newest.setdefault(pipeline, _Newest())
+        names = ("pipeline", *labels)
+        return Histogram(PREFIX + name, what, names, buckets=BUCKETS_S, registry=self.registry)
 
     def _hear(self, pipeline: str, event: str, /, **facts: Any) -> None:
-        with self._lock:
-            newest = self._of(pipeline)
+        with self.newest(pipeline) as newest:
             if event == "batch":
                 newest.batches["skipped" if facts["is_skipped"] else "committed"] += 1
                 newest.committed_at_s = self._clock.unix_ms() / 1000
@@ -140,20 +152,14 @@ class Metrics(Collector):
         for phase, took_ms in facts.get("duration_ms", {}).items():
             self._batch_seconds.labels(pipeline, phase).observe(took_ms / 1000)
 
-    def note_position(self, pipeline: str, head: HeadEntry) -> None:
-        """Keep the newest position."""
+    @contextmanager
+    def newest(self, pipeline: str) -> Iterator[_Newest]:
+        """Change the facts of a pipeline while nobody reads them."""
         with self._lock:
-            self._of(pipeline).head = head
+            yield self._newest[pipeline]
 
-    def note_lag(self, pipeline: str, lag: Mapping[tuple[str, int], int]) -> None:
-        """Keep the newest lag."""
-        with self._lock:
-            self._of(pipeline).lag = lag
-
-    def note_transaction(self, pipeline: str, outcome: str, seconds: float) -> None:
-        """Count a transaction."""
-        with self._lock:
-            self._of(pipeline).transactions[outcome] += 1
+    def note_commit(self, pipeline: str, seconds: float) -> None:
+        """Count the time of a transaction."""
         self._commit_seconds.labels(pipeline).observe(seconds)
 
     def _states(self) -> Iterator[Metric]:
@@ -168,36 +174,24 @@ class Metrics(Collector):
         yield from (state, desired, restarts)
 
     def _ledgers(self) -> Iterator[Metric]:
-        account = {name: _counter(f"records_{name}", what) for name, what in _ACCOUNT.items()}
-        sequence = _gauge(
-            "sequence_last",
-            "Newest sequence in each output partition.",
-            "topic",
-            "partition",
-        )
-        batch = _gauge("batch_last", "Newest committed batch.")
-        generation = _gauge(
-            "generation", "Generation of the pipeline: starts on a new checkpoint, from 1."
-        )
-        token = _gauge("fencing_token", "Number of take-overs.")
-        event_watermark = _gauge(
-            "event_watermark_timestamp_seconds", "Event watermark of the newest batch."
-        )
-        newest_event = _gauge("newest_event_timestamp_seconds", "Newest event time that was read.")
-        for pipeline, head in self._heads():
-            for name, count in asdict(head.totals).items():
-                account[name].add_metric([pipeline], count)
+        heads = {name: newest.head for name, newest in self._newest.items() if newest.head}
+        for name, what in _ACCOUNT.items():
+            account = _counter(f"records_{name}", what)
+            for pipeline, head in heads.items():
+                account.add_metric([pipeline], getattr(head.totals, name))
+            yield account
+        what = "Newest sequence in each output partition."
+        sequence = _gauge("sequence_last", what, "topic", "partition")
+        for pipeline, head in heads.items():
             for partition, (_, last) in sorted(head.sink.sequence.items()):
                 sequence.add_metric([pipeline, head.sink.topic, str(partition)], last)
-            batch.add_metric([pipeline], head.batch.batch_id)
-            generation.add_metric([pipeline], head.generation)
-            token.add_metric([pipeline], head.token)
-            if head.plan.event_watermark_ms > 0:
-                event_watermark.add_metric([pipeline], head.plan.event_watermark_ms / 1000)
-            if head.newest_event_ms is not None:
-                newest_event.add_metric([pipeline], head.newest_event_ms / 1000)
-        yield from account.values()
-        yield from (sequence, batch, generation, token, event_watermark, newest_event)
+        yield sequence
+        for name, what, value_of in _POSITIONS:
+            position = _gauge(name, what)
+            for pipeline, head in heads.items():
+                if (value := value_of(head)) is not None:
+                    position.add_metric([pipeline], value)
+            yield position
 
     def _counts(self) -> Iterator[Metric]:
         batches = _counter("batches", "Batches that ended, in this process.", "outcome")
@@ -216,15 +210,10 @@ class Metrics(Collector):
         yield from (batches, transactions, failures, fenced)
 
     def _gauges(self) -> Iterator[Metric]:
-        lag = _gauge(
-            "source_lag_records",
-            "Records that are not read and committed yet.",
-            "topic",
-            "partition",
-        )
-        success = _gauge(
-            "batch_last_success_timestamp_seconds", "Time of the last committed batch."
-        )
+        what = "Records that are not read and committed yet."
+        lag = _gauge("source_lag_records", what, "topic", "partition")
+        what = "Time of the last committed batch."
+        success = _gauge("batch_last_success_timestamp_seconds", what)
         figures = {fact: _gauge(name, what) for fact, (name, what) in _FIGURES.items()}
         for pipeline, newest in self._newest.items():
             for (topic, partition), records in sorted(newest.lag.items()):
@@ -238,11 +227,6 @@ class Metrics(Collector):
             free.add_metric([pipeline], room)
         yield from (lag, success, *figures.values(), free)
 
-    def _heads(self) -> Iterator[tuple[str, HeadEntry]]:
-        for pipeline, newest in self._newest.items():
-            if newest.head is not None:
-                yield pipeline, newest.head
-
 
 @dataclass
 class _Watcher(Observer):
@@ -250,13 +234,21 @@ class _Watcher(Observer):
     pipeline: str
 
     def position(self, head: HeadEntry) -> None:
-        self.metrics.note_position(self.pipeline, head)
+        with self.metrics.newest(self.pipeline) as newest:
+            newest.head = head
 
     def lag(self, records: Mapping[tuple[str, int], int]) -> None:
-        self.metrics.note_lag(self.pipeline, records)
+        with self.metrics.newest(self.pipeline) as newest:
+            newest.lag = records
 
     def transaction(self, outcome: str, seconds: float) -> None:
-        self.metrics.note_transaction(self.pipeline, outcome, seconds)
+        with self.metrics.newest(self.pipeline) as newest:
+            newest.transactions[outcome] += 1
+        self.metrics.note_commit(self.pipeline, seconds)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from onceflow.clock import Clock
-from onceflow.serve.fleet import Desired, Observed, Status
+from onceflow.serve.fleet import Desired, Fleet, Observed, Status
 
 STALLED_AFTER_S = 30.0
 """The loop over all pipelines turns twice a second; one that has not for this long hangs."""
@@ -22,49 +22,32 @@ _READY = frozenset({Observed.RUNNING, Observed.STANDBY})
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a service lives, and whether it does what it is there for.
-
-    Args:
-        looked_at_s: when its loop turned last, on the monotonic scale.
-        is_draining: whether it is about to end.
-        has_lost_engine: whether Spark has ended, and nothing can be done without another process.
-    """
+    """Whether a service lives, and whether it does what it is there for."""
 
     clock: Clock
-    looked_at_s: Callable[[], float]
-    statuses: Callable[[], Sequence[Status]]
-    is_draining: Callable[[], bool]
-    has_lost_engine: Callable[[], bool] = lambda: False
+    fleet: Fleet
 
     def is_alive(self) -> bool:
-        """Whether its loop turns, or it drains. Silent brokers do not get it killed."""
-        if self.has_lost_engine():
-            return False
-        return self.is_draining() or self.clock.monotonic_s() - self.looked_at_s() < STALLED_AFTER_S
+        """Whether its loop turns, or it drains. Silent brokers do not get it killed.
+
+        Without Spark, nothing can be done without another process.
+        """
+        age_s = self.clock.monotonic_s() - self.fleet.looked_at_s
+        is_turning = self.fleet.is_draining() or age_s < STALLED_AFTER_S
+        return is_turning and not self.fleet.has_lost_engine
 
     def waits_for(self) -> Sequence[Status]:
         """Pipelines that are to run and neither run nor stand by."""
         return [
             status
-            for status in self.statuses()
+            for status in self.fleet.statuses()
             if status.desired is Desired.RUNNING and status.observed not in _READY
         ]
-
-    def is_ready(self) -> bool:
-        """Whether every pipeline that is to run knows its position and goes on from it."""
-        return not self.is_draining() and not self.waits_for()
 
 
 def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
     """`/metrics`, `/livez` and `/readyz`, for every client that reaches the port. No orders."""
-    app = FastAPI(
-        title="Onceflow monitoring",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
-
+    app = FastAPI(title="Onceflow monitoring", openapi_url=None, redirect_slashes=False)
     figures = _Figures(registry, health.clock)
 
     @app.get("/metrics")
@@ -74,13 +57,16 @@ def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
     # Probes wait for no thread: others may have taken all of them.
     @app.get("/livez")
     async def livez(response: Response) -> dict[str, Any]:
-        return _answered(response, is_well=health.is_alive())
+        response.status_code = 200 if (is_alive := health.is_alive()) else 503
+        return {"ok": is_alive}
 
     @app.get("/readyz")
     async def readyz(response: Response) -> dict[str, Any]:
         waiting = {status.name: status.observed for status in health.waits_for()}
-        answer = _answered(response, is_well=health.is_ready())
-        return {**answer, "is_draining": health.is_draining(), "waits_for": waiting}
+        is_draining = health.fleet.is_draining()
+        is_ready = not is_draining and not waiting
+        response.status_code = 200 if is_ready else 503
+        return {"ok": is_ready, "is_draining": is_draining, "waits_for": waiting}
 
     return app
 
@@ -102,8 +88,3 @@ class _Figures:
                 self._text = await asyncio.to_thread(generate_latest, self._registry)
                 self._made_at_s = now_s
             return self._text
-
-
-def _answered(response: Response, *, is_well: bool) -> dict[str, Any]:
-    response.status_code = 200 if is_well else 503
-    return {"ok": is_well}

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 from onceflow.serve import http_server
+from onceflow.serve.fleet import Fleet
 from onceflow.serve.http_server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Endpoint
 from onceflow.serve.http_server import answering as answering_at
 from onceflow.serve.monitoring import Health, monitoring_app
@@ -49,7 +50,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def port() -> Iterator[int]:
     clock = SystemClock()
-    health = Health(clock, clock.monotonic_s, list, lambda: False)
+    health = Health(clock, Fleet([], lambda: None, clock))
     with answering_at(monitoring_app(CollectorRegistry(), health), Endpoint(HERE, 0)) as port:
         yield port
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
 from onceflow.errors import ConfigError
-from onceflow.serve.fleet import Desired, Observed, Status
+from onceflow.serve.fleet import Desired, Fleet, Observed, Status
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serve.monitoring import FRESH_S, STALLED_AFTER_S, Health, monitoring_app
 from tests.support.clock import ManualClock
@@ -21,26 +21,22 @@ HERE = "127.0.0.1"
 
 
 @dataclass
-class Watched:
+class Watched(Fleet):
     """A service whose state a test sets."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     looked_at_s: float = 0.0
     observed: Observed = Observed.RUNNING
     desired: Desired = Desired.RUNNING
-    is_draining: bool = False
+    drains: bool = False
     has_lost_engine: bool = False
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def app(self) -> FastAPI:
-        health = Health(
-            self.clock,
-            lambda: self.looked_at_s,
-            self.statuses,
-            lambda: self.is_draining,
-            lambda: self.has_lost_engine,
-        )
-        return monitoring_app(self.registry, health)
+        return monitoring_app(self.registry, Health(self.clock, self))
+
+    def is_draining(self) -> bool:
+        return self.drains
 
     def statuses(self) -> list[Status]:
         return [Status("views", self.desired, self.observed, 0, None)]
@@ -67,7 +63,7 @@ def test_it_lives_while_its_loop_turns(watched: Watched, client: httpx.Client) -
     watched.looked_at_s = watched.clock.monotonic_s()
     assert client.get("/livez").json() == {"ok": True}
     watched.clock.sleep(STALLED_AFTER_S)
-    watched.is_draining = True
+    watched.drains = True
     assert client.get("/livez").status_code == 200
     watched.has_lost_engine = True
     assert client.get("/livez").status_code == 503
@@ -84,7 +80,7 @@ def test_it_is_ready_when_all_that_shall_run_do(
     assert answer.json()["waits_for"] == ({} if is_ready else {"views": observed})
     watched.desired = Desired.STOPPED
     assert client.get("/readyz").status_code == 200
-    watched.is_draining = True
+    watched.drains = True
     assert client.get("/readyz").status_code == 503
 
 
