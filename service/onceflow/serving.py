@@ -120,7 +120,7 @@ class Service:
         self.metrics = Metrics(around.clock, statuses, versions, self._free_bytes)
         members = [self._member(entry, options, report_of(entry.name)) for entry in entries]
         self._renewal = Renewal(settings.secret_files(), around.clock)
-        self.fleet = Fleet(members, self.engine.loss, around.clock, self._is_renewed)
+        self.fleet: Fleet = Fleet(members, self.engine.loss, around.clock, self._is_renewed)
 
     def load(self, name: str) -> PipelineFile:
         """The file of a pipeline as it is now.

@@ -353,7 +353,7 @@ def test_a_fault_of_ours_is_told_without_details_and_with_headers(
     def breaks() -> list[Status]:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(site.service, "statuses", breaks)
+    monkeypatch.setattr(site.service.fleet, "statuses", breaks)
     with callers.by(site.reader) as client:
         answer = client.get("/v1/pipelines")
     assert answer.status_code == 500

@@ -52,15 +52,12 @@ Audit = Callable[..., None]
 
 @dataclass(frozen=True)
 class Session:
-    """A user who signed in at the page.
-
-    Args:
-        caller: with the role that the tokens give now.
-        csrf: a token that orders of this session must repeat.
-    """
+    """A user who signed in at the page."""
 
     caller: Caller
+    """With the role that the tokens give now."""
     csrf: str
+    """A token that orders of this session must repeat."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,7 @@ class _Kept:
 
 @dataclass
 class Gate:
-    """Lets callers in.
-
-    Args:
-        audit: called for every order and every refusal.
-    """
+    """Lets callers in. `audit` is called for every order and every refusal."""
 
     tokens: Tokens
     clock: Clock
@@ -255,11 +248,7 @@ _HEADERS = (
 
 
 class Guard:
-    """Keeps bounds before an ASGI application; every answer has headers for browsers.
-
-    Args:
-        gate: knows the bounds.
-    """
+    """Keeps bounds before an ASGI application; every answer has headers for browsers."""
 
     def __init__(self, app: Any, gate: Gate) -> None:
         self._app = app
@@ -272,27 +261,26 @@ class Guard:
             return
         address = scope["client"][0] if scope.get("client") else ""
         is_admitted, wait_s = self._gate.admits(address)
-        if not is_admitted:
-            await _answer(send, 429, "too many requests", (b"retry-after", str(wait_s).encode()))
-            return
-        if scope["method"] in UNSAFE and _is_foreign(Headers(scope=scope)):
-            self._gate.audit("refused", address=address, path=scope["path"], why="foreign site")
-            await _answer(send, 403, "orders from pages of other sites are refused")
-            return
-        if _has_two_ends(scope):
-            await _answer(send, 400, "a body has one length", (b"connection", b"close"))
-            return
-        if not _has_small_body(scope):
-            await _answer(send, 413, f"a body of at most {MAX_BODY_BYTES} bytes is expected")
-            return
+        headers = Headers(scope=scope)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        with suppress(ClientDisconnect):  # in the middle of a body
-            await self._app(scope, receive, send_with_headers)
+        if not is_admitted:
+            await _answer(send, 429, "too many requests", (b"retry-after", str(wait_s).encode()))
+        elif scope["method"] in UNSAFE and _is_foreign(headers):
+            self._gate.audit("refused", address=address, path=scope["path"], why="foreign site")
+            await _answer(send, 403, "orders from pages of other sites are refused")
+        elif "transfer-encoding" in headers and "content-length" in headers:
+            # A proxy in front of us may see the end of the request elsewhere.
+            await _answer(send, 400, "a body has one length", (b"connection", b"close"))
+        elif not _has_small_body(headers):
+            await _answer(send, 413, f"a body of at most {MAX_BODY_BYTES} bytes is expected")
+        else:
+            with suppress(ClientDisconnect):  # in the middle of a body
+                await self._app(scope, receive, send_with_headers)
 
 
 def _is_foreign(headers: Headers) -> bool:
@@ -308,29 +296,16 @@ def _is_foreign(headers: Headers) -> bool:
     return not host or host != headers.get("host", "").lower()
 
 
-def _has_two_ends(scope: Message) -> bool:
-    """Whether a proxy in front of us may see the end of the request elsewhere."""
-    headers = Headers(scope=scope)
-    return "transfer-encoding" in headers and "content-length" in headers
-
-
-def _has_small_body(scope: Message) -> bool:
-    headers = Headers(scope=scope)
-    if "transfer-encoding" in headers:
-        return False
+def _has_small_body(headers: Headers) -> bool:
     length = headers.get("content-length", "0")
-    return length.isdigit() and int(length) <= MAX_BODY_BYTES
+    is_small = length.isdigit() and int(length) <= MAX_BODY_BYTES
+    return is_small and "transfer-encoding" not in headers
 
 
 async def _answer(send: Send, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
     body = json.dumps({"detail": detail}).encode()
     kind = (b"content-type", b"application/json")
     length = (b"content-length", str(len(body)).encode())
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [kind, length, *_HEADERS, *headers],
-        }
-    )
+    named = [kind, length, *_HEADERS, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": named})
     await send({"type": "http.response.body", "body": body})

@@ -6,29 +6,25 @@ An order changes what is desired of a pipeline and returns at once; what is obse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi.params import Depends as Dependency
 from fastapi.responses import JSONResponse
 
 from onceflow.control.access import Gate, Guard, needs
 from onceflow.control.page import add_page
 from onceflow.control.tokens import Role
-from onceflow.control.views import Side, Views, status_fields
+from onceflow.control.views import Json, Name, Views, status_fields
 from onceflow.errors import ConfigError, OnceflowError
-from onceflow.serve.fleet import Member
 from onceflow.serving import Service
 
-MAX_ENTRIES = 1_000
 REPLAY_TIMEOUT_S = 300.0
 """What was not sent by then is sent by the next replay."""
 
-Name = Annotated[str, Path(description="Name of the pipeline.", max_length=200)]
-Json = Mapping[str, Any]
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     401: {"description": "Unknown token."},
     403: {"description": "The token's role does not allow it."},
@@ -49,36 +45,35 @@ class _AsciiJson(JSONResponse):
 
 
 def control_app(service: Service, gate: Gate) -> Guard:
-    """The whole application: API and page.
-
-    Args:
-        service: to control.
-        gate: lets callers in and keeps the audit log.
-    """
+    """The whole application: API and page."""
     app = FastAPI(
         title="Onceflow control",
         version=version("onceflow"),
-        docs_url=None,
-        redoc_url=None,
         openapi_url=None,
         default_response_class=_AsciiJson,
         # Redirects repeat the Host that the client gave.
         redirect_slashes=False,
     )
-    views = Views(service)
-    app.include_router(_reading(service, views), dependencies=[Depends(needs(gate, Role.READ))])
-    app.include_router(_writing(service, views), dependencies=[Depends(needs(gate, Role.WRITE))])
 
-    @app.get("/v1/openapi.json", dependencies=[Depends(needs(gate, Role.READ))])
+    def must_be_here(name: Name) -> None:
+        if name not in service.entries:
+            raise HTTPException(404, f"no pipeline {name!r} here")
+
+    views, here = Views(service), Depends(must_be_here)
+    may_read, may_write = Depends(needs(gate, Role.READ)), Depends(needs(gate, Role.WRITE))
+    app.include_router(_reading(views, here), dependencies=[may_read])
+    app.include_router(_writing(service, views, here), dependencies=[may_write])
+
+    @app.get("/v1/openapi.json", dependencies=[may_read])
     def openapi() -> Json:
         """This description."""
         return app.openapi()
 
     @app.exception_handler(OnceflowError)
     def refused(_: Request, error: OnceflowError) -> JSONResponse:
-        is_ours = isinstance(error, ConfigError)
-        status = HTTPStatus.CONFLICT if is_ours else HTTPStatus.BAD_GATEWAY
-        faults = [str(fault) for fault in error.faults] if isinstance(error, ConfigError) else []
+        status, faults = HTTPStatus.BAD_GATEWAY, []
+        if isinstance(error, ConfigError):
+            status, faults = HTTPStatus.CONFLICT, [str(fault) for fault in error.faults]
         body = {"detail": str(error), "kind": type(error).__name__, "faults": faults}
         return _AsciiJson(body, status)
 
@@ -86,110 +81,48 @@ def control_app(service: Service, gate: Gate) -> Guard:
     return Guard(app, gate)
 
 
-def _reading(service: Service, views: Views) -> APIRouter:
+def _reading(views: Views, here: Dependency) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["look"], responses=_RESPONSES)
-    here = Depends(_is_here(service))
-    router.include_router(_reading_pipelines(views), prefix="/pipelines", dependencies=[here])
-
-    @router.get("/pipelines")
-    def pipelines() -> Sequence[Json]:
-        """Every pipeline: desired and observed state."""
-        return views.pipelines()
-
-    @router.get("/configuration")
-    def configuration() -> Sequence[Json]:
-        """Every setting of the process, and where it comes from. No secrets."""
-        return views.configuration()
-
+    for path, look in (
+        ("", views.pipeline),
+        ("/position", views.position),
+        ("/history", views.history),
+        ("/ledger", views.ledger),
+        ("/dead-letters", views.dead_letters),
+        ("/records", views.records),
+        ("/why-stuck", views.why_stuck),
+        ("/configuration", views.configuration_of),
+    ):
+        router.add_api_route(f"/pipelines/{{name}}{path}", look, dependencies=[here])
+    router.add_api_route("/pipelines", views.pipelines)
+    router.add_api_route("/configuration", views.configuration)
     return router
 
 
-def _reading_pipelines(views: Views) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/{name}")
-    def pipeline(name: Name) -> Json:
-        """State, owner, position, lag, event watermark and who holds it, account."""
-        return views.pipeline(name)
-
-    @router.get("/{name}/position")
-    def position(name: Name) -> Json:
-        """The newest entry of its ledger."""
-        return views.position(name)
-
-    @router.get("/{name}/history")
-    def history(name: Name) -> Json:
-        """Rates, lag, times and state of the last hour, and what happened; ends with the process.
-
-        Columns of intervals, oldest first; null is unknown.
-        """
-        return views.history(name)
-
-    @router.get("/{name}/ledger")
-    def ledger(
-        name: Name, last: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 20
-    ) -> Sequence[Json]:
-        """The newest entries of its ledger, oldest first."""
-        return views.ledger(name, last)
-
-    @router.get("/{name}/dead-letters")
-    def dead_letters(
-        name: Name,
-        reason: Annotated[str, Query(max_length=100)] = "",
-        most: Annotated[int, Query(alias="max", ge=1, le=MAX_ENTRIES)] = 100,
-    ) -> Sequence[Json]:
-        """Rejected records, oldest first.
-
-        Shows the values of columns that the setting `control.shown_columns` names.
-        """
-        return views.dead_letters(name, reason, most)
-
-    @router.get("/{name}/records")
-    def records(name: Name, side: Side = Side.OUTPUT) -> Sequence[Json]:
-        """The newest records of its input or output, newest first.
-
-        Shows the values of columns that the setting `control.shown_columns` names.
-        """
-        return views.newest_records(name, side)
-
-    @router.get("/{name}/why-stuck")
-    def why_stuck(name: Name) -> Json:
-        """Causes that hold it up, the most serious first; takes two seconds."""
-        return views.why_stuck(name)
-
-    @router.get("/{name}/configuration")
-    def configuration_of(name: Name) -> Sequence[Json]:
-        """Every value of its file that is in force, and where it comes from."""
-        return views.configuration_of(name)
-
-    return router
-
-
-def _writing(service: Service, views: Views) -> APIRouter:
+def _writing(service: Service, views: Views, here: Dependency) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["order"], responses=_RESPONSES)
-    here = [Depends(_is_here(service))]
+    one = APIRouter(prefix="/pipelines/{name}", dependencies=[here])
+    one.add_api_route("/validate", views.validate, methods=["POST"])
 
-    @router.post("/pipelines/{name}/validate", dependencies=here)
-    def validate(name: Name) -> Json:
-        """Whether its file as it is now could be started, and every fault in it."""
-        return views.validate(name)
-
-    @router.post("/pipelines/{name}/start", dependencies=here, status_code=HTTPStatus.ACCEPTED)
+    @one.post("/start", status_code=HTTPStatus.ACCEPTED)
     def start(name: Name) -> Json:
         """Run it, with its file as it is now. Observed then: `starting`, `running`."""
-        return ordered(name, Member.start)
+        service.fleet.members[name].start()
+        return status_fields(views.status(name))
 
-    @router.post("/pipelines/{name}/stop", dependencies=here, status_code=HTTPStatus.ACCEPTED)
+    @one.post("/stop", status_code=HTTPStatus.ACCEPTED)
     def stop(name: Name) -> Json:
         """Stop it after its running batch. Observed then: `draining`, `stopped`."""
-        return ordered(name, Member.stop)
+        service.fleet.members[name].stop()
+        return status_fields(views.status(name))
 
-    @router.post("/pipelines/{name}/restart", dependencies=here, status_code=HTTPStatus.ACCEPTED)
+    @one.post("/restart", status_code=HTTPStatus.ACCEPTED)
     def restart(name: Name) -> Json:
         """Stop it after its running batch, and start it with its file as it is then."""
-        return ordered(name, Member.restart)
+        service.fleet.members[name].restart()
+        return status_fields(views.status(name))
 
-    @router.post("/pipelines/{name}/dead-letters/replay", dependencies=here)
+    @one.post("/dead-letters/replay")
     def replay(name: Name) -> Json:
         """Send its dead letters that were not sent before to their topics again, each once.
 
@@ -199,29 +132,12 @@ def _writing(service: Service, views: Views) -> APIRouter:
         with views.letters(service.load(name).pipeline) as letters:
             return asdict(letters.resend(deadline))
 
+    router.include_router(one)
+
     @router.post("/drain", status_code=HTTPStatus.ACCEPTED)
     def drain() -> Json:
         """Drain every pipeline and end the process, as SIGTERM does."""
         service.fleet.request_drain()
         return {"draining": [*service.entries]}
 
-    def ordered(name: str, order: Callable[[Member], None]) -> Json:
-        member = service.fleet.members[name]
-        order(member)
-        return status_fields(member.status())
-
     return router
-
-
-def _is_here(service: Service) -> Callable[[str], None]:
-    """A dependency: the pipeline of the path.
-
-    Raises:
-        HTTPException: 404, it is not of this service.
-    """
-
-    def check(name: Name) -> None:
-        if name not in service.entries:
-            raise HTTPException(404, f"no pipeline {name!r} here")
-
-    return check

@@ -16,12 +16,7 @@ TOGETHER = 6
 
 
 def timeline_of(recent: Sequence[HeadEntry], replayed: Collection[int]) -> str:
-    """A bar for each of the newest batches: what it read, and whether it was replayed.
-
-    Args:
-        recent: entries of the ledger, oldest first.
-        replayed: ids of batches that ran again since the service began.
-    """
+    """A bar for each of the newest batches: what it read, and whether it was replayed."""
     shown = recent[-BARS:]
     most = max((entry.records.read for entry in shown), default=0) or 1
     bars = []
@@ -41,11 +36,7 @@ def timeline_of(recent: Sequence[HeadEntry], replayed: Collection[int]) -> str:
 
 
 def trend_of(values: Sequence[float | None]) -> str:
-    """A line through the values that are known; gaps stay gaps.
-
-    Args:
-        values: at equal distances, oldest first.
-    """
+    """A line through the values that are known, at equal distances; gaps stay gaps."""
     width, height = SPARK
     values = [_mean(values[place : place + TOGETHER]) for place in range(0, len(values), TOGETHER)]
     known = [value for value in values if value is not None]

@@ -22,13 +22,9 @@ class _Bucket:
 
 
 class RateLimit:
-    """So many at once, and then so many a second, for each client.
+    """A burst at once, and then so many a second, for each client.
 
     Not for several threads at once.
-
-    Args:
-        burst: at once.
-        per_s: a second, in the long run.
     """
 
     def __init__(self, burst: float, per_s: float, clock: Clock) -> None:

@@ -18,6 +18,7 @@ from onceflow.control.tokens import Role
 from onceflow.control.views import Views, status_fields
 from onceflow.errors import OnceflowError
 from onceflow.observe.diagnosis import diagnose
+from onceflow.observe.facts import Facts
 from onceflow.observe.summary import summary_of
 from onceflow.protocol.ledger import HeadEntry
 from onceflow.serving import Service
@@ -40,14 +41,7 @@ MAX_MARKS = 12
 
 
 def add_page(app: FastAPI, service: Service, views: Views, gate: Gate) -> None:
-    """Add the page's routes.
-
-    Args:
-        app: of the control API.
-        service: shown.
-        views: looks at its pipelines.
-        gate: signs people in.
-    """
+    """Add the page's routes to the control API."""
     pages = _Pages(service, views)
 
     @app.get("/static/{file}", include_in_schema=False)
@@ -128,7 +122,7 @@ class _Pages:
         rows = [
             {
                 **status_fields(status),
-                "seen": self._seen(status.name),
+                "seen": _seen(self._facts(status.name)),
                 "trend": trend_of(self._service.histories[status.name].read_per_s()),
             }
             for status in self._service.fleet.statuses()
@@ -136,40 +130,29 @@ class _Pages:
         return self.render("overview.html", rows=rows, **_signed_in(session))
 
     def pipeline(self, session: Session, name: str) -> HTMLResponse:
-        seen, history = self._seen(name), self._views.history(name)
+        facts, history = self._facts(name), self._views.history(name)
+        replayed = self._service.histories[name].replayed
+        recent = facts.recent if isinstance(facts, Facts) else ()
+        seen = _seen(facts)
         return self.render(
             "pipeline.html",
             pipeline=status_fields(self._views.status(name)),
             seen=seen,
-            findings=self._findings(name),
+            findings=diagnose(facts) if isinstance(facts, Facts) else (),
             way=self._way(name, seen, history),
             marks=history["marks"][: -MAX_MARKS - 1 : -1],
-            **self._ledger(name),
+            bars=timeline_of(recent, replayed) if recent else "",
+            batches=[_batch(entry, replayed) for entry in recent[: -MAX_BATCHES - 1 : -1]],
             letters=self._letters(name),
             **_signed_in(session),
         )
 
-    def _seen(self, name: str) -> Mapping[str, Any]:
+    def _facts(self, name: str) -> Facts | OnceflowError:
+        """A look at a pipeline, or why it cannot be seen."""
         try:
-            facts = self._views.facts(name)
+            return self._views.facts(name)
         except OnceflowError as error:
-            return {"is_seen": False, "why": str(error)}
-        bulletin = facts.bulletin
-        return {
-            **summary_of(facts, moment),
-            "is_seen": True,
-            "lag": facts.lag,
-            "records_per_second": bulletin.records_per_second if bulletin else None,
-            # Before its first batch, a run does not know.
-            "state_rows": bulletin.state.rows if bulletin and bulletin.batch_id >= 0 else None,
-            "retention_left_s": bulletin.retention_left_s if bulletin else None,
-        }
-
-    def _findings(self, name: str) -> Sequence[Any]:
-        try:
-            return diagnose(self._views.facts(name))
-        except OnceflowError:
-            return ()
+            return error
 
     def _way(
         self, name: str, seen: Mapping[str, Any], newest: Mapping[str, Any]
@@ -189,28 +172,38 @@ class _Pages:
             )
             for view, source in pipeline.sources.items()
         ]
-        sinks = [(pipeline.sink.kafka.topic, "output", records.get("written"))]
-        if pipeline.dead_letter is not None:
-            sinks.append((pipeline.dead_letter.topic, "dead letters", records.get("rejected")))
-        if pipeline.late is not None:
-            sinks.append((pipeline.late.topic, "late records", records.get("late")))
+        sinks = [
+            (block.topic, what, records.get(count))
+            for block, what, count in (
+                (pipeline.sink.kafka, "output", "written"),
+                (pipeline.dead_letter, "dead letters", "rejected"),
+                (pipeline.late, "late records", "late"),
+            )
+            if block is not None
+        ]
         kind = "transform" if pipeline.transform else "query"
         return {"sources": sources, "kind": kind, "operators": newest["operators"], "sinks": sinks}
-
-    def _ledger(self, name: str) -> Mapping[str, Any]:
-        try:
-            recent = self._views.facts(name).recent
-        except OnceflowError:
-            return {"bars": "", "batches": ()}
-        replayed = self._service.histories[name].replayed
-        newest = [_batch(entry, replayed) for entry in recent[: -MAX_BATCHES - 1 : -1]]
-        return {"bars": timeline_of(recent, replayed), "batches": newest}
 
     def _letters(self, name: str) -> Mapping[str, Any]:
         try:
             return {"rows": self._views.newest_dead_letters(name, MAX_LETTERS), "why": ""}
         except OnceflowError as error:
             return {"rows": (), "why": str(error)}
+
+
+def _seen(facts: Facts | OnceflowError) -> Mapping[str, Any]:
+    if isinstance(facts, OnceflowError):
+        return {"is_seen": False, "why": str(facts)}
+    bulletin = facts.bulletin
+    return {
+        **summary_of(facts, moment),
+        "is_seen": True,
+        "lag": facts.lag,
+        "records_per_second": bulletin.records_per_second if bulletin else None,
+        # Before its first batch, a run does not know.
+        "state_rows": bulletin.state.rows if bulletin and bulletin.batch_id >= 0 else None,
+        "retention_left_s": bulletin.retention_left_s if bulletin else None,
+    }
 
 
 def _signed_in(session: Session) -> Mapping[str, Any]:

@@ -23,13 +23,9 @@ KEY = "_key"
 def newest_records(
     broker: Broker, topics: Collection[str], shown: Collection[str], deadline: Deadline
 ) -> Sequence[Mapping[str, Any]]:
-    """The newest committed records of some topics, newest first.
+    """The newest committed records of some topics together, newest first.
 
-    Args:
-        broker: to read from.
-        topics: read together.
-        shown: columns to show. Other columns do not even show their names.
-        deadline: for all reads.
+    Other columns than those to be `shown` do not even show their names.
 
     Raises:
         OnceflowError: the brokers do not answer, or refuse.

@@ -17,33 +17,24 @@ from onceflow.settings import Control
 
 @contextmanager
 def controlled(service: Service, settings: Control, report: Report) -> Iterator[int]:
-    """Take orders for a service inside the block; gives the port.
-
-    Args:
-        service: to control.
-        settings: address and tokens.
-        report: called with `audit` events.
+    """Take orders for a service inside the block; gives the port. Reports `audit` events.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used, or the port is taken.
     """
+    tokens = Tokens(Path(settings.tokens_file))
 
     def audit(what: str, **facts: object) -> None:
         report("audit", what=what, **facts)
 
-    tokens = Tokens(Path(settings.tokens_file))
     app = control_app(service, Gate(tokens, service.around.clock, audit))
     endpoint = Endpoint(
         settings.address,
         settings.port,
-        _path(settings.certificate_file),
-        _path(settings.key_file),
-        tuple(settings.trusted_proxies),
+        settings.certificate_file,
+        settings.key_file,
+        settings.trusted_proxies,
     )
     with answering(app, endpoint) as port:
         report("listening", what="control", address=settings.address, port=port)
         yield port
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text is not None else None

@@ -78,7 +78,7 @@ def diagnose(facts: Facts) -> list[Diagnosis]:
 
 
 def fields_of(facts: Facts, findings: Sequence[Diagnosis]) -> Mapping[str, Any]:
-    """What was found as plain data."""
+    """The findings as plain data."""
     causes = [asdict(finding) for finding in findings]
     return {"causes": causes, "lag": facts.lag, "not_seen": facts.blind}
 

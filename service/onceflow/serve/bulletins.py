@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,6 @@ POST_INTERVAL_S = 1.0
 """Between two bulletins: an instance that stands by wants to know soon, and one costs little."""
 END_TIMEOUT_S = 3.0
 """For the last one. Brokers that do not answer keep no process from ending."""
-
-
 BEAT_INTERVAL_S = 0.5
 BEATING_TIMEOUT_S = 150.0
 """For a start, and for a drain. An instance that stands by takes a longer one for hung."""
@@ -35,14 +33,10 @@ BEATING_TIMEOUT_S = 150.0
 
 @dataclass
 class Bulletins:
-    """A report that lets other processes see its events.
+    """A report that lets other processes see its events, after it has passed them on.
 
     Beats and `progress` events drive it, all from one thread at a time, also while no batch ends. A
-    board that cannot be used does not stop a run.
-
-    Args:
-        memory_budget_bytes: for the driver's heap.
-        passed_on: told everything, first.
+    board that cannot be used does not stop a run. The memory budget is that of the driver's heap.
     """
 
     board: BulletinBoard
@@ -62,11 +56,14 @@ class Bulletins:
             self._facts["run_id"] = facts["run_id"]
         if event == "progress":
             self._take_in(facts)
-            self._post()
+            self.beat()
 
     def beat(self) -> None:
         """Show that the run goes on. Call as often as you like."""
-        self._post()
+        if self.clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = self.clock.monotonic_s() + POST_INTERVAL_S
+        self._quietly(lambda: self.board.post(RUNNING_KIND, self._bulletin().to_json()))
 
     def end(self, error: BaseException | None) -> None:
         """Post how the run ends; None is a good end. Takes at most `END_TIMEOUT_S`."""
@@ -90,12 +87,6 @@ class Bulletins:
         if self._first_state_rows is None:
             self._first_state_rows = facts.get("state_rows")
 
-    def _post(self) -> None:
-        if self.clock.monotonic_s() < self._next_s:
-            return
-        self._next_s = self.clock.monotonic_s() + POST_INTERVAL_S
-        self._quietly(lambda: self.board.post(RUNNING_KIND, self._bulletin().to_json()))
-
     def _bulletin(self) -> Bulletin:
         facts = self._facts
         return Bulletin(
@@ -118,21 +109,13 @@ class Bulletins:
         )
 
     def _quietly(self, call: Callable[[], None]) -> None:
-        try:
+        with suppress(OnceflowError):  # a lost bulletin does no harm
             call()
-        except OnceflowError:
-            # A lost bulletin does no harm.
-            return
 
 
 @contextmanager
 def beating(beat: Callable[[], None], clock: Clock) -> Iterator[None]:
-    """Show that a run goes on while its own thread is busy inside the block.
-
-    Args:
-        beat: called every `BEAT_INTERVAL_S`, in another thread, for `BEATING_TIMEOUT_S` at most.
-        clock: measures.
-    """
+    """Call `beat` from another thread while a run's own thread is busy inside the block."""
     is_over = threading.Event()
     most = clock.within(BEATING_TIMEOUT_S)
 

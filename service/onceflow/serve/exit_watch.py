@@ -20,9 +20,8 @@ CLOSE_TIMEOUT_S = 90.0
 def end_within(error: BaseException | None, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
     """Call when the end is decided and closing begins: the process ends by itself, or is ended.
 
-    Args:
-        error: what it ends with; gives the message and the exit code. None: a good end.
-        timeout_s: then it is ended at once, with the stack of every thread on stderr.
+    After `timeout_s` it is ended at once, with the stack of every thread on stderr and the message
+    and exit code of the error. None is a good end.
     """
     timer = Timer(timeout_s, _end, [error, timeout_s])
     timer.daemon = True

@@ -40,10 +40,6 @@ class History:
 
     Time is cut into intervals of `INTERVAL_S`. They are counted on the monotonic clock, so that
     a machine whose clock is set neither mixes nor repeats them.
-
-    Attributes:
-        replayed: ids of the newest batches that ran again and were skipped.
-        only_holder: the source that must hold the event watermark, for no other has event time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -60,7 +56,9 @@ class History:
         """The next batch reads what came after this."""
         self._newest_batch: dict[str, Any] = dict(NO_BATCH)
         self.only_holder: str | None = None
+        """The source that must hold the event watermark, for no other has event time."""
         self.replayed: deque[int] = deque(maxlen=MAX_REPLAYED)
+        """Ids of the newest batches that ran again and were skipped."""
 
     def __call__(self, event: str, /, **facts: Any) -> None:
         """Take in what happened, as a `Report`."""
@@ -159,11 +157,8 @@ class History:
 
     def _keep(self, figures: Mapping[str, float | None]) -> None:
         """Take in figures that hold until the next; None: no longer known."""
-        for name, value in figures.items():
-            if value is None:
-                self._known.pop(name, None)
-            else:
-                self._known[name] = value
+        all_known = {**self._known, **figures}
+        self._known = {name: value for name, value in all_known.items() if value is not None}
         for name, value in self._known.items():
             self._columns[name][self._newest % SLOTS] = value
 
@@ -210,9 +205,8 @@ class History:
     def _rate(self, name: str, slots: Sequence[int]) -> Sequence[float | None]:
         """Not of the interval in which the newest batch ended: the next one has a share in it."""
         column, end = self._columns[name], self._slot_at(self._waited_since_s)
-        return [
-            _rounded(column[slot % SLOTS] / INTERVAL_S) if slot < end else None for slot in slots
-        ]
+        rates = (column[slot % SLOTS] / INTERVAL_S if slot < end else math.nan for slot in slots)
+        return [_rounded(rate) for rate in rates]
 
     def _mean(self, name: str, slots: Sequence[int]) -> Sequence[float | None]:
         """Figures of one batch."""

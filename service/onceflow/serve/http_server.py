@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -45,20 +45,16 @@ PIECE_BYTES = 4 * 1024
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an application answers.
-
-    Args:
-        port: to listen at; 0 for any that is free.
-        certificate_file: PEM; None for plain HTTP.
-        key_file: its private key.
-        trusted_proxies: addresses and networks whose `X-Forwarded-For` and `-Proto` are believed.
-    """
+    """Where an application answers."""
 
     address: str
     port: int
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-    trusted_proxies: tuple[str, ...] = ()
+    """0 for any that is free."""
+    certificate_file: str | Path | None = None
+    """PEM; None for plain HTTP."""
+    key_file: str | Path | None = None
+    trusted_proxies: Sequence[str] = ()
+    """Addresses and networks whose `X-Forwarded-For` and `-Proto` are believed."""
 
 
 @contextmanager
@@ -135,7 +131,7 @@ def _config(app: Any, endpoint: Endpoint) -> uvicorn.Config:
     # It warns of every malformed request, so any client could fill the log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     if endpoint.certificate_file is not None:
-        config.ssl = _tls(endpoint)
+        config.ssl = _tls(endpoint.certificate_file, endpoint.key_file)
     return config
 
 
@@ -253,23 +249,21 @@ class _Server(uvicorn.Server):
             crowd = [greedy for greedy, _ in held.most_common()]
         else:
             return True
-        for greedy in crowd:
-            for connection in self._open:  # the oldest first
-                if connection.source == greedy and not connection.is_answering:
-                    self._drop(connection)
-                    return True
-        return False
-
-    def _drop(self, connection: _Connection) -> None:
-        task = self._open.pop(connection)
-        if connection.transport is None:
+        idle = [one for one in self._open if one.source in crowd and not one.is_answering]
+        if not idle:
+            return False
+        dropped = min(idle, key=lambda one: crowd.index(one.source))  # and of these the oldest
+        task = self._open.pop(dropped)
+        if dropped.transport is None:
             task.cancel()  # shaking hands
         else:
-            connection.transport.abort()
+            dropped.transport.abort()
+        return True
 
     async def _hold(self, accepted: socket.socket, connection: _Connection) -> None:
         loop, tls = asyncio.get_running_loop(), self.config.ssl
-        bounds = {} if tls is None else dict.fromkeys(_TLS_BOUNDS, TLS_TIMEOUT_S)
+        names = ("ssl_handshake_timeout", "ssl_shutdown_timeout")
+        bounds = {} if tls is None else dict.fromkeys(names, TLS_TIMEOUT_S)
         try:
             with suppress(OSError):  # the client is gone, or no client of TLS
                 await loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **bounds)
@@ -278,18 +272,15 @@ class _Server(uvicorn.Server):
             self._open.pop(connection, None)
 
 
-_TLS_BOUNDS = ("ssl_handshake_timeout", "ssl_shutdown_timeout")
-
-
-def _tls(endpoint: Endpoint) -> ssl.SSLContext:
+def _tls(certificate: str | Path, key: str | Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(str(endpoint.certificate_file), endpoint.key_file)
+        context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             "the server's certificate cannot be used",
-            subject=str(endpoint.certificate_file),
+            subject=str(certificate),
             expected="PEM files of a certificate and its private key",
             found=getattr(error, "reason", None) or str(error),
         ) from error

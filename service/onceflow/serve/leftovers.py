@@ -27,11 +27,8 @@ def delete_leftovers(
 ) -> None:
     """Delete all executors of a release, before its only driver starts.
 
-    Args:
-        selector: of labels that they have, and nothing else has.
-        report: told which they were, or why they stay; the next start tries again.
-        api: host and port of Kubernetes.
-        account: folder of the service account.
+    The labels of `selector` are theirs alone. The report is told which they were, or why they
+    stay; the next start tries again.
     """
     try:
         pods = _delete(selector, api, account)

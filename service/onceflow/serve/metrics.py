@@ -154,7 +154,7 @@ class Metrics(Collector):
 
     @contextmanager
     def newest(self, pipeline: str) -> Iterator[_Newest]:
-        """Change the facts of a pipeline while nobody reads them."""
+        """Change the facts of a pipeline while no scrape reads them."""
         with self._lock:
             yield self._newest[pipeline]
 

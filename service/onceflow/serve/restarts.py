@@ -10,15 +10,7 @@ from onceflow.pipeline.file.policies import Restart
 
 
 class Restarts:
-    """The restarts of one pipeline, counted.
-
-    Args:
-        random: draws the jitter.
-
-    Attributes:
-        in_a_row: failures since a run that lasted.
-        total: starts after a failure.
-    """
+    """The restarts of one pipeline, counted."""
 
     def __init__(self, policy: Restart, clock: Clock, random: Random) -> None:
         self._policy = policy
@@ -26,7 +18,9 @@ class Restarts:
         self._random = random
         self._running_since_s: float | None = None
         self.in_a_row = 0
+        """Failures since a run that lasted."""
         self.total = 0
+        """Starts after a failure."""
 
     def note_running(self) -> None:
         """Call when a run has come so far that it processes batches."""
@@ -51,14 +45,9 @@ class Restarts:
         is_permanent = isinstance(error, OnceflowError) and error.is_permanent
         if is_permanent or self.in_a_row >= policy.attempts:
             return None
-        delay_s = self._next_delay_s()
-        self.in_a_row += 1
-        self.total += 1
-        return delay_s
-
-    def _next_delay_s(self) -> float:
-        policy = self._policy
         delay_ms: float = policy.delay_ms
         for _ in range(self.in_a_row):
             delay_ms = min(delay_ms * policy.multiplier, policy.max_delay_ms)
+        self.in_a_row += 1
+        self.total += 1
         return delay_ms / 1000 * (1 + self._random.uniform(-policy.jitter, policy.jitter))

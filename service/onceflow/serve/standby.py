@@ -22,11 +22,7 @@ LOOK_TIMEOUT_S = 5.0
 
 @dataclass
 class Standby:
-    """Watches one pipeline's board. Measures silence by its own clock.
-
-    Args:
-        patience_s: how long it may last.
-    """
+    """Watches one pipeline's board. Measures silence by its own clock."""
 
     board: BulletinBoard
     clock: Clock
@@ -35,13 +31,10 @@ class Standby:
     _heard_at_s: float | None = None
 
     def wait(self, is_over: Callable[[], bool]) -> str:
-        """Look until the other is gone.
-
-        Args:
-            is_over: asked between two looks; whether to give up.
+        """Look until the other is gone, or `is_over` says to give up.
 
         Returns:
-            Why it is taken for gone, for people; empty if it is not and the wait was given up.
+            Why it is taken for gone, for people; empty if it is not.
         """
         while not is_over():
             if why := self.look():
@@ -62,9 +55,8 @@ class Standby:
         if _has_ended(running, posted.get(END_KIND, "")):
             return "it has ended"
         silence_s = now_s - self._heard_at_s
-        return (
-            f"nothing was heard of it for {silence_s:.1f} s" if silence_s >= self.patience_s else ""
-        )
+        is_gone = silence_s >= self.patience_s
+        return f"nothing was heard of it for {silence_s:.1f} s" if is_gone else ""
 
 
 def _has_ended(running: str, ending: str) -> bool:

@@ -306,7 +306,7 @@ def test_a_handshake_has_a_deadline(papers: Papers) -> None:
 def test_a_certificate_that_cannot_be_used_is_refused(papers: Papers) -> None:
     endpoint = papers.endpoint()
     assert endpoint.key_file is not None
-    endpoint.key_file.write_text("no key")
+    Path(endpoint.key_file).write_text("no key")
     with (
         pytest.raises(ConfigError, match="certificate cannot be used"),
         answering_at(FastAPI(), endpoint),
