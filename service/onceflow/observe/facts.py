@@ -13,24 +13,19 @@ from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 
 @dataclass(frozen=True)
 class InputFacts:
-    """One partition that a source reads.
-
-    Args:
-        position: next offset to read.
-        last_stable_offset: the first that may not be decided.
-        high_watermark: the next to be written.
-        newest_ms: latest timestamp of its records; None if it has none.
-        undecided_ms: timestamp of its first record that may not be decided; None if all are.
-    """
+    """One partition that a source reads."""
 
     source: str
     topic: str
     partition: int
     position: int
+    """Next offset to read."""
     last_stable_offset: int
     high_watermark: int
     newest_ms: int | None = None
+    """Latest timestamp of its records; None if it has none."""
     undecided_ms: int | None = None
+    """Timestamp of its first record that may not be decided; None if all are."""
 
     @property
     def lag(self) -> int:
@@ -50,51 +45,39 @@ class InputFacts:
 
 @dataclass(frozen=True)
 class OutputFacts:
-    """The output topic as it is.
-
-    Args:
-        topic_id: None if there is no such topic.
-        in_sync: fewest replicas in sync of any partition.
-        min_in_sync: without so many, a partition takes no record.
-    """
+    """The output topic as it is."""
 
     topic_id: str | None
+    """None if there is no such topic."""
     in_sync: int = 0
+    """Fewest replicas in sync of any partition."""
     min_in_sync: int = 0
+    """Without so many, a partition takes no record."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A pipeline at one moment.
-
-    Args:
-        at_ms: when it was looked at.
-        owner: who may write; None if it was never claimed, or could not be read.
-        recent: the newest committed batches, oldest first; ends with `head`.
-        inputs: every partition of its position.
-        output: None if it could not be looked at.
-        transactions: open ones in its input.
-        forecasts: where retention is to overtake it, taken to stand still.
-        bulletin: the newest figures of a run; None if there are none.
-        ending: the newest end of a run; None if there is none.
-        arrivals_per_s: offsets that came in while it was looked at; None if that was not watched.
-        event_time_sources: sources with an event time; None if unknown.
-        blind: what could not be seen -> why.
-    """
+    """A pipeline at one moment; None for what there is not, or could not be seen."""
 
     at_ms: int
     head: HeadEntry
     owner: OwnerEntry | None = None
     recent: Sequence[HeadEntry] = ()
+    """The newest committed batches, oldest first; ends with `head`."""
     inputs: Sequence[InputFacts] = ()
+    """Every partition of its position."""
     output: OutputFacts | None = None
     transactions: Sequence[OpenTransaction] = ()
+    """Open ones in its input."""
     forecasts: Sequence[Forecast] = ()
+    """Where retention overtakes it, if it stands still."""
     bulletin: Bulletin | None = None
     ending: Ending | None = None
     arrivals_per_s: float | None = None
+    """Offsets that came in while it was watched."""
     event_time_sources: frozenset[str] | None = None
     blind: Mapping[str, str] = field(default_factory=dict)
+    """What could not be seen -> why."""
 
     @property
     def lag(self) -> int | None:
@@ -113,32 +96,32 @@ class Holder:
     """The source whose newest record is the oldest: Spark's watermark waits for it.
 
     Within one source, Spark follows the partition that is furthest ahead.
-
-    Args:
-        place: the partition with its newest record; None if it has no record.
-        newest_ms: timestamp of that record.
-        behind_ms: how much older it is than the newest record of any source; None if it has none.
     """
 
     source: str
     place: str | None
+    """The partition with its newest record; None if it has no record."""
     newest_ms: int | None
+    """Timestamp of that record."""
     behind_ms: int | None
+    """How much older it is than the newest record of any source."""
 
 
 def watermark_holder(facts: Facts) -> Holder | None:
     """Who holds the event watermark; None if no source has an event time."""
+    timed = facts.event_time_sources
     newest: dict[str, InputFacts] = {}
     for one in facts.inputs:
-        if facts.event_time_sources is not None and one.source not in facts.event_time_sources:
-            continue
-        best = newest.setdefault(one.source, one)
-        if (one.newest_ms or -1) > (best.newest_ms or -1):
-            newest[one.source] = one
+        if timed is None or one.source in timed:
+            newest[one.source] = max(newest.get(one.source, one), one, key=_age_order)
     if not newest:
         return None
-    last = min(newest.values(), key=lambda one: one.newest_ms or -1)
+    last = min(newest.values(), key=_age_order)
     if last.newest_ms is None:
         return Holder(last.source, None, None, None)
-    ahead_ms = max(one.newest_ms or -1 for one in newest.values())
+    ahead_ms = max(map(_age_order, newest.values()))
     return Holder(last.source, last.name, last.newest_ms, ahead_ms - last.newest_ms)
+
+
+def _age_order(one: InputFacts) -> int:
+    return one.newest_ms or -1

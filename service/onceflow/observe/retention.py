@@ -53,37 +53,28 @@ class Limits:
 
 @dataclass(frozen=True)
 class LogSpot:
-    """Where a pipeline stood in a partition, and what the partition held.
-
-    Args:
-        at_ms: when.
-        position: next offset to read.
-        log_start: first offset that still exists.
-        end: next offset to be written.
-        record_ms: timestamp of the record at the position; None if there is none yet.
-    """
+    """Where a pipeline stood in a partition, and what the partition held."""
 
     at_ms: int
     position: int
+    """Next offset to read."""
     log_start: int
     end: int
     record_ms: int | None
+    """Timestamp of the record at the position; None if there is none yet."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Retention will overtake the pipeline here, if everything goes on as it does.
-
-    Args:
-        left_s: until then; 0 if it has.
-        rule: the setting that deletes.
-        share_left: how much of what the setting keeps is still ahead of the limit, from 1 to 0.
-    """
+    """Retention will overtake the pipeline here, if everything goes on as it does."""
 
     place: Place
     left_s: float
+    """Until then; 0 if it has."""
     rule: str
+    """The setting that deletes."""
     share_left: float
+    """How much of what the setting keeps is still ahead of the limit, from 1 to 0."""
 
     @property
     def is_soon(self) -> bool:
@@ -112,11 +103,8 @@ class Forecast:
 def forecast(place: Place, limits: Limits, spots: Sequence[LogSpot]) -> Forecast | None:
     """When retention overtakes a position; None if it does not.
 
-    Args:
-        place: the partition.
-        limits: of its topic.
-        spots: at least one look, oldest first. A single one does not tell how fast things move: the
-            pipeline is then taken to stand still, and so is the log's start.
+    The spots are at least one look, oldest first. A single one does not tell how fast things move:
+    the pipeline is then taken to stand still, and so is the log's start.
     """
     now = spots[-1]
     if now.position < now.log_start:
@@ -138,9 +126,16 @@ def look(
     for topic, positions in positions_of(head).items():
         info = broker.topic(topic, deadline)
         limits = Limits.of(info.config) if info else Limits(None, None)
-        if limits != Limits(None, None):
-            spots = _spots(broker, topic, positions, clock, deadline)
-            found |= {(topic, p): (limits, spot) for p, spot in spots.items()}
+        if limits == Limits(None, None):
+            continue
+        offsets = broker.offsets(topic, deadline)
+        unread = {p: at for p, at in positions.items() if p in offsets and at < offsets[p][2]}
+        existing = {p: at for p, at in unread.items() if at >= offsets[p][0]}
+        record_ms = broker.first_timestamps(topic, existing, deadline)
+        now_ms = clock.unix_ms()
+        for p, at in unread.items():
+            spot = LogSpot(now_ms, at, offsets[p][0], offsets[p][2], record_ms.get(p))
+            found[topic, p] = limits, spot
     return found
 
 
@@ -164,8 +159,7 @@ def positions_of(head: HeadEntry) -> Mapping[str, Mapping[int, int]]:
 class RetentionGuard:
     """Looks now and then while a query runs, and warns. Never ends the run.
 
-    Args:
-        warn: told early, and again whenever half of the time told last is over.
+    Warns early, and again whenever half of the time told last is over.
     """
 
     broker: Broker
@@ -194,16 +188,14 @@ class RetentionGuard:
         finally:
             self._next_s = self.clock.monotonic_s() + LOOK_INTERVAL_S
         # A partition that is read to its end is forgotten: nothing of it can be lost.
-        known = {place: self._spots.get(place, deque(maxlen=MAX_LOOKS)) for place in seen}
-        for place, (_, spot) in seen.items():
-            known[place].append(spot)
-        self._spots = known
-        found = [
-            forecast(place, limits, self._spots[place])
-            for place, (limits, _) in seen.items()
-            if len(self._spots[place]) > 1
-        ]
-        self._judge([one for one in found if one is not None])
+        self._spots = {place: self._spots.get(place, deque(maxlen=MAX_LOOKS)) for place in seen}
+        found = []
+        for place, (limits, spot) in seen.items():
+            spots = self._spots[place]
+            spots.append(spot)
+            if len(spots) > 1 and (one := forecast(place, limits, spots)):
+                found.append(one)
+        self._judge(found)
 
     def left_s(self) -> float | None:
         """Time until retention overtakes the pipeline somewhere; None if it does not."""
@@ -241,20 +233,6 @@ def _by_size(place: Place, limits: Limits, now: LogSpot, before: LogSpot) -> Ite
     left_ms = left * (now.at_ms - before.at_ms) / gained
     share = left / max(1, now.end - now.log_start)
     yield Forecast(place, left_ms / 1000, "retention.bytes", share)
-
-
-def _spots(
-    broker: Broker, topic: str, positions: Mapping[int, int], clock: Clock, deadline: Deadline
-) -> Mapping[int, LogSpot]:
-    offsets = broker.offsets(topic, deadline)
-    unread = {p: at for p, at in positions.items() if p in offsets and at < offsets[p][2]}
-    existing = {p: at for p, at in unread.items() if at >= offsets[p][0]}
-    record_ms = broker.first_timestamps(topic, existing, deadline)
-    now_ms = clock.unix_ms()
-    return {
-        p: LogSpot(now_ms, at, offsets[p][0], offsets[p][2], record_ms.get(p))
-        for p, at in unread.items()
-    }
 
 
 def _limit(config: Mapping[str, str], name: str) -> int | None:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from onceflow.observe.facts import Facts, watermark_holder
-from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.texts import iso_text
 
 
 def summary_of(seen: Facts, time_text: Callable[[int], str] = iso_text) -> dict[str, Any]:
-    """Owner, position, lag, watermark, retention, last commit and the account of all records.
-
-    Args:
-        seen: of the pipeline.
-        time_text: how moments are written.
-    """
-    return {**_facts(seen.head, seen.owner, time_text), **_surroundings(seen, time_text)}
-
-
-def _facts(
-    head: HeadEntry, owner: OwnerEntry | None, time_text: Callable[[int], str]
-) -> dict[str, Any]:
+    """Owner, position, lag, watermark, retention, last commit and the account of all records."""
+    head, owner, holder = seen.head, seen.owner, watermark_holder(seen)
+    sequence = {p: head.sink.next_sequence(p) - 1 for p in range(head.sink.partitions)}
     return {
         "pipeline": head.pipeline,
         "generation": head.generation,
@@ -34,7 +24,7 @@ def _facts(
         "records": asdict(head.records),
         "totals": asdict(head.totals),
         "waivers": head.waivers,
-        "output": {"topic": head.sink.topic, "sequence": _last_sequences(head)},
+        "output": {"topic": head.sink.topic, "sequence": sequence},
         "owner": {
             "host": owner.host,
             "token": owner.token,
@@ -43,13 +33,18 @@ def _facts(
         }
         if owner
         else None,
-    }
-
-
-def _surroundings(seen: Facts, time_text: Callable[[int], str]) -> dict[str, Any]:
-    holder = watermark_holder(seen)
-    return {
-        "sources": [*_positions(seen, time_text)],
+        "sources": [
+            {
+                "source": one.source,
+                "topic": one.topic,
+                "partition": one.partition,
+                "position": one.position,
+                "lag": one.lag,
+                "undecided": one.undecided,
+                "newest_record": time_text(one.newest_ms or 0),
+            }
+            for one in seen.inputs
+        ],
         "open_transactions": [asdict(transaction) for transaction in seen.transactions],
         "watermark_holder": asdict(holder) if holder else None,
         "retention": [{**asdict(one), "is_soon": one.is_soon} for one in seen.forecasts],
@@ -57,20 +52,3 @@ def _surroundings(seen: Facts, time_text: Callable[[int], str]) -> dict[str, Any
         "last_end": asdict(seen.ending) if seen.ending else None,
         "not_seen": seen.blind,
     }
-
-
-def _last_sequences(head: HeadEntry) -> dict[int, int]:
-    return {p: head.sink.next_sequence(p) - 1 for p in range(head.sink.partitions)}
-
-
-def _positions(seen: Facts, time_text: Callable[[int], str]) -> Iterator[dict[str, Any]]:
-    for one in seen.inputs:
-        yield {
-            "source": one.source,
-            "topic": one.topic,
-            "partition": one.partition,
-            "position": one.position,
-            "lag": one.lag,
-            "undecided": one.undecided,
-            "newest_record": time_text(one.newest_ms or 0),
-        }

@@ -64,11 +64,7 @@ def opened_survey(
 
 @dataclass
 class Survey:
-    """One look at a pipeline. What cannot be seen is named; only its ledger must be readable.
-
-    Args:
-        event_time_sources: sources with an event time; None if unknown.
-    """
+    """One look at a pipeline. What cannot be seen is named; only its ledger must be readable."""
 
     pipeline: str
     ledger: Ledger
@@ -113,11 +109,8 @@ class Survey:
             ConfigError: no such pipeline.
         """
         deadline = self.clock.within(HISTORY_TIMEOUT_S)
-        if self.ledger.exists(deadline) and (
-            history := [*self.ledger.history(DRIVER_SLOT, deadline)]
-        ):
-            return history
-        raise self._never_started()
+        found = self.ledger.history(DRIVER_SLOT, deadline) if self.ledger.exists(deadline) else ()
+        return self._started([*found])
 
     def watched(self, facts: Facts, seconds: float) -> Facts:
         """The same, and how much comes in within some seconds from now."""
@@ -133,6 +126,7 @@ class Survey:
         """Up to the last stable offset: an open transaction does not hold up the look."""
         topic, partition = ledger_topic(self.pipeline), head_partition(DRIVER_SLOT)
         offsets = self.broker.offsets(topic, self._deadline())
+        found: list[HeadEntry] = []
         if partition in offsets:
             log_start, end, _ = offsets[partition]
             tail = {partition: (max(log_start, end - TAIL_OFFSETS), end)}
@@ -141,17 +135,18 @@ class Survey:
                 for record in self.broker.read(topic, tail, self._deadline())
                 if record.key == HEAD_KEY and record.value is not None
             ]
-            head = None if found else self.ledger.read_head(DRIVER_SLOT, self._deadline())
-            if recent := found or ([head] if head else []):
-                return recent
-        raise self._never_started()
+            if not found and (head := self.ledger.read_head(DRIVER_SLOT, self._deadline())):
+                found = [head]
+        return self._started(found)
 
-    def _never_started(self) -> ConfigError:
-        return ConfigError(
-            "this pipeline was never started at these brokers",
-            subject=self.pipeline,
-            then="check the name and the address",
-        )
+    def _started(self, entries: Sequence[HeadEntry]) -> Sequence[HeadEntry]:
+        if not entries:
+            raise ConfigError(
+                "this pipeline was never started at these brokers",
+                subject=self.pipeline,
+                then="check the name and the address",
+            )
+        return entries
 
     def _inputs(self, head: HeadEntry) -> Iterator[InputFacts]:
         deadline = self._deadline()

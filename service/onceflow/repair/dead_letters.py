@@ -28,15 +28,12 @@ Filed: TypeAlias = tuple[ReadRecord, DeadLetter]
 
 @dataclass(frozen=True)
 class Resent:
-    """The result of sending again.
-
-    Args:
-        sent: letters that are now, once, in the topics that they came from.
-        kept: rows of a result, which come from no topic, and letters without their content.
-    """
+    """The result of sending again."""
 
     sent: int
+    """Letters that are now, once, in the topics that they came from."""
     kept: int
+    """Rows of a result, which come from no topic, and letters without their content."""
 
 
 def read_letters(
@@ -50,11 +47,8 @@ def read_letters(
     """
     bounds = broker.offsets(topic, deadline)
     if not bounds:
-        raise ConfigError(
-            "there is no dead-letter topic yet",
-            subject=topic,
-            expected="a pipeline that was started with it",
-        )
+        expected = "a pipeline that was started with it"
+        raise ConfigError("there is no dead-letter topic yet", subject=topic, expected=expected)
     ranges = {
         partition: (max(first, starts.get(partition, first)), stable_end)
         for partition, (first, stable_end, _) in bounds.items()
@@ -96,9 +90,6 @@ class Resender:
 
     Each is sent once, however often this is called and wherever it is interrupted: the position in
     the topic of dead letters is committed in the transaction that sends them, as that of a group.
-
-    Args:
-        open_incarnation: makes one of a transactional id.
     """
 
     pipeline: str
@@ -127,11 +118,10 @@ class Resender:
                 letters = self._waiting(ends, deadline)
                 if not letters:
                     return total
-                own = [filed for filed in letters if filed[1].is_whole]
-                self._send(incarnation, letters, own, deadline)
+                sent = self._send(incarnation, letters, deadline)
             finally:
                 incarnation.discard()
-            total = Resent(total.sent + len(own), total.kept + len(letters) - len(own))
+            total = Resent(total.sent + sent, total.kept + len(letters) - sent)
 
     def _waiting(self, ends: Mapping[int, int], deadline: Deadline) -> Sequence[Filed]:
         """The next ones that were not sent."""
@@ -140,13 +130,9 @@ class Resender:
         letters = read_letters(self.broker, self.topic, starts, deadline)
         return [*islice((f for f in letters if f[0].offset < ends[f[0].partition]), MAX_LETTERS)]
 
-    def _send(
-        self,
-        incarnation: Incarnation,
-        letters: Sequence[Filed],
-        own: Sequence[Filed],
-        deadline: Deadline,
-    ) -> None:
+    def _send(self, incarnation: Incarnation, letters: Sequence[Filed], deadline: Deadline) -> int:
+        """Send those that have their record, pass over the others; returns how many were sent."""
+        own = [filed for filed in letters if filed[1].is_whole]
         internal = [letter.topic for _, letter in own if is_internal_topic(letter.topic)]
         if internal:
             raise CorruptionError(
@@ -165,6 +151,7 @@ class Resender:
         position = {(self.topic, filed.partition): filed.offset + 1 for filed, _ in letters}
         incarnation.send_offsets(resend_group(self.pipeline), position, deadline)
         incarnation.commit(deadline)
+        return len(own)
 
 
 def fields_of(filed: Filed) -> Mapping[str, Any]:

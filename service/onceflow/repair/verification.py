@@ -79,14 +79,9 @@ def verify(
     for partition, (start, _, high_watermark) in sorted(offsets.items()):
         last = _last_before(history, partition) if start == 0 else None
         for record in broker.read(topic, {partition: (start, high_watermark)}, deadline):
-            header = comparison.header_of(record)
-            if header is None or comparison.is_other_lineage(record, header):
+            is_delivered, last = comparison.take(record, last)
+            if is_delivered:
                 deliver(record)
-            elif not comparison.is_surplus(header, last or 0):
-                if comparison.is_in_sequence(record, header, last):
-                    deliver(record)
-                last = max(last or 0, header.sequence)
-                comparison.take(record, header)
         if last is not None:
             comparison.ends[partition] = last
     comparison.check_ends(newest() or history[-1])
@@ -96,7 +91,7 @@ def verify(
 
 
 class _Comparison:
-    """What was found in the output so far, and what the ledger says about it."""
+    """The output as far as it was read, compared with the ledger."""
 
     def __init__(self, history: Sequence[HeadEntry]) -> None:
         self._history = history
@@ -108,56 +103,22 @@ class _Comparison:
         self.ends: dict[int, int] = {}
         self.found = Verification()
 
-    def header_of(self, record: ReadRecord) -> RecordHeader | None:
-        """The header of a record of the pipeline; None, and counted, for one of another writer."""
-        packed = record.header(HEADER_NAME)
-        try:
-            header = None if packed is None else RecordHeader.unpack(packed)
-        except CorruptionError as error:
-            self._disagree(_place(record), error.expected, error.found)
-            header = None
-        is_ours = header is not None and header.pipeline_tag == self._tag
-        self.found.records += is_ours
-        self.found.foreign += not is_ours
-        return header if is_ours else None
+    def take(self, record: ReadRecord, last: int | None) -> tuple[bool, int | None]:
+        """Compare the next record of a partition with the last sequence before it.
 
-    def is_other_lineage(self, record: ReadRecord, header: RecordHeader) -> bool:
-        """Tell once that the topic holds two histories of the pipeline; readers stop between."""
-        if header.lineage == self._head.lineage:
-            return False
-        if not self.found.other_lineages:
-            expected = f"lineage {self._head.lineage}, in which the ledger counts"
-            self._disagree(_place(record), expected, f"lineage {header.lineage}")
-        self.found.other_lineages += 1
-        return True
-
-    def is_surplus(self, header: RecordHeader, last: int) -> bool:
-        """Whether at_least_once has written a record once more than the ledger says."""
-        if Flag.AT_LEAST_ONCE not in header.flags:
-            return False
-        plan_tag = self._plan_tags.get((header.generation, header.batch_id))
-        is_flagged = plan_tag not in {None, header.plan_tag}
-        is_repeat = not is_flagged and header.sequence <= last
-        self.found.flagged += is_flagged
-        self.found.repeats += is_repeat
-        return is_flagged or is_repeat
-
-    def is_in_sequence(self, record: ReadRecord, header: RecordHeader, last: int | None) -> bool:
-        """Note a gap or a repeat; returns whether readers deliver the record."""
-        if last is None or Flag.AT_MOST_ONCE in header.flags:
-            return True  # what is missing of at_most_once, or late, is reported batch by batch
-        is_repeat = header.sequence <= last
-        if header.sequence != last + 1:
-            self.found.repeats += is_repeat
-            self.found.gaps += not is_repeat
-            self._disagree(_place(record), f"sequence {last + 1}", f"sequence {header.sequence}")
-        return not is_repeat
-
-    def take(self, record: ReadRecord, header: RecordHeader) -> None:
-        """Count a record for its batch."""
+        Returns:
+            Whether readers deliver it, and the last sequence after it.
+        """
+        header = self._header_of(record)
+        if header is None or self._is_other_lineage(record, header):
+            return True, last
+        if self._is_surplus(header, last or 0):
+            return False, last
         key = header.generation, header.batch_id
         self._counts[key] += 1
         self._digests[key].add((record.partition, record.key, record.value))
+        is_delivered = self._is_in_sequence(record, header, last)
+        return is_delivered, max(last or 0, header.sequence)
 
     def check_ends(self, newest: HeadEntry) -> None:
         """Each partition ends between the `head` from before it was read and that from after."""
@@ -186,6 +147,51 @@ class _Comparison:
                 self._disagree(place, f"{entry.records.written} records", f"{self._counts[key]}")
             elif digest != entry.digest:
                 self._disagree(place, f"digest {entry.digest}", digest)
+
+    def _header_of(self, record: ReadRecord) -> RecordHeader | None:
+        """The header of a record of the pipeline; None, and counted, for one of another writer."""
+        packed = record.header(HEADER_NAME)
+        try:
+            header = None if packed is None else RecordHeader.unpack(packed)
+        except CorruptionError as error:
+            self._disagree(_place(record), error.expected, error.found)
+            header = None
+        is_ours = header is not None and header.pipeline_tag == self._tag
+        self.found.records += is_ours
+        self.found.foreign += not is_ours
+        return header if is_ours else None
+
+    def _is_other_lineage(self, record: ReadRecord, header: RecordHeader) -> bool:
+        """Tell once that the topic holds two histories of the pipeline; readers stop between."""
+        if header.lineage == self._head.lineage:
+            return False
+        if not self.found.other_lineages:
+            expected = f"lineage {self._head.lineage}, in which the ledger counts"
+            self._disagree(_place(record), expected, f"lineage {header.lineage}")
+        self.found.other_lineages += 1
+        return True
+
+    def _is_surplus(self, header: RecordHeader, last: int) -> bool:
+        """Whether at_least_once has written a record once more than the ledger says."""
+        if Flag.AT_LEAST_ONCE not in header.flags:
+            return False
+        plan_tag = self._plan_tags.get((header.generation, header.batch_id))
+        is_flagged = plan_tag not in {None, header.plan_tag}
+        is_repeat = not is_flagged and header.sequence <= last
+        self.found.flagged += is_flagged
+        self.found.repeats += is_repeat
+        return is_flagged or is_repeat
+
+    def _is_in_sequence(self, record: ReadRecord, header: RecordHeader, last: int | None) -> bool:
+        """Note a gap or a repeat; returns whether readers deliver the record."""
+        if last is None or Flag.AT_MOST_ONCE in header.flags:
+            return True  # what is missing of at_most_once, or late, is reported batch by batch
+        is_repeat = header.sequence <= last
+        if header.sequence != last + 1:
+            self.found.repeats += is_repeat
+            self.found.gaps += not is_repeat
+            self._disagree(_place(record), f"sequence {last + 1}", f"sequence {header.sequence}")
+        return not is_repeat
 
     def _disagree(self, where: str, expected: str, found: str) -> None:
         self.found.findings.append(Disagreement(where, expected, found))
