@@ -25,9 +25,6 @@ class Other:
     def beat(self, run_id: str = "first") -> None:
         self.posted[RUNNING_KIND] = Bulletin(run_id, "there", self.clock.unix_ms()).to_json()
 
-    def end(self, run_id: str = "first") -> None:
-        self.posted[END_KIND] = Ending(run_id, "there", self.clock.unix_ms()).to_json()
-
     def read(self, deadline: Deadline) -> Mapping[int, str]:
         if self.is_deaf:
             raise DeadlineError("no answer")
@@ -80,24 +77,22 @@ def test_where_nothing_ever_ran_it_begins(standby: Standby, other: Other) -> Non
     assert looks(standby, other, 60, is_beating=False)
 
 
-def test_an_end_needs_no_patience(standby: Standby, other: Other) -> None:
+@pytest.mark.parametrize(
+    ("ending", "seen"),
+    [
+        (Ending("first", "there", 1).to_json(), "it has ended"),
+        (Ending("earlier", "there", 1).to_json(), ""),
+        ("no JSON", ""),
+        ('{"v":1,"run_id":"first"}', ""),
+    ],
+)
+def test_an_end_of_this_run_needs_no_patience(
+    standby: Standby, other: Other, ending: str, seen: str
+) -> None:
     other.beat()
     assert standby.look() == ""
-    other.end()
-    assert standby.look() == "it has ended"
-
-
-def test_the_end_of_an_earlier_run_says_nothing(standby: Standby, other: Other) -> None:
-    other.end("earlier")
-    other.beat()
-    assert standby.look() == ""
-
-
-@pytest.mark.parametrize("text", ["", "no JSON", '{"v":1,"run_id":"first"}'])
-def test_an_end_that_cannot_be_read_says_nothing(standby: Standby, other: Other, text: str) -> None:
-    other.beat()
-    other.posted[END_KIND] = text
-    assert standby.look() == ""
+    other.posted[END_KIND] = ending
+    assert standby.look() == seen
 
 
 def test_brokers_that_do_not_answer_are_not_the_others_silence(
