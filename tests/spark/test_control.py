@@ -57,10 +57,10 @@ def test_nobody_comes_in_without_a_token(callers: Callers, path: str) -> None:
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("scheme", ["Basic", "bearer ", "Bearer"])
+@pytest.mark.parametrize("scheme", ["Basic ", "bearer x", "Bearer"])
 def test_a_token_under_another_scheme_is_none(site: Site, callers: Callers, scheme: str) -> None:
     with callers.by(None) as client:
-        answer = client.get("/v1/pipelines", headers={"Authorization": f"{scheme}x{site.reader}"})
+        answer = client.get("/v1/pipelines", headers={"Authorization": f"{scheme}{site.reader}"})
     assert answer.status_code == 401
 
 
@@ -229,26 +229,19 @@ def test_requests_are_bounded(site: Site, callers: Callers) -> None:
 
 
 def test_tokens_cannot_be_tried_one_after_the_other(site: Site, callers: Callers) -> None:
-    for _ in range(FAILURES):
-        with callers.by(new_token()) as client:
-            assert client.get("/v1/pipelines").status_code == 401
-    with callers.by(site.reader) as client:
-        answer = client.get("/v1/pipelines")
-        assert answer.status_code == 429
-        site.clock.sleep(int(answer.headers["retry-after"]))
-        assert client.get("/v1/pipelines").status_code == 200
-    assert {entry["why"] for entry in site.audited} == {"wrong token"}
-
-
-def test_a_forged_address_evades_no_bound(site: Site, callers: Callers) -> None:
+    """A forged address evades no bound."""
     for number in range(FAILURES):
         with callers.by(new_token()) as client:
             forged = {"X-Forwarded-For": f"203.0.113.{number}"}
             assert client.get("/v1/pipelines", headers=forged).status_code == 401
     with callers.by(site.reader) as client:
         forged = {"X-Forwarded-For": "203.0.113.99"}
-        assert client.get("/v1/pipelines", headers=forged).status_code == 429
-    assert {entry["address"] for entry in site.audited} == {HERE}
+        answer = client.get("/v1/pipelines", headers=forged)
+        assert answer.status_code == 429
+        site.clock.sleep(int(answer.headers["retry-after"]))
+        assert client.get("/v1/pipelines").status_code == 200
+    told = {(entry["why"], entry["address"]) for entry in site.audited}
+    assert told == {("wrong token", HERE)}
 
 
 @pytest.mark.parametrize("headers", [{}, {"Transfer-Encoding": "chunked"}])

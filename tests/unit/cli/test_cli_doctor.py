@@ -19,16 +19,18 @@ JARS = JarSet(
 )
 
 
-def check_jars(cache: Path) -> Check:
-    return jars_check(JarCache(cache), JARS)
-
-
 @pytest.fixture
-def full_cache(tmp_path: Path) -> Path:
-    (tmp_path / JARS.name).mkdir()
+def cache(tmp_path: Path) -> Path:
+    """The folder of the jars, which are all there."""
+    folder = tmp_path / JARS.name
+    folder.mkdir()
     for file, content in CONTENT.items():
-        (tmp_path / JARS.name / file).write_bytes(content)
-    return tmp_path
+        (folder / file).write_bytes(content)
+    return folder
+
+
+def jars_in(cache: Path) -> Check:
+    return jars_check(JarCache(cache.parent), JARS)
 
 
 def test_java_is_shown_with_its_release_its_place_and_who_named_it() -> None:
@@ -49,25 +51,20 @@ def test_a_java_on_which_spark_starts_slowly_is_only_noted_with_the_cure(tmp_pat
     assert archive_check(archive).level is Grade.OK
 
 
-def test_verified_jars_are_right(full_cache: Path) -> None:
-    assert check_jars(full_cache).level is Grade.OK
-
-
-def test_absent_jars_are_only_noted_with_who_fetches_them(tmp_path: Path) -> None:
-    check = check_jars(tmp_path)
-
+def test_absent_jars_are_only_noted_with_who_fetches_them(cache: Path) -> None:
+    assert jars_in(cache).level is Grade.OK
+    for file in CONTENT:
+        (cache / file).unlink()
+    check = jars_in(cache)
     assert check.level is Grade.NOTE
     assert check.found == "2 of 2 are missing; the first `onceflow dev up` fetches them"
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_corrupt_jar_is_a_fault_that_names_it_and_its_cure(full_cache: Path) -> None:
-    corrupt = full_cache / JARS.name / "two-2.0.jar"
+def test_a_corrupt_jar_is_a_fault_that_names_it_and_its_cure(cache: Path) -> None:
+    corrupt = cache / "two-2.0.jar"
     corrupt.write_bytes(b"second!")
-    (full_cache / JARS.name / "one-1.0.jar").unlink()
-
-    check = check_jars(full_cache)
-
+    (cache / "one-1.0.jar").unlink()
+    check = jars_in(cache)
     assert check.level is Grade.FAULT
     assert str(corrupt) in check.found
     assert "one-1.0.jar" not in check.found

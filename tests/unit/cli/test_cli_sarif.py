@@ -66,13 +66,11 @@ def test_a_result_has_rule_level_message_and_place() -> None:
     }
 
 
-def test_a_warning_is_a_warning() -> None:
-    assert result_of("views.yaml", ORDER, SarifLevel.WARNING)["level"] == "warning"
-
-
 def test_a_fault_without_a_line_is_about_the_whole_file() -> None:
-    (location,) = result_of("views.yaml", UNREADABLE)["locations"]
+    result = result_of("views.yaml", UNREADABLE, SarifLevel.WARNING)
+    (location,) = result["locations"]
 
+    assert result["level"] == "warning"
     assert location == {"physicalLocation": {"artifactLocation": {"uri": "views.yaml"}}}
 
 

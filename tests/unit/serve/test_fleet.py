@@ -90,44 +90,18 @@ def test_a_permanent_failure_waits_for_somebody(error: Exception) -> None:
         eventually(lambda: len(maker.runs) == 2)
 
 
-def test_a_file_that_cannot_be_loaded_is_a_failure_of_this_pipeline_alone() -> None:
-    maker = Maker(faults=[ConfigError("no such file")])
+@pytest.mark.parametrize(
+    ("fault", "observed"),
+    [(ConfigError("no such file"), Observed.FAILED), (ZeroDivisionError("ours"), Observed.RUNNING)],
+)
+def test_a_start_that_fails_is_a_failure_of_this_pipeline_alone(
+    fault: Exception, observed: Observed
+) -> None:
+    maker = Maker(faults=[fault])
     with living(maker) as pipeline:
-        wait_until(pipeline, Observed.FAILED)
+        wait_until(pipeline, observed)
         pipeline.restart()
         wait_until(pipeline, Observed.RUNNING)
-
-
-def test_an_error_that_nobody_expected_touches_nobody_else() -> None:
-    maker = Maker()
-    with living(maker) as pipeline:
-        eventually(lambda: len(maker.runs) == 1)
-        maker.runs[0].fail(ZeroDivisionError("ours"))
-        eventually(lambda: len(maker.runs) == 2)
-        wait_until(pipeline, Observed.RUNNING)
-
-
-def test_stopped_it_stays_until_it_is_started() -> None:
-    maker = Maker()
-    with living(maker) as pipeline:
-        wait_until(pipeline, Observed.RUNNING)
-        pipeline.stop()
-        wait_until(pipeline, Observed.STOPPED)
-        assert pipeline.status().desired is Desired.STOPPED
-        pipeline.start()
-        wait_until(pipeline, Observed.RUNNING)
-    assert len(maker.runs) == 2
-
-
-def test_a_restart_drains_and_makes_it_anew() -> None:
-    maker = Maker()
-    with living(maker) as pipeline:
-        wait_until(pipeline, Observed.RUNNING)
-        pipeline.restart()
-        eventually(lambda: len(maker.runs) == 2)
-        assert maker.runs[0].error is None
-        wait_until(pipeline, Observed.RUNNING)
-        assert pipeline.status().restarts == 0
 
 
 def test_waiting_for_the_next_start_ends_when_it_is_stopped() -> None:

@@ -7,9 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import ReadRecord
-from onceflow.control.records import MAX_PARTITIONS, MAX_RECORDS, MAX_TEXT, newest_records
+from onceflow.control.records import (
+    KEY,
+    MAX_PARTITIONS,
+    MAX_RECORDS,
+    MAX_TEXT,
+    letter_fields,
+    newest_records,
+)
+from onceflow.protocol.dead_letter import DeadLetter
 from tests.support.clock import ManualClock
 
 SECRET = "4111-1111"
@@ -54,6 +64,34 @@ def test_nothing_is_shown_that_nobody_has_allowed() -> None:
     assert found["key"] is None
     assert found["value_bytes"] == len(value)
     assert SECRET not in str(found), "names of columns may be values, too"
+
+
+@pytest.mark.parametrize(
+    "value", [json.dumps({"page": "/a", "user": SECRET}), f"no JSON: {SECRET}"]
+)
+def test_letters_show_no_more_than_records(value: str) -> None:
+    headers = (("trace", SECRET.encode()),)
+    letter = DeadLetter(
+        key=SECRET.encode(),
+        value=value.encode(),
+        headers=headers,
+        reason="undecodable",
+        text="a column is missing",
+        pipeline="views",
+        batch_id=7,
+        source="clicks",
+        topic="clicks",
+        partition=1,
+        offset=2,
+        timestamp_ms=3,
+    )
+    filed = ReadRecord("dead", 0, 5, 4, letter.key, letter.value, ()), letter
+    found = letter_fields(filed, ["page"])
+    assert SECRET not in json.dumps(found)
+    assert found["columns"] == ({"page": "/a"} if value.startswith("{") else {})
+    assert (found["headers"], found["value_bytes"]) == (["trace"], len(value))
+    assert (found["reason"], found["at_offset"], found["offset"]) == ("undecodable", 5, 2)
+    assert letter_fields(filed, [KEY])["key"] == SECRET
 
 
 def test_the_key_is_a_column() -> None:
