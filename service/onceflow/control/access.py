@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
@@ -60,8 +60,7 @@ class Session:
     """A token that orders of this session must repeat."""
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(NamedTuple):
     """A session as it is kept; its caller is looked up at each request."""
 
     digest: str
@@ -95,11 +94,11 @@ class Gate:
         if session is not None:
             return session.caller
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        wanted = {"WWW-Authenticate": "Bearer"}
         if scheme.lower() != "bearer":
-            raise HTTPException(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
-        caller = self.by_token(request, token.strip())
-        if caller is None:
-            raise HTTPException(401, "no such token", {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(401, "a bearer token is needed", wanted)
+        if (caller := self.by_token(request, token.strip())) is None:
+            raise HTTPException(401, "no such token", wanted)
         return caller
 
     def by_token(self, request: Request, token: str) -> Caller | None:
@@ -109,15 +108,15 @@ class Gate:
             HTTPException: 429, too many wrong ones from this address; 503, as `caller_of`.
         """
         address = address_of(request)
+        source = network_of(address)
         with self._lock:
-            is_allowed = self._failures.allows(network_of(address))
-            wait_s = self._failures.wait_s(network_of(address))
+            is_allowed, wait_s = self._failures.allows(source), self._failures.wait_s(source)
         if not is_allowed:
             raise HTTPException(429, "too many wrong tokens", {"Retry-After": str(wait_s)})
         caller = self._known(digest_of(token))
         if caller is None:
             with self._lock:
-                self._failures.count(network_of(address))
+                self._failures.count(source)
             self.audit("refused", address=address, path=request.url.path, why="wrong token")
         return caller
 

@@ -6,21 +6,27 @@ An order changes what is desired of a pipeline and returns at once; what is obse
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.params import Depends as Dependency
 from fastapi.responses import JSONResponse
 
+from onceflow.contracts.observer import Report
 from onceflow.control.access import Gate, Guard, needs
 from onceflow.control.page import add_page
-from onceflow.control.tokens import Role
+from onceflow.control.tokens import Role, Tokens
 from onceflow.control.views import Json, Name, Views, status_fields
 from onceflow.errors import ConfigError, OnceflowError
+from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serving import Service
+from onceflow.settings import Control
 
 REPLAY_TIMEOUT_S = 300.0
 """What was not sent by then is sent by the next replay."""
@@ -42,6 +48,31 @@ class _AsciiJson(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+@contextmanager
+def controlled(service: Service, settings: Control, report: Report) -> Iterator[int]:
+    """Take orders for a service inside the block; gives the port. Reports `audit` events.
+
+    Raises:
+        ConfigError: the tokens or the certificate cannot be used, or the port is taken.
+    """
+    tokens = Tokens(Path(settings.tokens_file))
+
+    def audit(what: str, **facts: object) -> None:
+        report("audit", what=what, **facts)
+
+    app = control_app(service, Gate(tokens, service.around.clock, audit))
+    endpoint = Endpoint(
+        settings.address,
+        settings.port,
+        settings.certificate_file,
+        settings.key_file,
+        settings.trusted_proxies,
+    )
+    with answering(app, endpoint) as port:
+        report("listening", what="control", address=settings.address, port=port)
+        yield port
 
 
 def control_app(service: Service, gate: Gate) -> Guard:

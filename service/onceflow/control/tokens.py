@@ -40,12 +40,6 @@ class Caller:
     role: Role
 
 
-@dataclass(frozen=True)
-class _Known:
-    caller: Caller
-    sha256: str
-
-
 class Tokens:
     """All known tokens. The file is read at each request, so that it can be rotated.
 
@@ -64,14 +58,14 @@ class Tokens:
             ConfigError: the file cannot be read any more; no one is let in.
         """
         found = None
-        for known in read_tokens(self._file):
-            if hmac.compare_digest(known.sha256, digest):
-                found = known.caller
+        for sha256, caller in read_tokens(self._file):
+            if hmac.compare_digest(sha256, digest):
+                found = caller
         return found
 
 
-def read_tokens(file: Path) -> Sequence[_Known]:
-    """Every line except empty ones and comments.
+def read_tokens(file: Path) -> Sequence[tuple[str, Caller]]:
+    """The digest and the owner of each token.
 
     Raises:
         ConfigError: lists every invalid line, without its content, which may be a secret.
@@ -94,7 +88,7 @@ def read_tokens(file: Path) -> Sequence[_Known]:
             expected = "`read` or `write`, a name, and the SHA-256 of a token in hex"
             faults.append(Fault("not a token", line=number, expected=expected))
         else:
-            known.append(_Known(Caller(match["name"], Role(match["role"])), match["sha256"]))
+            known.append((match["sha256"], Caller(match["name"], Role(match["role"]))))
     if faults:
         raise ConfigError("tokens refused", subject=str(file), faults=tuple(faults))
     return known
@@ -118,9 +112,6 @@ def line_of(token: str, role: Role, name: str) -> str:
     """
     line = f"{role} {name} {digest_of(token)}"
     if _LINE.fullmatch(line) is None:
-        raise ConfigError(
-            "not a name for a token",
-            expected="1 to 64 of A-Z, a-z, 0-9, dot, dash and underscore",
-            found=name,
-        )
+        expected = "1 to 64 of A-Z, a-z, 0-9, dot, dash and underscore"
+        raise ConfigError("not a name for a token", expected=expected, found=name)
     return line

@@ -132,11 +132,8 @@ def _stopped(facts: Facts) -> Iterator[Finding]:
         yield what, (told, facts.waiting), cure
     elif bulletin and not ending and not _is_fresh(facts):
         age = _ago(facts.at_ms - bulletin.at_ms)
-        yield (
-            what,
-            (f"the last word of the run on {bulletin.host} came {age}", facts.waiting),
-            start,
-        )
+        told = f"the last word of the run on {bulletin.host} came {age}"
+        yield what, (told, facts.waiting), start
 
 
 def _retention(facts: Facts) -> Iterator[Finding]:
@@ -147,14 +144,9 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         soon = [one for one in soon if one.left_s <= 0]
     if soon:
         verb = "overtakes" if min(one.left_s for one in soon) > 0 else "has overtaken"
-        yield (
-            f"the topic's retention {verb} the pipeline",
-            tuple(map(str, soon)),
-            (
-                "keep records longer and let it read on; to accept the loss of what is gone"
-                f" already, {NEW_GENERATION}"
-            ),
-        )
+        cure = "keep records longer and let it read on; to accept the loss of what is gone already"
+        evidence = tuple(map(str, soon))
+        yield f"the topic's retention {verb} the pipeline", evidence, f"{cure}, {NEW_GENERATION}"
 
 
 def _hung_transaction(facts: Facts) -> Iterator[Finding]:
@@ -168,20 +160,16 @@ def _hung_transaction(facts: Facts) -> Iterator[Finding]:
         if since_ms is None or facts.at_ms - since_ms < HUNG_AFTER_MS:
             continue
         age = _age(facts.at_ms - since_ms)
-        unknown = facts.blind.get("transactions", "its producer is gone from the partition")
-        yield (
-            f"a producer's open transaction holds back {one.name}",
-            (
-                (
-                    f"{one.name}: last stable offset {one.last_stable_offset}, {one.undecided:,}"
-                    f" offsets before the high watermark; the pipeline is at {one.position}"
-                ),
-                _holder_text(holder, age)
-                if holder
-                else f"open for {age}; its producer is not known: {unknown}",
-            ),
-            _transaction_cure(holder, one, facts.at_ms),
+        held = (
+            f"{one.name}: last stable offset {one.last_stable_offset}, {one.undecided:,} offsets"
+            f" before the high watermark; the pipeline is at {one.position}"
         )
+        unknown = facts.blind.get("transactions", "its producer is gone from the partition")
+        who = f"open for {age}; its producer is not known: {unknown}"
+        if holder:
+            who = _holder_text(holder, age)
+        what = f"a producer's open transaction holds back {one.name}"
+        yield what, (held, who), _transaction_cure(holder, one, facts.at_ms)
 
 
 def _holder_text(holder: OpenTransaction, age: str) -> str:
@@ -242,19 +230,15 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
         told.append(f"spark.driver_memory is {budget >> 20:,} MiB")
     if told:
         grown = state.rows - bulletin.first_state_rows
-        yield (
-            "the query keeps more state than a batch can work through",
-            (
-                f"{state.rows:,} rows of state, {grown:+,} since the run's first batch",
-                f"{state.memory_bytes >> 20:,} MiB of memory",
-                *told,
-            ),
-            (
-                "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it"
-                " more memory, or lower `max_records_per_batch`; more partitions of state"
-                " (`spark.shuffle_partitions`, pinned at the first start) need a new generation"
-            ),
+        rows = f"{state.rows:,} rows of state, {grown:+,} since the run's first batch"
+        memory = f"{state.memory_bytes >> 20:,} MiB of memory"
+        cure = (
+            "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
+            " memory, or lower `max_records_per_batch`; more partitions of state"
+            " (`spark.shuffle_partitions`, pinned at the first start) need a new generation"
         )
+        what = "the query keeps more state than a batch can work through"
+        yield what, (rows, memory, *told), cure
 
 
 def _idle_input(facts: Facts) -> Iterator[Finding]:
@@ -300,14 +284,12 @@ def _lag(facts: Facts) -> Iterator[Finding]:
         evidence.append(f"reads {rate:,.0f} records/s")
     if arrivals is not None:
         evidence.append(f"{arrivals:,.0f} records/s come in")
-    yield (
-        f"the pipeline is behind by {lag:,} records: {_eta(lag, rate, arrivals or 0)}",
-        tuple(evidence),
-        (
-            "wait if it catches up; else give it more cores, and look at where a batch's time goes"
-            " (`duration_ms` of its progress)"
-        ),
+    what = f"the pipeline is behind by {lag:,} records: {_eta(lag, rate, arrivals or 0)}"
+    cure = (
+        "wait if it catches up; else give it more cores, and look at where a batch's time goes"
+        " (`duration_ms` of its progress)"
     )
+    yield what, tuple(evidence), cure
 
 
 def _is_much(facts: Facts, lag: int, batches: Sequence[HeadEntry]) -> bool:
@@ -331,18 +313,14 @@ def _no_input(facts: Facts) -> Iterator[Finding]:
     newest_ms, name = max((one.newest_ms or 0, one.name) for one in facts.inputs)
     age_ms = facts.at_ms - newest_ms
     if age_ms >= QUIET_AFTER_MS:
-        last = f"the newest record, in {name}, is {_age(age_ms)} old"
-        yield (
-            "there is nothing to read",
-            (
-                "every partition is read to its end",
-                last if newest_ms else "the input has no record",
-            ),
-            (
-                "look at the producers of the input; windows close only when later records come,"
-                " or after `idle_after`"
-            ),
+        newest = f"the newest record, in {name}, is {_age(age_ms)} old"
+        last = newest if newest_ms else "the input has no record"
+        evidence = "every partition is read to its end", last
+        cure = (
+            "look at the producers of the input; windows close only when later records come,"
+            " or after `idle_after`"
         )
+        yield "there is nothing to read", evidence, cure
 
 
 _RULES: Mapping[Cause, Callable[[Facts], Iterator[Finding]]] = {

@@ -66,12 +66,8 @@ def verify(
     partition ends where the newest `head` says; every batch that is whole in both has the records
     and the digest that its `head` says. What a delivery mode allows is counted, and no finding.
 
-    Args:
-        broker: to read the output with.
-        history: every readable `head`, oldest first; at least one.
-        deadline: for reading everything.
-        newest: reads the newest `head`, after the output: a pipeline that runs has gone on.
-        deliver: given each record once.
+    `history` is every readable `head`, oldest first. `newest` reads the newest one, after the
+    output: a pipeline that runs has gone on.
     """
     comparison = _Comparison(history)
     topic = history[-1].sink.topic

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -71,20 +72,20 @@ def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
     return app
 
 
+@dataclass
 class _Figures:
     """The registry as text, made at most once in `FRESH_S`, however many ask."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
-        self._registry = registry
-        self._clock = clock
-        self._one_at_a_time = asyncio.Lock()
-        self._text = b""
-        self._made_at_s: float | None = None
+    registry: CollectorRegistry
+    clock: Clock
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _text: bytes = b""
+    _stale_at_s: float = -math.inf
 
     async def text(self) -> bytes:
         async with self._one_at_a_time:
-            now_s = self._clock.monotonic_s()
-            if self._made_at_s is None or now_s - self._made_at_s >= FRESH_S:
-                self._text = await asyncio.to_thread(generate_latest, self._registry)
-                self._made_at_s = now_s
+            now_s = self.clock.monotonic_s()
+            if now_s >= self._stale_at_s:
+                self._text = await asyncio.to_thread(generate_latest, self.registry)
+                self._stale_at_s = now_s + FRESH_S
             return self._text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,62 +77,51 @@ def consume(  # noqa: PLR0913  options of a command line
         report(found, output, topic)
         return
     with closing(kafka().broker(settings.connection())) as broker:
-        tail = TopicTail(broker, topic, SystemClock())
-        tail.open(from_beginning=from_beginning)
-        for record in islice(tail.follow(timeout), maximum):
+        records = follow(
+            broker, topic, SystemClock(), from_beginning=from_beginning, timeout_s=timeout
+        )
+        for record in islice(records, maximum):
             show(record)
 
 
-@dataclass
-class TopicTail:
-    """The committed records of a topic from a position on, without a consumer group."""
+def follow(
+    broker: Broker, topic: str, clock: Clock, *, from_beginning: bool, timeout_s: float | None
+) -> Iterator[ReadRecord]:
+    """Committed records of a topic as they come, without a consumer group.
 
-    broker: Broker
-    topic: str
-    clock: Clock
-    position: dict[int, int] = field(default_factory=dict)
+    Ends when none has come for `timeout_s`; without one, never.
 
-    def open(self, *, from_beginning: bool) -> None:
-        """Take the position up.
+    Raises:
+        ConfigError: the topic does not exist.
+        DeadlineError: no broker answers.
+    """
 
-        Raises:
-            ConfigError: the topic does not exist.
-            DeadlineError: no broker answers.
-        """
-        self.broker.brokers(self.clock.within(ANSWER_TIMEOUT_S))
-        bounds = self._bounds()
-        if not bounds:
-            raise ConfigError("the topic does not exist", subject=self.topic)
-        self.position = {p: start if from_beginning else end for p, (start, end) in bounds.items()}
-
-    def follow(self, timeout_s: float | None) -> Iterator[ReadRecord]:
-        """Records as they come, until none has come for `timeout_s`; forever without one."""
-        last_s = self.clock.monotonic_s()
-        while timeout_s is None or self.clock.monotonic_s() - last_s < timeout_s:
-            for record in self._to_end():
-                yield record
-                last_s = self.clock.monotonic_s()
-            self.clock.sleep(IDLE_PAUSE_S)
-
-    def _to_end(self) -> Iterator[ReadRecord]:
-        """Records up to what is committed at the time of the call."""
-        ends = {p: end for p, (_, end) in self._bounds().items()}
-        while ranges := self._slices(ends):
-            deadline = self.clock.within(ANSWER_TIMEOUT_S)
-            yield from self.broker.read(self.topic, ranges, deadline)
-            self.position |= {p: end for p, (_, end) in ranges.items()}
-
-    def _slices(self, ends: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
-        """Choose what to read next: a slice of each partition that is not at its end."""
-        return {
-            p: (start, min(ends[p], start + SLICE_OFFSETS))
-            for p, start in self.position.items()
-            if start < ends[p]
-        }
-
-    def _bounds(self) -> Mapping[int, tuple[int, int]]:
-        offsets = self.broker.offsets(self.topic, self.clock.within(ANSWER_TIMEOUT_S))
+    def bounds() -> Mapping[int, tuple[int, int]]:
+        offsets = broker.offsets(topic, clock.within(ANSWER_TIMEOUT_S))
         return {p: (start, stable_end) for p, (start, stable_end, _) in offsets.items()}
+
+    broker.brokers(clock.within(ANSWER_TIMEOUT_S))
+    if not (found := bounds()):
+        raise ConfigError("the topic does not exist", subject=topic)
+    position = {p: start if from_beginning else end for p, (start, end) in found.items()}
+    last_s = clock.monotonic_s()
+    while timeout_s is None or clock.monotonic_s() - last_s < timeout_s:
+        ends = {p: end for p, (_, end) in bounds().items()}
+        while ranges := _slices(position, ends):
+            for record in broker.read(topic, ranges, clock.within(ANSWER_TIMEOUT_S)):
+                yield record
+                last_s = clock.monotonic_s()
+            position |= {p: end for p, (_, end) in ranges.items()}
+        clock.sleep(IDLE_PAUSE_S)
+
+
+def _slices(position: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
+    """Choose what to read next: a slice of each partition that is not at its end."""
+    return {
+        p: (start, min(ends[p], start + SLICE_OFFSETS))
+        for p, start in position.items()
+        if start < ends[p]
+    }
 
 
 def shown(record: ReadRecord, output: ResultFormat) -> str:

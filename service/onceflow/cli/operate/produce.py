@@ -65,12 +65,7 @@ def produce(
 
 
 def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
-    """Lines of a file or a pipe, as many at a time as there are.
-
-    Args:
-        descriptor: of what to read, to its end.
-        clock: measures `PATIENCE_S`, the longest that a line waits for others.
-    """
+    """Lines of a file or a pipe to its end, as many at a time as come within `PATIENCE_S`."""
     lines: list[bytes] = []
     unfinished = [b""]
     patience = clock.within(PATIENCE_S)
@@ -98,12 +93,7 @@ def chunks(descriptor: int, clock: Clock) -> Iterator[Sequence[bytes]]:
 
 
 def numbered(lines: Iterable[bytes], before: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Lines without their ends, each with its number; empty ones are left out.
-
-    Args:
-        lines: some of a file's.
-        before: how many came before them.
-    """
+    """Lines without their ends, each with its number in the file; empty ones are left out."""
     for number, line in enumerate(lines, start=before + 1):
         if text := line.rstrip(b"\r\n"):
             yield number, text

@@ -41,7 +41,7 @@ def serve(
     from onceflow.cli.shared.report import open_fleet_report
     from onceflow.clock import SystemClock
     from onceflow.config import read_settings
-    from onceflow.control.server import controlled
+    from onceflow.control.api import controlled
     from onceflow.serve.drain import drain_on_signals
     from onceflow.serving import Service, find_entries
 

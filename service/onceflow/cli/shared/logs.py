@@ -24,10 +24,6 @@ class JsonLines:
 
     From the claim on, each has the `run` that it is of, and from the first batch on the `batch`.
     Several threads may tell theirs, if they are of different pipelines.
-
-    Args:
-        stream: where they go; standard output if none is given.
-        pipeline: named in each line; empty for lines of no pipeline.
     """
 
     def __init__(self, clock: Clock, stream: TextIO | None = None, pipeline: str = "") -> None:

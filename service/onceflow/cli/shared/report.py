@@ -100,14 +100,11 @@ def open_report(clock: Clock) -> Iterator[Report]:
 
 @dataclass
 class FleetPanel:
-    """The newest facts of many pipelines, a row each. Told by a thread for each of them.
-
-    Args:
-        service: told what is of no pipeline: the audit, and where the service listens.
-    """
+    """The newest facts of many pipelines, a row each. Told by a thread for each of them."""
 
     clock: Clock
     service: Report
+    """Told what is of no pipeline: the audit, and where the service listens."""
     panels: dict[str, LivePanel] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     live: Live | None = None
