@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+import pytest
+
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, ReadRecord
 from onceflow.protocol.digest import RunningDigest
@@ -74,49 +76,37 @@ def compared(
     return found, [record.value for record in delivered]
 
 
-def test_what_agrees_is_delivered() -> None:
-    found, delivered = compared(VALUES)
-    assert (found.records, found.batches, found.findings) == (3, 3, [])
-    assert delivered == [b"a", b"b", b"c"]
+@pytest.mark.parametrize(
+    ("values", "counts", "finding", "delivered"),
+    [
+        (VALUES, {"records": 3, "batches": 3}, "", b"abc"),
+        (
+            [*VALUES[:2], VALUES[1], VALUES[2]],
+            {"repeats": 1, "gaps": 0},
+            "found sequence 2",
+            b"abc",
+        ),
+        ([VALUES[0], VALUES[2]], {"gaps": 1, "repeats": 0}, "found sequence 3", b"ac"),
+        (VALUES[:2], {"gaps": 1}, "3 as the last sequence", b"ab"),
+        ([*VALUES[:2], (3, b"x")], {"gaps": 0}, "batch 2 of generation 1", b"abx"),
+        ([(0, b"x"), *VALUES], {"foreign": 1, "records": 3}, "", b"xabc"),
+    ],
+    ids=["all agrees", "a repeat", "a gap", "the last is missing", "another value", "of others"],
+)
+def test_the_output_is_compared(
+    values: Sequence[tuple[int, bytes]], counts: Mapping[str, int], finding: str, delivered: bytes
+) -> None:
+    found, read = compared(values)
+    assert {name: getattr(found, name) for name in counts} == counts
+    assert finding in str([*map(str, found.findings)])
+    assert bool(found.findings) == bool(finding)
+    assert b"".join(value or b"" for value in read) == delivered
 
 
-def test_a_repeat_is_found_and_not_delivered() -> None:
-    found, delivered = compared([*VALUES[:2], VALUES[1], VALUES[2]])
-    assert (found.repeats, found.gaps) == (1, 0)
-    assert "expected sequence 3, found sequence 2" in str(found.findings[0])
-    assert delivered == [b"a", b"b", b"c"]
-
-
-def test_a_gap_is_found() -> None:
-    found, delivered = compared([VALUES[0], VALUES[2]])
-    assert found.gaps == 1
-    assert "expected sequence 2, found sequence 3" in str(found.findings[0])
-    assert delivered == [b"a", b"c"]
-
-
-def test_missing_last_records_are_found() -> None:
-    found, _ = compared(VALUES[:2])
-    assert found.gaps == 1
-    assert "3 as the last sequence" in str(found.findings[0])
-
-
-def test_another_value_than_committed_is_found() -> None:
-    found, _ = compared([*VALUES[:2], (3, b"x")])
-    assert [finding.where for finding in found.findings] == ["batch 2 of generation 1"]
-
-
-def test_a_pipeline_that_goes_on_meanwhile_is_no_finding() -> None:
-    found, delivered = compared(VALUES, known=1, then=3)
-    assert (found.batches, found.findings) == (1, [])
-    assert len(delivered) == 3
-
-
-def test_output_beyond_the_ledger_is_found() -> None:
-    found, _ = compared(VALUES, known=1)
-    assert "1 as the last sequence" in str(found.findings[0])
-
-
-def test_records_of_other_writers_are_delivered_and_counted() -> None:
-    found, delivered = compared([(0, b"x"), *VALUES])
-    assert (found.foreign, found.records, found.findings) == (1, 3, [])
-    assert delivered[0] == b"x"
+@pytest.mark.parametrize(("then", "is_found"), [(3, False), (1, True)])
+def test_output_beyond_the_ledger_is_found_unless_the_pipeline_went_on(
+    then: int, is_found: bool
+) -> None:
+    found, delivered = compared(VALUES, known=1, then=then)
+    assert (found.batches, len(delivered)) == (1, 3)
+    assert ("1 as the last sequence" in str([*map(str, found.findings)])) is is_found

@@ -89,6 +89,105 @@ def found(seen: Facts, cause: Cause) -> Diagnosis:
     return finding
 
 
+def ended(exit_code: int, age_ms: int = 100, **changes: Any) -> Ending:
+    made = Ending("run-3", "here", NOW_MS - age_ms, exit_code, "SomeError", "a thing failed", "why")
+    return replace(made, **changes)
+
+
+def transaction(**changes: Any) -> OpenTransaction:
+    made = OpenTransaction("topic-a", 0, 100, "tx", 7, 2, NOW_MS - HUNG_AFTER_MS, 60_000, 1)
+    return replace(made, **changes)
+
+
+HELD = partition(high_watermark=105, undecided_ms=NOW_MS - HUNG_AFTER_MS)
+YOUNG = transaction(started_ms=NOW_MS - HUNG_AFTER_MS + 1)
+QUIET = partition("b", newest_ms=NOW_MS - 1_000 - QUIET_AFTER_MS)
+SILENT = partition(newest_ms=NOW_MS - 10 * QUIET_AFTER_MS)
+EMPTY = partition("b", at=0, last_stable_offset=0, high_watermark=0, newest_ms=None)
+UNREAD = partition("b", at=90, newest_ms=NOW_MS - 2 * QUIET_AFTER_MS)
+FAR = partition(last_stable_offset=10_000, high_watermark=10_000)
+NEAR = partition(last_stable_offset=101, high_watermark=101)
+MOVING = [head(n, plan=BatchPlan({}, n, NOW_MS)) for n in range(10)]
+OLD = head(at_ms=NOW_MS - SILENT_AFTER_MS)
+FORECAST = Forecast(("topic-a", 0), 3_600.0, "retention.ms", 0.1)
+OVERTAKEN = {"forecasts": [FORECAST], "inputs": [partition(at=90)]}
+STATE = StateFigures(rows=1, memory_bytes=101 * MB)
+
+CASES: dict[str, tuple[dict[str, Any], list[Cause]]] = {
+    "a run that is well": ({}, []),
+    # Who runs it.
+    "an end before the newest bulletin": ({"ending": ended(6, age_ms=10_000)}, []),
+    "a refused start beside a run that is well": ({"ending": ended(2, run_id="")}, []),
+    "silence": ({"bulletin": bulletin(SILENT_AFTER_MS)}, [Cause.STOPPED]),
+    "a short silence": ({"bulletin": bulletin(SILENT_AFTER_MS - 1_000)}, []),
+    "a run before its claim": ({"bulletin": bulletin(run_id="")}, []),
+    "lag that no run reads": ({"inputs": [partition(at=0)], "ending": ended(6)}, [Cause.STOPPED]),
+    "a fenced run": ({"ending": ended(4, FENCED_NEWS_MS, run_id="run-2")}, [Cause.FENCED]),
+    "a fenced run long ago": ({"ending": ended(4, FENCED_NEWS_MS + 1, run_id="run-2")}, []),
+    "a fenced run whose successor is silent": (
+        {"ending": ended(4, FENCED_NEWS_MS * 9, run_id="run-2"), "bulletin": None},
+        [Cause.FENCED],
+    ),
+    # The sink.
+    "no output topic": ({"output": OutputFacts(None)}, [Cause.SINK_REFUSES]),
+    "another output topic": ({"output": OutputFacts("id-2", 1, 1)}, [Cause.SINK_REFUSES]),
+    "too few replicas": ({"output": OutputFacts("id-1", 1, 2)}, [Cause.SINK_REFUSES]),
+    # The input.
+    "a young transaction": ({"inputs": [HELD], "transactions": [YOUNG]}, []),
+    "a transaction ahead of the pipeline": (
+        {"inputs": [replace(HELD, position=90)], "transactions": [transaction()]},
+        [],
+    ),
+    "an idle input": ({"inputs": [partition(), QUIET]}, [Cause.IDLE_INPUT]),
+    "a watermark that moves": ({"inputs": [partition(), QUIET], "recent": MOVING}, []),
+    "a silent partition beside a busy one of its source": (
+        {"inputs": [SILENT, replace(partition(), partition=1), partition("b")]},
+        [],
+    ),
+    "a source that has something unread": ({"inputs": [partition(), UNREAD]}, []),
+    "a query that may have no watermark": (
+        {"inputs": [partition(), EMPTY], "recent": [head(plan=BatchPlan({}, 0, NOW_MS))] * 3},
+        [],
+    ),
+    "a few batches that wait": ({"inputs": [FAR]}, []),
+    "a few batches that wait at an unknown rate": (
+        {"inputs": [replace(FAR, last_stable_offset=400)], "bulletin": None},
+        [],
+    ),
+    "many batches that wait": ({"inputs": [FAR], "bulletin": None}, [Cause.LAG]),
+    "a record that waits and no batch": ({"inputs": [NEAR], "recent": [OLD]}, [Cause.LAG]),
+    "no new record": ({"inputs": [SILENT]}, [Cause.NO_INPUT]),
+    "no record": ({"inputs": [partition(newest_ms=None)]}, [Cause.NO_INPUT]),
+    "records that come in": ({"inputs": [SILENT], "arrivals_per_s": 1.0}, []),
+    # One that runs may read quickly enough; its bulletin says whether it does.
+    "retention, stopped": ({**OVERTAKEN, "bulletin": None}, [Cause.RETENTION]),
+    "retention, quick enough": (OVERTAKEN, []),
+    "retention, too slow": (
+        {**OVERTAKEN, "bulletin": bulletin(retention_left_s=9.0)},
+        [Cause.RETENTION],
+    ),
+    "retention, too late": (
+        {**OVERTAKEN, "forecasts": [replace(FORECAST, left_s=0.0)]},
+        [Cause.RETENTION],
+    ),
+    # The batch.
+    "state within its budget": (
+        {"bulletin": bulletin(state=STATE, memory_budget_bytes=101 * MB)},
+        [],
+    ),
+    "the most serious first": (
+        {"inputs": [HELD], "transactions": [transaction()], "output": OutputFacts(None)},
+        [Cause.SINK_REFUSES, Cause.HUNG_TRANSACTION],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_causes(case: str) -> None:
+    changes, expected = CASES[case]
+    assert causes(facts(**changes)) == expected
+
+
 def test_what_could_not_be_seen_is_no_cause() -> None:
     blind = Facts(NOW_MS, head(), blind={"input": "no answer"})
     assert causes(blind) == []
@@ -100,75 +199,19 @@ def test_before_the_first_batch_nobody_knows_what_waits() -> None:
     assert new.lag is None
     assert found(new, Cause.NO_INPUT).what == "nothing has been read yet"
     stopped = facts(inputs=(), ending=ended(6))
-    evidence = found(stopped, Cause.STOPPED).evidence
-    assert "it is unknown how many records wait" in evidence
-
-
-# Who runs it
-
-
-def ended(exit_code: int, age_ms: int = 100, **changes: Any) -> Ending:
-    made = Ending("run-3", "here", NOW_MS - age_ms, exit_code, "SomeError", "a thing failed", "why")
-    return replace(made, **changes)
+    assert "it is unknown how many records wait" in found(stopped, Cause.STOPPED).evidence
 
 
 @pytest.mark.parametrize("exit_code", [0, 3, 6, 7, 70])
 def test_who_ended_is_not_running(exit_code: int) -> None:
-    finding = found(facts(ending=ended(exit_code)), Cause.STOPPED)
+    finding = found(facts(inputs=[partition(at=0)], ending=ended(exit_code)), Cause.STOPPED)
     assert f"with exit code {exit_code}: why" in finding.evidence[0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, []),
-        ({"ending": ended(6, age_ms=10_000)}, []),
-        ({"ending": ended(2, run_id="")}, []),
-        ({"bulletin": bulletin(SILENT_AFTER_MS)}, [Cause.STOPPED]),
-        ({"bulletin": bulletin(SILENT_AFTER_MS - 1_000)}, []),
-        ({"bulletin": bulletin(run_id="")}, []),
-        ({"ending": ended(4, FENCED_NEWS_MS, run_id="run-2")}, [Cause.FENCED]),
-        ({"ending": ended(4, FENCED_NEWS_MS + 1, run_id="run-2")}, []),
-        (
-            {"ending": ended(4, FENCED_NEWS_MS * 9, run_id="run-2"), "bulletin": None},
-            [Cause.FENCED],
-        ),
-    ],
-    ids=[
-        "a run that is well",
-        "an end before the newest bulletin",
-        "a refused start beside a run that is well",
-        "silence",
-        "a short silence",
-        "a run before its claim",
-        "a fenced run",
-        "a fenced run whose successor has been well for long",
-        "a fenced run whose successor is silent",
-    ],
-)
-def test_who_runs_it(changes: dict[str, Any], expected: list[Cause]) -> None:
-    assert causes(facts(**changes)) == expected
-
-
-def test_lag_and_quiet_of_a_pipeline_that_nobody_runs_are_no_causes_of_their_own() -> None:
-    waiting = facts(inputs=[partition(at=0)], ending=ended(6))
-    assert causes(waiting) == [Cause.STOPPED]
-    assert "100 records wait" in found(waiting, Cause.STOPPED).evidence
+    assert finding.evidence[1] == "100 records wait"
 
 
 def test_two_runs_that_tell_their_figures() -> None:
     seen = facts(bulletin=bulletin(run_id="run-2"))
     assert "run_id run-2" in found(seen, Cause.FENCED).evidence[1]
-
-
-# The sink
-
-
-@pytest.mark.parametrize(
-    "output", [OutputFacts(None), OutputFacts("id-2", 1, 1), OutputFacts("id-1", 1, 2)]
-)
-def test_an_output_topic_that_takes_nothing(output: OutputFacts) -> None:
-    assert causes(facts(output=output)) == [Cause.SINK_REFUSES]
 
 
 @pytest.mark.parametrize("what", SINK_FAILURES)
@@ -183,17 +226,6 @@ def _code() -> Iterator[str]:
     connectors = service.parents[1] / "connectors" / "onceflow_connectors"
     for folder in (service / "runtime", connectors / "kafka"):
         yield from (file.read_text() for file in folder.rglob("*.py"))
-
-
-# The input
-
-
-def transaction(**changes: Any) -> OpenTransaction:
-    made = OpenTransaction("topic-a", 0, 100, "tx", 7, 2, NOW_MS - HUNG_AFTER_MS, 60_000, 1)
-    return replace(made, **changes)
-
-
-HELD = partition(high_watermark=105, undecided_ms=NOW_MS - HUNG_AFTER_MS)
 
 
 @pytest.mark.parametrize(
@@ -222,56 +254,19 @@ def test_the_oldest_of_several_transactions_is_the_one_that_holds() -> None:
     assert "transactional id tx," in found(seen, Cause.HUNG_TRANSACTION).evidence[1]
 
 
-def idle(**changes: Any) -> Facts:
-    quiet = partition("b", newest_ms=NOW_MS - 1_000 - QUIET_AFTER_MS)
-    return facts(inputs=[partition(), quiet], **changes)
-
-
-YOUNG = transaction(started_ms=NOW_MS - HUNG_AFTER_MS + 1)
-MOVING = [head(n, plan=BatchPlan({}, n, NOW_MS)) for n in range(10)]
-SILENT = partition(newest_ms=NOW_MS - 10 * QUIET_AFTER_MS)
-UNREAD = partition("b", at=90, newest_ms=NOW_MS - 2 * QUIET_AFTER_MS)
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        facts(inputs=[HELD], transactions=[YOUNG]),
-        facts(inputs=[replace(HELD, position=90)], transactions=[transaction()]),
-        idle(recent=MOVING),
-        facts(inputs=[SILENT, replace(partition(), partition=1), partition("b")]),
-        facts(inputs=[partition(), UNREAD]),
-    ],
-    ids=[
-        "a young transaction",
-        "a transaction ahead of the pipeline",
-        "a watermark that moves",
-        "a silent partition beside a busy one of its source",
-        "a source that has something unread",
-    ],
-)
-def test_an_input_that_holds_nothing(seen: Facts) -> None:
-    assert causes(seen) == []
-
-
 def test_an_idle_input_holds_the_watermark() -> None:
-    finding = found(idle(), Cause.IDLE_INPUT)
-    assert "topic-b-0, 10 s older" in finding.evidence[0]
-    holder = watermark_holder(idle())
+    seen = facts(inputs=[partition(), QUIET])
+    assert "topic-b-0, 10 s older" in found(seen, Cause.IDLE_INPUT).evidence[0]
+    holder = watermark_holder(seen)
     assert holder is not None
     assert (holder.source, holder.behind_ms) == ("b", QUIET_AFTER_MS)
 
 
 def test_an_input_that_never_had_a_record_holds_it_at_nothing() -> None:
-    empty = partition("b", at=0, last_stable_offset=0, high_watermark=0, newest_ms=None)
-    seen = facts(
-        inputs=[partition(), empty],
-        recent=[head(plan=BatchPlan({}, 0, NOW_MS))] * 3,
-        event_time_sources=frozenset({"a", "b"}),
-    )
+    recent = [head(plan=BatchPlan({}, 0, NOW_MS))] * 3
+    timed = frozenset({"a", "b"})
+    seen = facts(inputs=[partition(), EMPTY], recent=recent, event_time_sources=timed)
     assert "no record at all" in found(seen, Cause.IDLE_INPUT).evidence[0]
-    # Without the file nobody knows whether the query has a watermark at all.
-    assert causes(replace(seen, event_time_sources=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -284,48 +279,10 @@ def test_lag(rate: float, arrivals: float, text: str) -> None:
     assert text in found(seen, Cause.LAG).what
 
 
-def test_a_few_batches_that_wait_are_no_lag() -> None:
-    near = partition(last_stable_offset=10_000, high_watermark=10_000)
-    assert causes(facts(inputs=[near])) == []
-    assert causes(facts(inputs=[replace(near, last_stable_offset=400)], bulletin=None)) == []
-    assert causes(facts(inputs=[near], bulletin=None)) == [Cause.LAG]
-
-
-def test_anything_that_waits_is_lag_if_no_batch_is_committed() -> None:
-    near = partition(last_stable_offset=101, high_watermark=101)
-    old = head(at_ms=NOW_MS - SILENT_AFTER_MS)
-    assert causes(facts(inputs=[near], recent=[old])) == [Cause.LAG]
+def test_lag_before_the_first_batch() -> None:
     registered = head(batch_id=-1, plan=BatchPlan({}, 0, 0))
-    finding = found(facts(inputs=[near], recent=[registered]), Cause.LAG)
+    finding = found(facts(inputs=[NEAR], recent=[registered]), Cause.LAG)
     assert "no batch was committed" in finding.evidence
-
-
-@pytest.mark.parametrize(
-    ("newest_ms", "arrivals", "is_quiet"),
-    [
-        (NOW_MS - QUIET_AFTER_MS, 0.0, True),
-        (None, 0.0, True),
-        (NOW_MS - QUIET_AFTER_MS + 1, 0.0, False),
-        (NOW_MS - QUIET_AFTER_MS, 1.0, False),
-    ],
-)
-def test_no_input(newest_ms: int | None, arrivals: float, is_quiet: bool) -> None:
-    seen = facts(inputs=[partition(newest_ms=newest_ms)], arrivals_per_s=arrivals)
-    assert (Cause.NO_INPUT in causes(seen)) is is_quiet
-
-
-def test_retention() -> None:
-    soon = Forecast(("topic-a", 0), 3_600.0, "retention.ms", 0.1)
-    stopped = facts(forecasts=[soon], bulletin=None, inputs=[partition(at=90)])
-    assert causes(stopped) == [Cause.RETENTION]
-    # One that runs may read quickly enough; it has said that it does.
-    assert causes(replace(stopped, bulletin=bulletin())) == []
-    assert causes(replace(stopped, bulletin=bulletin(retention_left_s=9.0))) == [Cause.RETENTION]
-    gone = replace(soon, left_s=0.0)
-    assert causes(replace(stopped, bulletin=bulletin(), forecasts=[gone])) == [Cause.RETENTION]
-
-
-# The batch
 
 
 @pytest.mark.parametrize("part", ["walCommit", "commitOffsets", "upload"])
@@ -355,16 +312,5 @@ def test_state_that_takes_most_of_a_batch() -> None:
 
 
 def test_state_beyond_the_memory_budget() -> None:
-    state = StateFigures(rows=1, memory_bytes=101 * MB)
-    told = bulletin(state=state, memory_budget_bytes=100 * MB)
-    assert (
-        "spark.driver_memory is 100 MiB"
-        in found(facts(bulletin=told), Cause.STATE_TOO_LARGE).evidence
-    )
-    assert causes(facts(bulletin=replace(told, memory_budget_bytes=101 * MB))) == []
-
-
-def test_the_gravest_comes_first() -> None:
-    gone = OutputFacts(None)
-    seen = facts(inputs=[HELD], transactions=[transaction()], output=gone)
-    assert causes(seen) == [Cause.SINK_REFUSES, Cause.HUNG_TRANSACTION]
+    seen = facts(bulletin=bulletin(state=STATE, memory_budget_bytes=100 * MB))
+    assert "spark.driver_memory is 100 MiB" in found(seen, Cause.STATE_TOO_LARGE).evidence
