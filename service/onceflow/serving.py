@@ -22,7 +22,7 @@ from onceflow.pipeline.file.policies import Restart
 from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint.disk import require_lasting
 from onceflow.runtime.spark.session import SharedEngine
-from onceflow.serve.exit_watch import end_within
+from onceflow.serve.ending import end_within
 from onceflow.serve.fleet import DrainableRun, Fleet, Member
 from onceflow.serve.history import History
 from onceflow.serve.http_server import Endpoint, answering

@@ -117,7 +117,7 @@ def open_application(
 
     from onceflow.app import with_bulletins
     from onceflow.clock import SystemClock
-    from onceflow.serve.exit_watch import end_within
+    from onceflow.serve.ending import end_within
 
     around = replace(open_surroundings(settings, SystemClock()), report=report)
     options = replace(options, transaction_timeout_s=settings.transaction_timeout_s)

@@ -20,7 +20,7 @@ from tests.support.views_job import ViewsJob
 HANGS = """\
 import threading
 from onceflow.errors import FencedError
-from onceflow.serve.exit_watch import end_within
+from onceflow.serve.ending import end_within
 end_within({error}, 0.2)
 threading.Event().wait({then_s})
 """
