@@ -32,11 +32,10 @@ class Grade(StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    WARNING = "warning"
     FAULT = "fault"
 
 
-_COLOURS = {Grade.OK: "green", Grade.NOTE: "cyan", Grade.WARNING: "yellow", Grade.FAULT: "red"}
+_COLOURS = {Grade.OK: "green", Grade.NOTE: "cyan", Grade.FAULT: "red"}
 
 
 @dataclass(frozen=True)

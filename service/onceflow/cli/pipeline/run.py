@@ -79,7 +79,7 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     from onceflow.cli.shared.report import open_report
     from onceflow.clock import SystemClock
     from onceflow.protocol.compare import Remedy
-    from onceflow.serve.drain import drain_on_signals
+    from onceflow.serve.ending import drain_on_signals
 
     remedies = [new_generation, adopt, accept_change]
     _check_remedies(remedies, reason)

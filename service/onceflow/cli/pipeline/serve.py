@@ -42,7 +42,7 @@ def serve(
     from onceflow.clock import SystemClock
     from onceflow.config import read_settings
     from onceflow.control.api import controlled
-    from onceflow.serve.drain import drain_on_signals
+    from onceflow.serve.ending import drain_on_signals
     from onceflow.serving import Service, find_entries
 
     entries = find_entries(paths)

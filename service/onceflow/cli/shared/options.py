@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from onceflow.pipeline.file.loader import PipelineFile
     from onceflow.settings import Settings
 
-CONNECTOR = "kafka"
-"""Name of the only connector so far."""
-
 BootstrapServers = Annotated[
     str | None,
     typer.Option("--bootstrap-servers", help="Kafka brokers: host:port, separated by commas."),
@@ -45,7 +42,7 @@ def kafka() -> Connector:
     """The only connector so far."""
     from onceflow.contracts.connector import find_connector
 
-    return find_connector(CONNECTOR)
+    return find_connector("kafka")
 
 
 def load_allowed(file: Path, settings: Settings) -> PipelineFile:
