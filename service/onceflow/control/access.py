@@ -110,8 +110,8 @@ class Gate:
         address = address_of(request)
         source = network_of(address)
         with self._lock:
-            is_allowed, wait_s = self._failures.allows(source), self._failures.wait_s(source)
-        if not is_allowed:
+            wait_s = self._failures.wait_s(source)
+        if wait_s:
             raise HTTPException(429, "too many wrong tokens", {"Retry-After": str(wait_s)})
         caller = self._known(digest_of(token))
         if caller is None:
@@ -178,11 +178,10 @@ class Gate:
                 self._calls[caller.name] -= 1
                 self._calls += Counter()  # forgets names without calls
 
-    def admits(self, address: str) -> tuple[bool, int]:
-        """Whether an address may make a request, and the seconds until it may."""
-        source = network_of(address)
+    def wait_s(self, address: str) -> int:
+        """Count a request of an address; returns the seconds until it may make one, 0: now."""
         with self._lock:
-            return self._requests.count(source), self._requests.wait_s(source)
+            return self._requests.count(network_of(address))
 
     def _known(self, digest: str) -> Caller | None:
         try:
@@ -259,7 +258,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         address = scope["client"][0] if scope.get("client") else ""
-        is_admitted, wait_s = self._gate.admits(address)
+        wait_s = self._gate.wait_s(address)
         headers = Headers(scope=scope)
 
         async def send_with_headers(message: Message) -> None:
@@ -267,7 +266,7 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        if not is_admitted:
+        if wait_s:
             await _answer(send, 429, "too many requests", (b"retry-after", str(wait_s).encode()))
         elif scope["method"] in UNSAFE and _is_foreign(headers):
             self._gate.audit("refused", address=address, path=scope["path"], why="foreign site")

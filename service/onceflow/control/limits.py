@@ -33,21 +33,17 @@ class RateLimit:
         self._clock = clock
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def allows(self, client: str) -> bool:
-        """Whether one more would be within the bound; counts nothing."""
-        return self._filled(client).left >= 1
+    def wait_s(self, client: str) -> int:
+        """Whole seconds until one more is within the bound; 0: it is now. Counts nothing."""
+        left = self._filled(client).left
+        return 0 if left >= 1 else int((1 - left) / self._per_s) + 1
 
-    def count(self, client: str) -> bool:
-        """Count one; returns whether it is within the bound."""
+    def count(self, client: str) -> int:
+        """Count one; returns 0 if it is within the bound, else `wait_s`."""
         bucket = self._filled(client)
         is_within = bucket.left >= 1
         bucket.left = max(0.0, bucket.left - 1)
-        return is_within
-
-    def wait_s(self, client: str) -> int:
-        """Whole seconds until one more is allowed."""
-        missing = max(0.0, 1 - self._filled(client).left)
-        return int(missing / self._per_s) + 1
+        return 0 if is_within else self.wait_s(client)
 
     def _filled(self, client: str) -> _Bucket:
         now_s = self._clock.monotonic_s()
