@@ -29,17 +29,13 @@ def test_a_new_pipeline_is_valid_and_named(capsys: pytest.CaptureFixture[str]) -
     assert "onceflow run page-views/pipeline.yaml" in capsys.readouterr().out
 
 
-def test_nothing_is_written_over() -> None:
+@pytest.mark.parametrize(
+    ("name", "why"), [("taken", "File exists"), ("Page_Views", "unusable pipeline name")]
+)
+def test_a_name_that_is_taken_or_that_kafka_cannot_have_is_refused(name: str, why: str) -> None:
     Path("taken").mkdir()
 
-    with pytest.raises(ConfigError, match="File exists"):
-        init("taken")
+    with pytest.raises(ConfigError, match=why):
+        init(name)
 
-    assert list(Path("taken").iterdir()) == []
-
-
-def test_a_name_that_kafka_cannot_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unusable pipeline name"):
-        init("Page_Views")
-
-    assert list(Path().iterdir()) == []
+    assert [*Path().rglob("*")] == [Path("taken")]

@@ -90,10 +90,7 @@ def test_lines_of_a_file_come_in_lots(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_a_key_is_text_as_it_stands_and_json_otherwise(line: bytes, key: bytes) -> None:
     assert keyed(1, line, "user") == (key, line)
-
-
-def test_without_a_key_the_line_is_the_record() -> None:
-    assert keyed(1, b"not json", None) == (None, b"not json")
+    assert keyed(1, line, None) == (None, line)
 
 
 @pytest.mark.parametrize("line", [b"{}", b"[1]", b"5", b"not json", b"\xff"])

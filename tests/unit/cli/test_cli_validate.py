@@ -80,10 +80,9 @@ def test_files_are_told_in_the_order_in_which_they_were_given(cli: CliRunner) ->
 
 
 def test_a_file_that_was_not_analysed_is_not_called_more_than_it_is(cli: CliRunner) -> None:
-    text = cli.invoke(build_app(), ["validate", "good.yaml", "--file-only"])
-    (verdict,) = json.loads(
-        cli.invoke(build_app(), ["validate", "good.yaml", "--file-only", "-o", "json"]).stdout
-    )
+    command = ["validate", "good.yaml", "--file-only"]
+    text = cli.invoke(build_app(), command)
+    (verdict,) = json.loads(cli.invoke(build_app(), [*command, "-o", "json"]).stdout)
 
     assert text.exit_code == 0
     assert "its query was not analysed" in text.stdout

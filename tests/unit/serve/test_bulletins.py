@@ -73,9 +73,6 @@ class Run:
             Bulletin.from_json(text) for kind, text in self.board.posted if kind == RUNNING_KIND
         ]
 
-    def ending(self) -> Ending:
-        return Ending.from_json(dict(self.board.posted)[END_KIND])
-
 
 @pytest.fixture
 def run() -> Run:
@@ -140,10 +137,11 @@ def test_beats_show_that_it_goes_on(run: Run) -> None:
 def test_an_end_is_told(run: Run, error: Exception | None, exit_code: int, name: str) -> None:
     run.report("owner", run_id="run-1")
     run.report.end(error)
-    ending = run.ending()
+    text = dict(run.board.posted)[END_KIND]
+    ending = Ending.from_json(text)
     assert (ending.exit_code, ending.error, ending.run_id) == (exit_code, name, "run-1")
-    assert run.board.waited_s == END_TIMEOUT_S
-    assert run.board.is_closed
+    assert json.loads(text)["v"] == 1
+    assert (run.board.waited_s, run.board.is_closed) == (END_TIMEOUT_S, True)
 
 
 def test_no_bulletin_is_too_large_to_be_kept(run: Run) -> None:
@@ -159,8 +157,7 @@ def test_a_board_that_cannot_be_used_stops_nothing(run: Run) -> None:
     run.board.is_deaf = True
     run.report("progress", **FIGURES)
     run.report.end(None)
-    assert run.heard == ["progress"]
-    assert run.board.is_closed
+    assert (run.heard, run.board.is_closed) == (["progress"], True)
 
 
 @pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"v":2}', '{"v":1,"no":1}', '{"v":1}'])
@@ -168,14 +165,6 @@ def test_a_board_that_cannot_be_used_stops_nothing(run: Run) -> None:
 def test_what_cannot_be_read_is_told(kind: type[Bulletin] | type[Ending], text: str) -> None:
     with pytest.raises(CorruptionError, match="unreadable bulletin"):
         kind.from_json(text)
-
-
-def test_bulletins_survive_their_text() -> None:
-    told = Bulletin("r", "h", 1, state=StateFigures(1, 2, 3, 4), duration_ms={"a": 1})
-    assert Bulletin.from_json(told.to_json()) == told
-    ending = Ending("r", "h", 1, 7, "E", "w", "m")
-    assert Ending.from_json(ending.to_json()) == ending
-    assert json.loads(ending.to_json())["v"] == 1
 
 
 def test_times_of_the_state_are_per_task() -> None:
