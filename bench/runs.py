@@ -20,7 +20,7 @@ from bench.figures import (
 )
 from bench.traffic import OutputTail, PacedLoad, create_topic, read_results, write_backlog
 from bench.workload import Oracle, Workload
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 
 SETTLE_TIMEOUT_S = 120.0
 """For the last records of a paced run to show."""
@@ -125,7 +125,7 @@ class Laboratory:
             cpu_s = run.usage().cpu_s - cpu_before_s
             passed_s = self.clock.monotonic_s() - from_s
             run.check()
-            tail.wait_for(load.oracle, Deadline.after(self.clock, SETTLE_TIMEOUT_S))
+            tail.wait_for(load.oracle, self.clock.within(SETTLE_TIMEOUT_S))
         load.oracle.check_updates(result for _, result in tail.seen)
         found = latencies_ms(load.produced_ms, tail.seen, from_ms)
         latency = Latency(

@@ -56,11 +56,6 @@ class Deadline:
     at_s: float
     budget_s: float
 
-    @classmethod
-    def after(cls, clock: Clock, seconds: float) -> Deadline:
-        """The same as `clock.within(seconds)`."""
-        return cls(clock, clock.monotonic_s() + seconds, seconds)
-
     @property
     def is_over(self) -> bool:
         """Whether the budget is used up."""

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.errors import DeadlineError
 from tests.chaos.messages import Request
 from tests.chaos.rules import Rule, Side
@@ -60,7 +60,7 @@ class ArmedRule:
         Raises:
             DeadlineError: it did not in time.
         """
-        deadline = Deadline.after(clock, timeout_s)
+        deadline = clock.within(timeout_s)
         with self._changed:
             while self.fired < times:
                 if deadline.is_over:

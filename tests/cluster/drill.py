@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import TypeAlias
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from tests.cluster.cluster import Cluster
 from tests.cluster.node import Node
 from tests.cluster.release import READY_TIMEOUT_S, Release
@@ -115,5 +115,5 @@ class Drill:
 
 def outage() -> None:
     """Two minutes pass."""
-    end = Deadline.after(CLOCK, OUTAGE_S)
+    end = CLOCK.within(OUTAGE_S)
     eventually(lambda: end.is_over, timeout_s=2 * OUTAGE_S)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from onceflow.app import RunOptions
-from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.clock import Clock, SystemClock
 from onceflow.errors import RetriableError
 from tests.support.brokers import RunningBroker
 from tests.support.cluster_disk import SmallDisk, small_disk
@@ -125,7 +125,7 @@ def _spark_of(service: Service) -> psutil.Process:
 def _stop_in_an_upload(spark: psutil.Process, store: Path) -> None:
     """Stop Spark's process whenever a file appears, until it is found to have been in an upload."""
     clock: Clock = SystemClock()
-    deadline = Deadline.after(clock, UPLOAD_TIMEOUT_S)
+    deadline = clock.within(UPLOAD_TIMEOUT_S)
     known = _uploaded(store)
     while not deadline.is_over:
         found = _uploaded(store)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import AbortableError, FencedError
@@ -260,7 +260,7 @@ def play(trial: Trial) -> Found:
 
 def verified(trial: Trial) -> tuple[int, int, int]:
     """Counts of `onceflow ledger verify`: repeats, flagged and lost; it may find no fault."""
-    soon = Deadline.after(SystemClock(), READ_S)
+    soon = SystemClock().within(READ_S)
     connection = Connection(trial.stage.bootstrap_servers)
     broker = find_connector("kafka").broker(connection)
     try:
@@ -286,7 +286,7 @@ def read(trial: Trial, count: int) -> Reading:
     """Read `count` records, whatever becomes of them."""
     reading = Reading()
     hooks = Hooks(on_gap=reading.gaps.append, on_divergence=reading.divergences.append)
-    stage, patience = trial.stage, Deadline.after(SystemClock(), READ_S)
+    stage, patience = trial.stage, SystemClock().within(READ_S)
     consumer = Consumer(
         stage.bootstrap_servers, group=f"of-{stage.name}", topics=[stage.name], hooks=hooks
     )

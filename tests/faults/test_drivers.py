@@ -239,4 +239,4 @@ def _initialise_idle_lanes(stage: Stage) -> None:
 
 
 def _soon(driver: Driver) -> Deadline:
-    return Deadline.after(driver.clock, 10.0)
+    return driver.clock.within(10.0)

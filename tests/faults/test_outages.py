@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.devkit.broker_start import answers
 from tests.faults.steady import steady_load
 from tests.support.brokers import RunningBroker
@@ -69,7 +69,7 @@ def test_a_pipeline_goes_on_by_itself_after_an_outage_of_all_brokers(
             service.wait_for_batches(3)
             for each in cluster.brokers:
                 each.kill()
-            outage = Deadline.after(SystemClock(), seconds)
+            outage = SystemClock().within(seconds)
             eventually(lambda: outage.is_over, timeout_s=2 * seconds)
             assert not any(answers(each.address, 1) for each in cluster.brokers)
             before = len(service.of_kind("batch"))

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
 from onceflow_connectors.kafka.admin.administration import MIN_PATIENCE_S, Administration
@@ -85,7 +85,7 @@ def test_no_request_is_made_in_a_hurry(budget_s: float) -> None:
 
     administration = Administration(Connection(NOBODY))
     with pytest.raises(DeadlineError):
-        administration.ask("no answer", "t", nobody_answers, Deadline.after(clock, budget_s))
+        administration.ask("no answer", "t", nobody_answers, clock.within(budget_s))
     administration.close()
     assert min(given) >= MIN_PATIENCE_S
     assert clock.monotonic_s() <= max(budget_s, MIN_PATIENCE_S)

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import ConfigError, DeadlineError, RecordError
 from onceflow.protocol.identity import (
@@ -199,7 +199,7 @@ def ledger(broker: RunningBroker, topic: Topic) -> Callable[..., str]:
         name = topic("p")[:60].rstrip("-").replace("_", "-")
         connection = Connection(broker.bootstrap_servers)
         with closing(find_connector("kafka").ledger(name, connection)) as entries:
-            entries.create(2, Deadline.after(SystemClock(), 30))
+            entries.create(2, SystemClock().within(30))
         sink = SinkState(output, 1, Layout(1, 1), {0: (last, last)})
         head = HeadEntry(
             pipeline=name,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.app import RunOptions
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import CorruptionError, LineageError
@@ -68,7 +68,7 @@ def lose_ledger_and_checkpoint(job: CopyJob) -> None:
 
 def verified(job: CopyJob) -> Verification:
     connector, connection = find_connector("kafka"), Connection(job.bootstrap_servers)
-    deadline = Deadline.after(SystemClock(), 60.0)
+    deadline = SystemClock().within(60.0)
     ledger, broker = connector.ledger(job.name, connection), connector.broker(connection)
     try:
         return verify(broker, [*ledger.history(DRIVER_SLOT, deadline)], deadline)

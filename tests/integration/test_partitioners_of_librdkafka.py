@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow_connectors.kafka.admin.broker import KafkaBroker
 from onceflow_connectors.kafka.sink.partitioners import partitions_of
@@ -25,7 +25,7 @@ def test_every_key_goes_where_librdkafka_sends_it(
 ) -> None:
     name = topic("keys")
     lookup = KafkaBroker(Connection(broker.bootstrap_servers))
-    lookup.create_topic(TopicSpec(name, PARTITIONS), Deadline.after(SystemClock(), 20.0))
+    lookup.create_topic(TopicSpec(name, PARTITIONS), SystemClock().within(20.0))
     lookup.close()
     keys: list[bytes | None] = [None, b"", *(random.randbytes(n % 40) for n in range(500))]
     chosen: dict[int, int] = {}

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection, TopicSpec
 from onceflow.errors import ConfigError, DeadlineError, InvariantError
 from onceflow.protocol.identity import bulletin_group
@@ -104,8 +104,8 @@ def test_a_board_without_brokers_keeps_nobody_waiting() -> None:
     for _ in range(100):
         board.post(0, "text")
     assert clock.monotonic_s() - began_s < SLACK_S
-    board.settle(Deadline.after(clock, 0.5))
+    board.settle(clock.within(0.5))
     with pytest.raises(DeadlineError):
-        board.read(Deadline.after(clock, 1.0))
+        board.read(clock.within(1.0))
     board.close()
     assert clock.monotonic_s() - began_s < 3 * SLACK_S

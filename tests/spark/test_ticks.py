@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec
 from onceflow.pipeline.analysis.analysis import analyse, to_arrow
@@ -221,7 +221,7 @@ def test_a_query_without_open_windows_is_at_rest(
     run.append("clicks", BEGIN_MS)
 
     def has_rested() -> bool:
-        before, pause = len(run.executions), Deadline.after(SystemClock(), 5 * IDLE_MS / 1000)
+        before, pause = len(run.executions), SystemClock().within(5 * IDLE_MS / 1000)
         eventually(lambda: pause.is_over)
         return len(run.executions) == before
 

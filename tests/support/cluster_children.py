@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.devkit.broker_config import HOST, Node, properties_text
 from onceflow.devkit.broker_start import (
     START_TIMEOUT_S,
@@ -168,7 +168,7 @@ class ChildProcessCluster:
         """
         assert self._plan is not None, "the cluster is not started"
         assert self._processes is not None, "the cluster is not started"
-        deadline = Deadline.after(self._clock, START_TIMEOUT_S)
+        deadline = self._clock.within(START_TIMEOUT_S)
         wait_for_brokers(self._plan.nodes, self._processes, deadline)
         wait_until_whole(self)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer import (
     Divergence,
@@ -112,7 +112,7 @@ def sequenced(
 
 def take(consumer: FilteringConsumer, count: int) -> list[Record]:
     """The next `count` records; fails if they do not come."""
-    deadline = Deadline.after(SystemClock(), READ_TIMEOUT_S)
+    deadline = SystemClock().within(READ_TIMEOUT_S)
     records: list[Record] = []
     while len(records) < count:
         deadline.check(f"only {len(records)} of {count} records came")
@@ -153,7 +153,7 @@ def settle(
         partitions: of all topics.
         polls_s: how long each of them is polled at a time; 0.1 s if not given.
     """
-    deadline = Deadline.after(SystemClock(), SETTLE_TIMEOUT_S)
+    deadline = SystemClock().within(SETTLE_TIMEOUT_S)
     times_s = polls_s or [0.1] * len(consumers)
     came = []
 

@@ -147,7 +147,7 @@ class Scene:
         return ledger_topic(self.pipeline)
 
     def within(self, seconds: float = BUDGET_S) -> Deadline:
-        return Deadline.after(self.kafka.clock, seconds)
+        return self.kafka.clock.within(seconds)
 
     def begin(self, transactional_id: str) -> Incarnation:
         """An incarnation with an open transaction."""

@@ -166,7 +166,7 @@ class Driver:
         return Connection(self.bootstrap_servers, properties)
 
     def deadline(self) -> Deadline:
-        return Deadline.after(self.clock, TIMEOUT_S)
+        return self.clock.within(TIMEOUT_S)
 
 
 class _FaultyWriter(Writer):

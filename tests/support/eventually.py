@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def eventually(
         AssertionError: it never did; shows the last distinct values.
     """
     clock = clock or SystemClock()
-    deadline = Deadline.after(clock, timeout_s)
+    deadline = clock.within(timeout_s)
     history: deque[T] = deque(maxlen=MAX_HISTORY)
     while True:
         value = probe()

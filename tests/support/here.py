@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from onceflow.app import Application, RunOptions
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError, RetriableError
@@ -206,6 +206,6 @@ def batches(events: Events) -> Sequence[dict[str, Any]]:
 
 def is_at_rest(running: Running, idle_s: float) -> bool:
     """Whether no batch follows for so long that several ticks would have been due."""
-    before, pause = len(batches(running.events)), Deadline.after(SystemClock(), 2 * idle_s)
+    before, pause = len(batches(running.events)), SystemClock().within(2 * idle_s)
     eventually(lambda: pause.is_over)
     return len(batches(running.events)) == before

@@ -29,7 +29,7 @@ class RealSink:
         self.broker = KafkaBroker(self.connection)
 
     def within(self, seconds: float = BUDGET_S) -> Deadline:
-        return Deadline.after(self.clock, seconds)
+        return self.clock.within(seconds)
 
     def incarnation(self, transactional_id: str) -> Incarnation:
         return KafkaIncarnation(transactional_id, self.connection)

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from onceflow.cli.operate.acls import topics_of
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, Task, find_connector
 from onceflow.pipeline.file.loader import load_pipeline
 from tests.support.certificates import Authority
@@ -138,7 +138,7 @@ def grant_to_run(broker: SecuredBroker, file: Path, *names: str) -> None:
     rights = [right for task, group in tasks for right in connector.rights(topics, task, group)]
     admin = Connection(broker.bootstrap_servers)
     for name in names:
-        deadline = Deadline.after(SystemClock(), ANSWER_TIMEOUT_S)
+        deadline = SystemClock().within(ANSWER_TIMEOUT_S)
         connector.grant(f"User:{name}", rights, admin, deadline)
 
 

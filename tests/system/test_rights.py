@@ -93,7 +93,7 @@ class Account:
 
 
 def deadline() -> Deadline:
-    return Deadline.after(SystemClock(), 30)
+    return SystemClock().within(30)
 
 
 def short(right: Right) -> str:

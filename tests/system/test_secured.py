@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.control.tokens import Role, line_of, new_token
 from onceflow.errors import ConfigError
 from onceflow.settings import Settings
@@ -114,7 +114,7 @@ def test_one_set_of_settings_serves_driver_executors_and_consumers(
             topics=[job.output_topic],
             properties=translated(connection.properties),
         ) as records:
-            patience, seen = Deadline.after(SystemClock(), 30), 0
+            patience, seen = SystemClock().within(30), 0
             while seen < written and not patience.is_over:
                 seen += records.poll(1) is not None
         assert seen == written, flavour

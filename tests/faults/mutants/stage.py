@@ -133,7 +133,7 @@ class Stage:
         return self._stack.enter_context(made)
 
     def soon(self) -> Deadline:
-        return Deadline.after(self.world.clock, SOON_S)
+        return self.world.clock.within(SOON_S)
 
     def check(self, batches: int) -> None:
         """So many batches of VALUES are there, each once, without a hole in the sequences."""

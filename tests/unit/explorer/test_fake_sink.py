@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.clock import Deadline
 from onceflow.contracts.sink import Incarnation
 from onceflow.errors import (
     AbortableError,
@@ -161,4 +160,4 @@ def test_a_full_queue_uses_up_the_deadline(kafka: FakeKafka, scene: Scene) -> No
     incarnation = scene.begin(scene.lane)
     kafka.is_queue_full = True
     with pytest.raises(DeadlineError):
-        incarnation.send(scene.output, [record(b"one")], Deadline.after(kafka.clock, 1.0))
+        incarnation.send(scene.output, [record(b"one")], kafka.clock.within(1.0))

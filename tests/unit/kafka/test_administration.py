@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.errors import DeadlineError
 from onceflow_connectors.kafka.admin import administration
@@ -51,7 +51,7 @@ def test_a_client_that_forgets_its_timeout_is_left_and_another_one_asked(
     clients: list[Silent],
 ) -> None:
     asking = administration.Administration(Connection("127.0.0.1:1"))
-    deadline = Deadline.after(SystemClock(), 2.0)
+    deadline = SystemClock().within(2.0)
     with pytest.raises(DeadlineError, match="an answer within 2 s"):
         asking.topics(["t"], deadline)
     assert len(clients) >= 2

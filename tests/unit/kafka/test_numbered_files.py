@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from onceflow.cli.operate.acls import topics_of
-from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, Connection
 from onceflow.contracts.source import META_COLUMNS, SourceSpec
 from onceflow.contracts.source_block import find_source, installed_sources
@@ -137,7 +136,7 @@ def test_what_kafka_alone_can_tell_is_not_asked() -> None:
     entry = replace(head(0, 0, 3), plan=plan)
     assert positions_of(entry) == {}
     broker = cast("Broker", None)
-    assert lag_of(entry, broker, Deadline.after(ManualClock(), 1)) == {}
+    assert lag_of(entry, broker, ManualClock().within(1)) == {}
 
 
 def test_its_dead_letters_are_kept_and_not_sent_to_a_topic_of_that_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.clock import Deadline, SystemClock
+from onceflow.clock import SystemClock
 from onceflow.errors import DeadlineError
 from tests.support.clock import ManualClock
 
@@ -30,7 +30,7 @@ def test_sleeping_less_than_nothing_is_no_error() -> None:
 
 def test_steps_use_up_one_budget() -> None:
     clock = ManualClock()
-    deadline = Deadline.after(clock, 10)
+    deadline = clock.within(10)
 
     assert deadline.at_most_s(4) == 4
     clock.sleep(7)
@@ -42,7 +42,7 @@ def test_steps_use_up_one_budget() -> None:
 
 def test_a_deadline_is_over_exactly_when_nothing_remains() -> None:
     clock = ManualClock()
-    deadline = Deadline.after(clock, 10)
+    deadline = clock.within(10)
     clock.sleep(9.5)
     deadline.check("read of the ledger")
 
@@ -56,7 +56,7 @@ def test_a_deadline_is_over_exactly_when_nothing_remains() -> None:
 
 def test_remaining_time_never_falls_below_zero() -> None:
     clock = ManualClock()
-    deadline = Deadline.after(clock, 1)
+    deadline = clock.within(1)
 
     clock.sleep(100)
 

@@ -71,7 +71,7 @@ def compared(
     delivered: list[ReadRecord] = []
     broker = cast("Broker", Topic(HEAD.sink.topic, values))
     newest = entries(known if then is None else then)[-1]
-    deadline = Deadline.after(ManualClock(), 60)
+    deadline = ManualClock().within(60)
     found = verify(broker, entries(known), deadline, lambda: newest, delivered.append)
     return found, [record.value for record in delivered]
 

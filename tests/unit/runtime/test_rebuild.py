@@ -113,7 +113,7 @@ CLOCK: Clock = SystemClock()
 
 
 def within() -> Deadline:
-    return Deadline.after(CLOCK, 5.0)
+    return CLOCK.within(5.0)
 
 
 def rebuilt(log: Log, plans: Plans, blank: HeadEntry = BLANK) -> HeadEntry:

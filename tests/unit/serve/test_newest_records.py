@@ -52,7 +52,7 @@ class Topics:
 
 
 def looked(topics: Topics, *shown: str) -> list[dict[str, Any]]:
-    deadline = Deadline.after(ManualClock(), 10)
+    deadline = ManualClock().within(10)
     return [dict(each) for each in newest_records(topics, ["a"], shown, deadline)]  # type: ignore[arg-type]
 
 

@@ -20,7 +20,7 @@ from typing import IO
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onceflow.clock import Clock, Deadline, SystemClock
+from onceflow.clock import Clock, SystemClock
 from tests.faults.sweep.storm.workload import (
     CLOSING_MS,
     END_PAGE,
@@ -161,7 +161,7 @@ class Feeder:
             marks.write(f"[{self._clock.unix_ms()}, {self._at_ms(newest)}]\n")
 
     def _flush(self) -> None:
-        deadline = Deadline.after(self._clock, FINISH_TIMEOUT_S)
+        deadline = self._clock.within(FINISH_TIMEOUT_S)
         while self._producer.flush(1) > 0:
             if deadline.is_over:
                 raise RuntimeError("the brokers do not take the input")
