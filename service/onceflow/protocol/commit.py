@@ -195,9 +195,10 @@ Step: TypeAlias = tuple[CommitState, tuple[Action, ...]]
 
 def start(proposal: Proposal, head: HeadEntry | None) -> Step:
     """Judge a proposal against a `head` that this driver knows to be current."""
-    state = CommitState(Phase.READING_HEAD, proposal, 0, Judgement(Verdict.HALT))
-    # What this run knows to have committed, it has also finished: FINISH is to skip.
-    return _judge(state, head, {**_JUDGED, Verdict.FINISH: _skip})
+    state = CommitState(Phase.READING_HEAD, proposal, 0, proposal.judge(head))
+    # What this run knows to have committed, it has also finished.
+    is_finished = state.judgement.verdict is Verdict.FINISH
+    return _skip(state) if is_finished else _JUDGED[state.judgement.verdict](state)
 
 
 def step(state: CommitState, event: Event | HeadRead) -> Step:
@@ -209,7 +210,8 @@ def step(state: CommitState, event: Event | HeadRead) -> Step:
     if isinstance(event, HeadRead):
         if state.phase is not Phase.READING_HEAD:
             raise _impossible(state, "HeadRead")
-        return _judge(state, event.head, _JUDGED)
+        judgement = state.proposal.judge(event.head)
+        return _JUDGED[judgement.verdict](replace(state, judgement=judgement))
     if (state.phase, event) not in TRANSITIONS:
         raise _impossible(state, event.name)
     return TRANSITIONS[state.phase, event](state)
@@ -217,11 +219,6 @@ def step(state: CommitState, event: Event | HeadRead) -> Step:
 
 def _impossible(state: CommitState, event: str) -> InvariantError:
     return InvariantError("impossible event for a commit", subject=state.phase.name, found=event)
-
-
-def _judge(state: CommitState, head: HeadEntry | None, follows: Mapping[Verdict, _Move]) -> Step:
-    judgement = state.proposal.judge(head)
-    return follows[judgement.verdict](replace(state, judgement=judgement))
 
 
 def _next_attempt(state: CommitState) -> Step:
@@ -237,9 +234,10 @@ def _begin(state: CommitState) -> Step:
 def _go_on(state: CommitState, *before: Action) -> Step:
     """To the next phase of the route, or to its end."""
     route = ROUTES[state.proposal.delivery]
-    for phase in route[route.index(state.phase) + 1 :]:
-        return replace(state, phase=phase), (*before, _ASKED[phase])
-    return replace(state, phase=Phase.COMMITTED), before
+    rest = route[route.index(state.phase) + 1 :]
+    if not rest:
+        return replace(state, phase=Phase.COMMITTED), before
+    return replace(state, phase=rest[0]), (*before, _ASKED[rest[0]])
 
 
 def _committed(state: CommitState) -> Step:
@@ -295,27 +293,26 @@ _JUDGED: Mapping[Verdict, _Move] = {
     Verdict.HALT: _confirm_halt,
 }
 
+_SENT: Mapping[Event, _Move] = {
+    _E.DONE: _go_on,
+    _E.REFUSED: _abort,
+    _E.REFUSED_FOR_GOOD: _abort_for_good,
+    _E.FENCED: _confirm_owner,
+}
+"""After anything was sent in the transaction."""
+
 TRANSITIONS: Mapping[tuple[Phase, Event], _Move] = {
     (Phase.AWAITING_LANE, _E.LANE_GRANTED): _begin,
     (Phase.AWAITING_LANE, _E.LANE_FENCED): _stop,
     (Phase.BEGINNING, _E.DONE): _go_on,
     (Phase.BEGINNING, _E.REFUSED): _abort,
     (Phase.BEGINNING, _E.FENCED): _confirm_owner,
-    (Phase.SENDING_RECORDS, _E.DONE): _go_on,
-    (Phase.SENDING_RECORDS, _E.REFUSED): _abort,
-    (Phase.SENDING_RECORDS, _E.REFUSED_FOR_GOOD): _abort_for_good,
-    (Phase.SENDING_RECORDS, _E.FENCED): _confirm_owner,
+    **{(Phase.SENDING_RECORDS, event): move for event, move in _SENT.items()},
+    **{(Phase.SENDING_HEAD, event): move for event, move in _SENT.items()},
+    **{(Phase.SENDING_OFFSETS, event): move for event, move in _SENT.items()},
     (Phase.APPENDING_BEFORE, _E.DONE): _go_on,
     (Phase.APPENDING_BEFORE, _E.REFUSED): _abort,
     (Phase.APPENDING_BEFORE, _E.REFUSED_FOR_GOOD): _abort_for_good,
-    (Phase.SENDING_HEAD, _E.DONE): _go_on,
-    (Phase.SENDING_HEAD, _E.REFUSED): _abort,
-    (Phase.SENDING_HEAD, _E.REFUSED_FOR_GOOD): _abort_for_good,
-    (Phase.SENDING_HEAD, _E.FENCED): _confirm_owner,
-    (Phase.SENDING_OFFSETS, _E.DONE): _go_on,
-    (Phase.SENDING_OFFSETS, _E.REFUSED): _abort,
-    (Phase.SENDING_OFFSETS, _E.REFUSED_FOR_GOOD): _abort_for_good,
-    (Phase.SENDING_OFFSETS, _E.FENCED): _confirm_owner,
     (Phase.COMMITTING, _E.DONE): _committed,
     (Phase.COMMITTING, _E.REFUSED): _resettle,
     (Phase.COMMITTING, _E.REFUSED_FOR_GOOD): _resettle_for_good,

@@ -42,8 +42,7 @@ class OwnerEntry:
     Args:
         token: one more than the previous owner's; from 1.
         run_id: of the take-over attempt. A driver is the owner if and only if this is its own.
-        host: for people.
-        started_at_ms: time of the claim, by the claimer's clock; for people.
+        host, started_at_ms: of the claimer, when it claimed; for people.
         max_layout: covers every lane that any owner so far has used.
     """
 
@@ -179,8 +178,7 @@ class HeadEntry:
     Args:
         generation: from 1.
         batch: the batch id is `NOTHING_COMMITTED` after a registration.
-        token: of the owner that wrote the entry.
-        run_id: of the owner that wrote the entry.
+        token, run_id: of the owner that wrote the entry.
         sink: the output after the batch.
         records: counts of this batch.
         totals: counts of all batches of this generation; since the last rebuild, if there was one.
@@ -243,31 +241,45 @@ class HeadEntry:
 
     def ordering(self, order: Order, token: FencingToken, run_id: str) -> HeadEntry:
         """The same position; the next batches are written in another order."""
+        note = f"records are written in another order from here on: {order}"
+        return replace(self._written_again(token, run_id, note), next_order=order)
+
+    def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
+        """The same position; a replay has computed this many rows differently."""
+        note = f"a replay computed {rows} rows differently; what was committed stays"
+        again = self._written_again(token, run_id, note)
+        totals = self.totals + RecordCounts(diverged=rows)
+        return replace(again, records=replace(again.records, diverged=rows), totals=totals)
+
+    def _written_again(self, token: FencingToken, run_id: str, note: str) -> HeadEntry:
+        """The same position, without the batch's records: those are counted already."""
         return replace(
             self,
             token=token,
             run_id=run_id,
             sink=self.sink.advanced({}),
             records=self.records.of_replays(),
-            note=f"records are written in another order from here on: {order}",
-            next_order=order,
-        )
-
-    def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
-        """The same position; a replay has computed this many rows differently."""
-        return replace(
-            self,
-            token=token,
-            run_id=run_id,
-            sink=self.sink.advanced({}),
-            records=replace(self.records.of_replays(), diverged=rows),
-            totals=self.totals + RecordCounts(diverged=rows),
-            note=f"a replay computed {rows} rows differently; what was committed stays",
+            note=note,
         )
 
     def to_json(self) -> bytes:
-        """Encode as canonical JSON."""
-        newest_ms = self.newest_event_ms
+        """Encode as canonical JSON.
+
+        Fields that came later are left out where they say nothing, so that such entries stay as
+        they were.
+        """
+        is_plain = self.delivery is Delivery.EXACTLY_ONCE
+        is_sorted = self.order == self.next_order == SORTED
+        order = {"batch": self.order.to_json(), "next": self.next_order.to_json()}
+        later = {
+            "plan_parts": dict(self.plan_parts) or None,
+            "waivers": list(self.waivers) or None,
+            "delivery": None if is_plain else self.delivery.value,
+            "at_risk": _partitions_json(self.at_risk) or None,
+            "newest_event_ms": self.newest_event_ms,
+            "lineage": self.lineage or None,
+            "order": None if is_sorted else order,
+        }
         sink = {
             "topic": self.sink.topic,
             "topic_id": self.sink.topic_id,
@@ -292,29 +304,9 @@ class HeadEntry:
                 "digest": self.digest,
                 "plan": self.plan_hash,
                 "note": self.note,
-                **({"plan_parts": dict(self.plan_parts)} if self.plan_parts else {}),
-                **({"waivers": list(self.waivers)} if self.waivers else {}),
-                **self._mode_json(),
-                **({} if newest_ms is None else {"newest_event_ms": newest_ms}),
-                **({"lineage": self.lineage} if self.lineage else {}),
-                **self._order_json(),
+                **{name: value for name, value in later.items() if value is not None},
             }
         ).encode()
-
-    def _order_json(self) -> dict[str, Any]:
-        """Nothing for the default order, so that such entries stay as they were."""
-        if self.order == self.next_order == SORTED:
-            return {}
-        return {"order": {"batch": self.order.to_json(), "next": self.next_order.to_json()}}
-
-    def _mode_json(self) -> dict[str, Any]:
-        """Nothing for exactly once, so that such entries stay as they were."""
-        mode: dict[str, Any] = {}
-        if self.delivery is not Delivery.EXACTLY_ONCE:
-            mode["delivery"] = self.delivery.value
-        if self.at_risk:
-            mode["at_risk"] = _partitions_json(self.at_risk)
-        return mode
 
     @classmethod
     def from_json(cls, data: bytes) -> HeadEntry:
@@ -350,7 +342,7 @@ class HeadEntry:
                 waivers=tuple(_str(each) for each in fields.get("waivers", ())),
                 delivery=Delivery(fields.get("delivery", Delivery.EXACTLY_ONCE)),
                 at_risk=_partitions(fields.get("at_risk", {})),
-                newest_event_ms=_int(newest_ms) if newest_ms is not None else None,
+                newest_event_ms=None if newest_ms is None else _int(newest_ms),
                 lineage=_int(fields.get("lineage", 0)),
                 order=_order(fields, "batch"),
                 next_order=_order(fields, "next"),

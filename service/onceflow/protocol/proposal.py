@@ -9,23 +9,15 @@ from dataclasses import dataclass
 
 from onceflow.protocol.commit import Judgement, Verdict
 from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.ledger import (
-    NOTHING_COMMITTED,
-    BatchPlan,
-    HeadEntry,
-    SourceRanges,
-)
+from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry, SourceRanges
 
 
 @dataclass(frozen=True)
 class BatchProposal:
-    """A micro-batch whose rows are computed and numbered.
-
-    Args:
-        entry: the `head` that the batch would become.
-    """
+    """A micro-batch whose rows are computed and numbered."""
 
     entry: HeadEntry
+    """The `head` that the batch would become."""
 
     @property
     def delivery(self) -> Delivery:
@@ -49,10 +41,8 @@ class BatchProposal:
             return self._judge_replay(head)
         if head.batch.batch_id == batch.batch_id - 1:
             return self._judge_successor(head)
-        return _halt(
-            f"batch {head.batch.batch_id} or {head.batch.batch_id + 1}",
-            f"batch {batch.batch_id}",
-        )
+        following = head.batch.batch_id + 1
+        return _halt(f"batch {following - 1} or {following}", f"batch {batch.batch_id}")
 
     def _judge_replay(self, head: HeadEntry) -> Judgement:
         mine = self.entry
@@ -106,16 +96,13 @@ def plan_difference(expected: BatchPlan, found: BatchPlan) -> tuple[str, str] | 
     """The first thing in which two plans of one batch differ, as (expected, found)."""
     if difference := range_difference(expected.sources, found.sources):
         return difference
-    if expected.event_watermark_ms != found.event_watermark_ms:
-        return (
-            f"event watermark {expected.event_watermark_ms} ms",
-            f"event watermark {found.event_watermark_ms} ms",
-        )
-    if expected.batch_timestamp_ms != found.batch_timestamp_ms:
-        return (
-            f"batch clock {expected.batch_timestamp_ms} ms",
-            f"batch clock {found.batch_timestamp_ms} ms",
-        )
+    times = {
+        "event watermark": (expected.event_watermark_ms, found.event_watermark_ms),
+        "batch clock": (expected.batch_timestamp_ms, found.batch_timestamp_ms),
+    }
+    for what, (wanted_ms, found_ms) in times.items():
+        if wanted_ms != found_ms:
+            return f"{what} {wanted_ms} ms", f"{what} {found_ms} ms"
     return None
 
 

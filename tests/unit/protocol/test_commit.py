@@ -40,14 +40,13 @@ class Judged:
 
 WANTED = Judged(Verdict.WRITE)
 P, E, A = Phase, Event, Action
-JUDGED = {
-    Verdict.WRITE: (P.AWAITING_LANE, A.ACQUIRE_LANE),
-    Verdict.SKIP: (P.SKIPPED, None),
-    Verdict.FINISH: (P.COMMITTED, None),
-    Verdict.DIVERGED: (P.CONFIRMING_HALT, A.READ_OWNER),
-    Verdict.HALT: (P.CONFIRMING_HALT, A.READ_OWNER),
+JUDGED: dict[Verdict, tuple[Phase, tuple[Action, ...]]] = {
+    Verdict.WRITE: (P.AWAITING_LANE, (A.ACQUIRE_LANE,)),
+    Verdict.SKIP: (P.SKIPPED, ()),
+    Verdict.FINISH: (P.COMMITTED, ()),
+    Verdict.DIVERGED: (P.CONFIRMING_HALT, (A.READ_OWNER,)),
+    Verdict.HALT: (P.CONFIRMING_HALT, (A.READ_OWNER,)),
 }
-JUDGED_FIRST = JUDGED | {Verdict.FINISH: (P.SKIPPED, None)}
 
 
 def at(
@@ -61,10 +60,6 @@ def following() -> dict[tuple[Phase, Event], tuple[Phase, tuple[Action, ...]]]:
     route = {phase for phase, _ in TRANSITIONS} - {P.APPENDING_BEFORE, P.APPENDING_AFTER}
     steps = {pair: step(at(pair[0]), pair[1]) for pair in TRANSITIONS if pair[0] in route}
     return {pair: (state.phase, asked) for pair, (state, asked) in steps.items()}
-
-
-def actions(action: Action | None) -> tuple[Action, ...]:
-    return () if action is None else (action,)
 
 
 def test_an_event_that_cannot_happen_is_a_bug() -> None:
@@ -123,7 +118,7 @@ def test_a_head_is_judged_only_where_it_was_asked_for() -> None:
 def test_a_head_that_was_read_is_judged(verdict: Verdict) -> None:
     entry = head(3, 10, 20)
     state, asked = step(at(P.READING_HEAD, verdict), HeadRead(entry))
-    assert (state.phase, asked) == (JUDGED[verdict][0], actions(JUDGED[verdict][1]))
+    assert (state.phase, asked) == JUDGED[verdict]
     assert state.judgement == Judgement(verdict, "expected", f"found {entry}")
 
 
@@ -131,7 +126,8 @@ def test_a_head_that_was_read_is_judged(verdict: Verdict) -> None:
 @pytest.mark.parametrize("entry", [None, head(3, 10, 20)])
 def test_a_proposal_starts_with_its_judgement(verdict: Verdict, entry: HeadEntry | None) -> None:
     state, asked = start(Judged(verdict), entry)
-    assert (state.phase, asked) == (JUDGED_FIRST[verdict][0], actions(JUDGED_FIRST[verdict][1]))
+    first = JUDGED[Verdict.SKIP if verdict is Verdict.FINISH else verdict]
+    assert (state.phase, asked) == first
     assert state.attempts == 0
     assert state.judgement.found == f"found {entry}"
 
