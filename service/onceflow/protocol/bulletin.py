@@ -45,7 +45,7 @@ class Bulletin:
         at_ms: when this was written, by the host's clock.
         batch_id: newest batch that Spark has logged as done; -1 before the first.
         batch_at_ms: when `batch_id` was first seen; 0 before the first.
-        records_per_second: speed of that batch; None if it read none.
+        records_per_second: of that batch; None if it read none.
         duration_ms: where the time of that batch went, by Spark's names.
         first_state_rows: rows in the state after the run's first batch.
         memory_budget_bytes: for the driver's heap.
@@ -115,12 +115,13 @@ _T = TypeVar("_T", StateFigures, Bulletin, Ending)
 
 def _fields(text: str) -> dict[str, Any]:
     try:
-        fields = json.loads(text)
-        if fields.pop("v") == VERSION:
-            return dict(fields)
+        fields: dict[str, Any] = json.loads(text)
+        version = fields.pop("v")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unreadable(text) from error
-    raise _unreadable(text)
+    if version != VERSION:
+        raise _unreadable(text)
+    return fields
 
 
 def _made(kind: type[_T], fields: Mapping[str, Any], text: str) -> _T:

@@ -48,9 +48,9 @@ class CheckpointFacts:
 
     Args:
         query_id: of its `metadata` file; None if there is no checkpoint.
-        planned: P, newest batch of the offset log; -1 if none.
-        done: C, newest batch of the commit log; -1 if none.
-        plans: what Spark pinned for the batches P and C, if the offset log still has them.
+        planned: newest batch of the offset log.
+        done: newest batch of the commit log.
+        plans: Spark's plans of these two batches, if the offset log still has them.
     """
 
     query_id: str | None
@@ -85,29 +85,24 @@ def compare(
 ) -> Comparison:
     """Decide how a start goes on.
 
+    `written` has the newest record of this pipeline in each output partition, read after `head`,
+    and after every older transaction was decided.
+
     A remedy that does not cure what is wrong changes nothing: the start is refused as without it,
     and one that was asked for where nothing is wrong is refused too.
-
-    Args:
-        checkpoint: as it was read.
-        head: of the ledger.
-        remedy: asked for by an operator.
-        written: output partition -> the newest record of this pipeline that was found there. Read
-            after `head`, and after every older transaction was decided.
     """
     found = _compare(checkpoint, head, written)
     if remedy is None:
         return found
     if remedy not in found.remedies:
-        return _halt(
-            LineageError(
-                "this remedy does not apply",
-                subject=remedy.value,
-                expected=", ".join(r.value for r in found.remedies) or "a start without a remedy",
-                found=_facts(checkpoint, head),
-                then=str(found.error) if found.error else "start without it",
-            )
+        error = LineageError(
+            "this remedy does not apply",
+            subject=remedy.value,
+            expected=", ".join(r.value for r in found.remedies) or "a start without a remedy",
+            found=_facts(checkpoint, head),
+            then=str(found.error or "start without it"),
         )
+        return _halt(error)
     return Comparison(_CURES[remedy])
 
 
@@ -290,24 +285,23 @@ def _compare_done(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
 def _behind(checkpoint: CheckpointFacts, head: HeadEntry) -> Comparison:
     """The output is ahead of the checkpoint; one missing plan can be adopted, more cannot."""
     is_next = head.batch.batch_id == checkpoint.done + 1 == checkpoint.planned + 1
-    error = (CorruptionError if is_next else LineageError)(
-        "the offset log lost its newest entry"
-        if is_next
-        else "the checkpoint is older than the output (restored backup, or lost files)",
+    if is_next:
+        kind: type[OnceflowError] = CorruptionError
+        what = "the offset log lost its newest entry"
+        cure = "`--adopt --reason ...` writes it from the ledger"
+    else:
+        kind = LineageError
+        what = "the checkpoint is older than the output (restored backup, or lost files)"
+        cure = "use the newer checkpoint"
+    error = kind(
+        what,
         expected=f"offsets/{head.batch.batch_id} in the checkpoint",
         found=_facts(checkpoint, head),
-        then="halting; "
-        + (
-            "`--adopt --reason ...` writes it from the ledger"
-            if is_next
-            else "use the newer checkpoint"
-        )
-        + f", or {NEW_GENERATION}",
+        then=f"halting; {cure}, or {NEW_GENERATION}",
     )
     # A checkpoint that has planned a batch has state, which cannot become another lineage's.
     is_blank = checkpoint.planned == NOTHING_COMMITTED
-    remedies = {Remedy.ADOPT: is_next, Remedy.NEW_GENERATION: is_blank}
-    return _halt(error, *_applying(remedies))
+    return _halt(error, *_applying({Remedy.ADOPT: is_next, Remedy.NEW_GENERATION: is_blank}))
 
 
 def _applying(remedies: Mapping[Remedy, bool]) -> Iterator[Remedy]:
@@ -319,13 +313,12 @@ def _halt(error: OnceflowError, *remedies: Remedy) -> Comparison:
 
 
 def _facts(checkpoint: CheckpointFacts, head: HeadEntry | None) -> str:
-    if checkpoint.query_id is None:
-        left = "no checkpoint"
-    else:
+    left, right = "no checkpoint", "no head in the ledger"
+    if checkpoint.query_id is not None:
         left = (
             f"checkpoint of query {checkpoint.query_id} with planned batch {checkpoint.planned},"
             f" done batch {checkpoint.done}"
         )
-    if head is None:
-        return f"{left}; no head in the ledger"
-    return f"{left}; head at batch {head.batch.batch_id} of query {head.batch.query_id}"
+    if head is not None:
+        right = f"head at batch {head.batch.batch_id} of query {head.batch.query_id}"
+    return f"{left}; {right}"

@@ -33,8 +33,7 @@ class DeadLetter:
 
     Args:
         value: unchanged; for a row of the result, as it would have been written.
-        reason: a code.
-        text: what is wrong with this record.
+        reason: a code; `text` says the same of this record.
         source: the view; empty for a row of the result.
         topic: input topic; the output topic for a row of the result.
         partition: in that topic, or NOWHERE.
@@ -114,8 +113,8 @@ class DeadLetter:
             }
             known.pop(_LATENESS, None)
             numbers = {name: int(known.pop(name)) for name in _NUMBERS}
-            of_some = {name: int(known.pop(name)) for name in _OF_SOME if name in known}
-            return cls(key=key, value=value, headers=own, **known, **numbers, **of_some)  # type: ignore[arg-type]
+            numbers |= {name: int(known.pop(name)) for name in _OF_SOME if name in known}
+            return cls(key=key, value=value, headers=own, **known, **numbers)  # type: ignore[arg-type]
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptionError(
                 "a record is not a dead letter",
@@ -136,9 +135,7 @@ _KNOWN = ("reason", "text", "pipeline", "source", "topic", *_NUMBERS)
 
 def in_order(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters into the order in which every attempt writes them."""
-    return sorted(letters, key=lambda each: (each.topic, each.partition, each.offset, _row(each)))
-
-
-def _row(letter: DeadLetter) -> tuple[bytes, bytes]:
-    """Rows of the result have no offset."""
-    return letter.key or b"", letter.value or b""
+    # Rows of the result have no offset.
+    return sorted(
+        letters, key=lambda x: (x.topic, x.partition, x.offset, x.key or b"", x.value or b"")
+    )

@@ -37,14 +37,13 @@ class QueryIdentity:
 
     def changes_since(self, head: HeadEntry) -> Sequence[str]:
         """The parts that have changed since `head` was written; empty if `head` has no parts."""
-        before = head.plan_parts
-        if not before or head.plan_hash == self.hash:
+        if not head.plan_parts or head.plan_hash == self.hash:
             return []
-        names = sorted({*before, *self.parts})
+        names = sorted({*head.plan_parts, *self.parts})
         return [
-            _told(name, before.get(name), self.parts.get(name))
+            _told(name, head.plan_parts.get(name), self.parts.get(name))
             for name in names
-            if before.get(name) != self.parts.get(name)
+            if self.has_other(name, head)
         ]
 
     def has_other(self, name: str, head: HeadEntry) -> bool:

@@ -111,7 +111,6 @@ class HeaderPacker:
     """Packs the headers of one batch; all but flags and sequence are the same for its records.
 
     Args:
-        pipeline_tag, generation, plan_tag, batch_id, lineage: as in `RecordHeader`.
         mode: the flag that every record of the batch has; see `Delivery.flag`.
     """
 

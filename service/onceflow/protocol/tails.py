@@ -14,12 +14,7 @@ from onceflow.protocol.record import BatchOrder, RecordHeader
 
 @dataclass(frozen=True)
 class Tail:
-    """The newest batch of the pipeline in one output partition.
-
-    Args:
-        header: of its last record.
-        first_sequence: of its first record.
-    """
+    """The newest batch of the pipeline in one output partition: its last record, and its first."""
 
     header: RecordHeader
     first_sequence: int
@@ -73,12 +68,7 @@ class OutputTails:
 
 
 def last_batch(tails: OutputTails, facts: CheckpointFacts, generation: int) -> BatchOrder:
-    """Find the last committed batch from output and checkpoint.
-
-    Args:
-        tails: of the output.
-        facts: of the checkpoint.
-        generation: used if the output holds no record.
+    """Find the last committed batch; `generation` counts if the output holds no record.
 
     Raises:
         CorruptionError: the checkpoint has not planned the newest batch of the output.
@@ -104,13 +94,10 @@ def numbered_on(blank: HeadEntry, tails: OutputTails, batch: BatchOrder | None) 
 
 
 def new_generation(blank: HeadEntry, before: HeadEntry | None, tails: OutputTails) -> HeadEntry:
-    """The registration of a new generation, which continues the sequences of the output.
+    """Give a `blank` registration the next generation, and the sequences of the output.
 
-    Args:
-        blank: a registration of this pipeline, with the sequences of `before`.
-        before: the `head` of the ledger. It decides, unless the output is ahead of it: then the
-            ledger was set back, or records were written outside a transaction.
-        tails: of the output.
+    It has the sequences of `before`, the `head` of the ledger, which decides unless the output is
+    ahead of it: then the ledger was set back, or records were written outside a transaction.
 
     Raises:
         LineageError: there is no `head`, and the output holds no record of the pipeline any more.

@@ -104,8 +104,7 @@ class Claimant:
 
     Args:
         run_id: a new uuid for each attempt.
-        host: for people.
-        started_at_ms: for people.
+        host, started_at_ms: for people.
         layout: the lanes that this driver will use.
     """
 
