@@ -47,7 +47,7 @@ class Deadline:
     """One budget of time, shared by every step of an operation.
 
     Args:
-        clock: the clock that the budget is measured with.
+        clock: measures the budget.
         at_s: the end of the budget on that clock's monotonic scale.
         budget_s: the whole budget, for messages.
     """
@@ -76,6 +76,5 @@ class Deadline:
             DeadlineError: the budget is used up.
         """
         if self.is_over:
-            raise DeadlineError(
-                what, subject=subject, expected=f"an answer within {self.budget_s:g} s"
-            )
+            expected = f"an answer within {self.budget_s:g} s"
+            raise DeadlineError(what, subject=subject, expected=expected)

@@ -31,21 +31,15 @@ _OTHER_VARIABLES = re.compile(r"ONCEFLOW_(CONFIG|CACHE|CRASH_POINT|CRASH_PROOF|T
 
 @dataclass(frozen=True)
 class _Layers:
-    """A value that was given, and where.
-
-    Args:
-        path: of the file.
-        document: the file.
-        environment: values from variables.
-        said: values from the command line.
-        faults: what is wrong before any value is looked at.
-    """
+    """The values that were given, and where."""
 
     path: Path
     document: Document
     environment: Mapping[str, Any]
     said: Mapping[str, Any]
+    """On the command line."""
     faults: Sequence[Fault]
+    """What is wrong before any value is looked at."""
 
     def merged(self) -> Mapping[str, Any]:
         return _merged(_merged(self.document.data, self.environment), self.said)
@@ -78,8 +72,8 @@ def read_settings(
     """Put the settings of this process together.
 
     Args:
-        environment: variables, such as `os.environ`.
-        overrides: settings from the command line, by name; None where nothing was said.
+        environment: such as `os.environ`.
+        overrides: from the command line, by name; None where nothing was said.
         file: as the command line names it; it must exist then.
 
     Returns:
@@ -94,8 +88,7 @@ def read_settings(
         settings = Settings.model_validate(layers.merged())
     except ValidationError as error:
         found = validation_faults(error, layers.document, KeyIndex.of_model(Settings))
-        faults.extend(_with_origin(each, layers) for each in found)
-        raise _refused(layers.path, faults) from None
+        faults += [_with_origin(each, layers) for each in found]
     if faults:
         raise _refused(layers.path, faults)
     leaves = leaves_of(settings.model_dump(mode="json", by_alias=True))
@@ -160,13 +153,10 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], l
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for name, value in above.items():
-        old = merged.get(name)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            merged[name] = _merged(old, value)
-        else:
-            merged[name] = value
+    merged = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):
+            merged[name] = _merged(below[name], above[name])
     return merged
 
 

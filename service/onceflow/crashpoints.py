@@ -10,6 +10,7 @@ so that a test can tell that its fault fired.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class CrashPoint(StrEnum):
 
 HOLD_S = 600.0
 """Longer than any test waits."""
+_ARMING = re.compile(r"(?P<point>\w+)(:(?P<action>kill|stop|hold)(:(?P<arrivals>\d+))?)?")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "hold": None}
 
 
@@ -58,21 +60,16 @@ class _Armed:
 def _parse(text: str | None) -> _Armed | None:
     if not text:
         return None
-    parts = text.split(":")
-    try:
-        name, action, arrivals = (
-            parts[0],
-            *(parts[1:2] or ["kill"]),
-            *(parts[2:3] or ["1"]),
-        )
-        return _Armed(CrashPoint(name), _SIGNALS[action], int(arrivals))
-    except (ValueError, KeyError) as error:
+    found = _ARMING.fullmatch(text)
+    if found is None or found["point"] not in {*CrashPoint}:
         raise ConfigError(
             "unreadable crash point",
             subject=ENVIRONMENT_VARIABLE,
             expected="POINT[:kill|stop|hold[:ARRIVALS]]",
             found=text,
-        ) from error
+        )
+    action, arrivals = found["action"] or "kill", found["arrivals"] or 1
+    return _Armed(CrashPoint(found["point"]), _SIGNALS[action], int(arrivals))
 
 
 _armed = _parse(os.environ.get(ENVIRONMENT_VARIABLE))

@@ -28,12 +28,12 @@ class Fault:
     """One thing wrong with what a user gave us.
 
     Args:
-        what: what is wrong, in one clause.
+        what: one clause.
         where: a dotted path in a file, a topic, a setting.
-        line: 1-based line in the user's file, if the fault is in a file.
+        line: in the user's file, from 1.
         expected: what would have been accepted.
         suggestion: how to fix it, as an imperative sentence.
-        rule: name of the rule that it breaks, for programs; empty if there is none.
+        rule: name of the rule that it breaks, for programs.
         file: only if it is not the file that the user gave.
     """
 
@@ -46,10 +46,9 @@ class Fault:
     file: str = ""
 
     def __str__(self) -> str:
-        place = [self.file] if self.file else []
-        place += [f"line {self.line}"] if self.line is not None else []
-        place += [self.where] if self.where else []
-        text = f"{', '.join(place)}: {self.what}" if place else self.what
+        line = "" if self.line is None else f"line {self.line}"
+        place = ", ".join(filter(None, (self.file, line, self.where)))
+        text = f"{place}: {self.what}" if place else self.what
         if self.expected:
             text += f"; expected {self.expected}"
         return f"{text}. {self.suggestion}" if self.suggestion else text
@@ -93,13 +92,7 @@ class OnceflowError(Exception):
     """Whether a restart would end the same way, so that none should be made automatically."""
 
     def __init__(
-        self,
-        what: str,
-        *,
-        subject: str = "",
-        expected: str = "",
-        found: str = "",
-        then: str = "",
+        self, what: str, *, subject: str = "", expected: str = "", found: str = "", then: str = ""
     ) -> None:
         self.what = what
         self.subject = subject
@@ -231,12 +224,8 @@ def require(condition: bool, what: str, *, subject: str = "", found: str = "") -
         InvariantError: `condition` is false.
     """
     if not condition:
-        raise InvariantError(
-            what,
-            subject=subject,
-            found=found,
-            then="this is a bug in Onceflow; stopping",
-        )
+        then = "this is a bug in Onceflow; stopping"
+        raise InvariantError(what, subject=subject, found=found, then=then)
 
 
 def exit_code_of(error: BaseException | None) -> int:

@@ -151,9 +151,8 @@ class Tls(SettingsBlock):
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """A certificate is of no use without its key."""
-        if ("certificate_file" in given) != ("key_file" in given):
-            yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
+        """Half a key pair."""
+        yield from _half_key_pair(given)
 
 
 def _checked_memory(text: str) -> str:
@@ -261,18 +260,20 @@ class Control(SettingsBlock):
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
         """Half a key pair; secrets in clear text."""
-        has_certificate = "certificate_file" in given
-        if has_certificate != ("key_file" in given):
-            yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
+        yield from _half_key_pair(given)
         address = given.get("address", "127.0.0.1")
-        if not has_certificate and not _is_loopback(address):
-            yield (
-                ("address",),
-                fault(
-                    "tokens would cross the network in clear text",
-                    suggestion="Add `certificate_file` and `key_file`, or listen at 127.0.0.1.",
-                ),
+        if "certificate_file" not in given and not _is_loopback(address):
+            wrong = fault(
+                "tokens would cross the network in clear text",
+                suggestion="Add `certificate_file` and `key_file`, or listen at 127.0.0.1.",
             )
+            yield ("address",), wrong
+
+
+def _half_key_pair(given: Mapping[str, Any]) -> Iterator[Combination]:
+    """A certificate is of no use without its key."""
+    if ("certificate_file" in given) != ("key_file" in given):
+        yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
 
 
 def _is_loopback(address: object) -> bool:
@@ -354,14 +355,11 @@ class Settings(SettingsBlock):
         is_clear = given.get("tls") is None and isinstance(sasl, Mapping)
         allowed = sasl.get("allow_clear_text") if isinstance(sasl, Mapping) else None
         if is_clear and str(allowed).lower() not in _TRUE:
-            yield (
-                ("sasl",),
-                fault(
-                    "the password or token would cross the network in clear text",
-                    suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if no one can"
-                    " listen.",
-                ),
+            wrong = fault(
+                "the password or token would cross the network in clear text",
+                suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if no one can listen.",
             )
+            yield ("sasl",), wrong
 
     def require_allowed(self, file: PipelineFile, *, is_trusted: bool) -> PipelineFile:
         """The file, if this process may do what it says.
@@ -391,14 +389,8 @@ class Settings(SettingsBlock):
 
     def secret_files(self) -> Sequence[Path]:
         """Files with certificates and secrets by which brokers are reached; they may be renewed."""
-        blocks = [block.model_dump() for block in (self.sasl, self.tls) if block is not None]
-        named = {
-            Path(value)
-            for block in blocks
-            for name, value in block.items()
-            if name.endswith("_file") and value is not None
-        }
-        return sorted(named)
+        fields = [field for block in (self.sasl, self.tls) if block is not None for field in block]
+        return sorted({Path(value) for name, value in fields if name.endswith("_file") and value})
 
     def connection(self) -> Connection:
         """How to reach the brokers. Reads the secrets.
@@ -411,7 +403,7 @@ class Settings(SettingsBlock):
             properties |= _tls_properties(self.tls)
         if self.sasl is not None:
             properties |= self.sasl.properties()
-        protocol = "SSL" if self.tls is not None else "PLAINTEXT"
+        protocol = "PLAINTEXT" if self.tls is None else "SSL"
         if self.sasl is not None:
             protocol = f"SASL_{protocol}"
         if protocol != "PLAINTEXT":
