@@ -103,15 +103,11 @@ def test_every_head_survives_the_ledger(head: HeadEntry) -> None:
     assert HeadEntry.from_json(head.to_json()) == head
 
 
-def test_a_head_of_a_version_that_recorded_no_topic_id_is_read() -> None:
-    older = HEAD.to_json().replace(b',"topic_id":"topic-1"', b"")
-    assert HeadEntry.from_json(older).sink.topic_id == ""
-
-
-def test_a_head_of_a_version_that_kept_no_totals_is_read() -> None:
+def test_a_head_of_a_version_that_recorded_less_is_read() -> None:
     fields = json.loads(HEAD.to_json())
-    del fields["totals"], fields["records"]["refused"]
-    assert HeadEntry.from_json(json.dumps(fields).encode()) == HEAD
+    del fields["totals"], fields["records"]["refused"], fields["sink"]["topic_id"]
+    older = replace(HEAD, sink=replace(HEAD.sink, topic_id=""))
+    assert HeadEntry.from_json(json.dumps(fields).encode()) == older
 
 
 @given(sources)
@@ -139,18 +135,14 @@ def test_an_owner_with_a_field_of_another_type_is_refused(field: str, value: obj
         OwnerEntry.from_json(json.dumps(fields).encode())
 
 
-@pytest.mark.parametrize("field", sorted(json.loads(HEAD.to_json()).keys() - {"totals"}))
-def test_a_head_without_one_of_its_fields_is_refused(field: str) -> None:
-    fields = json.loads(HEAD.to_json())
-    del fields[field]
-    with pytest.raises(CorruptionError, match="unreadable ledger entry: head"):
-        HeadEntry.from_json(json.dumps(fields).encode())
+def _without(field: str) -> Damage:
+    return lambda fields: fields.pop(field)
 
 
 DAMAGES: dict[str, Damage] = {
     "text for a batch id": lambda f: f.update(batch_id="4"),
     "number for a query id": lambda f: f.update(query_id=4),
-    "no sink": lambda f: f.update(sink=[]),
+    "list for a sink": lambda f: f.update(sink=[]),
     "fraction for a partition count": lambda f: f["sink"].update(partitions=4.0),
     "word for a partition": lambda f: f["sink"].update(sequence={"x": [1, 2]}),
     "range of one": lambda f: f["sink"].update(sequence={"0": [1]}),
@@ -160,14 +152,20 @@ DAMAGES: dict[str, Damage] = {
     "list of sources": lambda f: f.update(sources=[]),
     "unknown count": lambda f: f["records"].update(lost=1),
     "text for a count": lambda f: f["records"].update(read="4"),
+    "unknown mode": lambda f: f.update(delivery="twice"),
+    "risk of one": lambda f: f.update(at_risk={"0": [1]}),
+    "number for a risk": lambda f: f.update(at_risk=1),
+    "number for an order": lambda f: f.update(order=1),
+    "unknown order": lambda f: f.update(order={"batch": {"by": [], "ties": "chance"}, "next": {}}),
+    **{f"no {name}": _without(name) for name in json.loads(HEAD.to_json()).keys() - {"totals"}},
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_head_is_refused(damage: Damage) -> None:
+@pytest.mark.parametrize("damage", sorted(DAMAGES))
+def test_a_damaged_head_is_refused(damage: str) -> None:
     fields = json.loads(HEAD.to_json())
-    damage(fields)
-    with pytest.raises(CorruptionError, match="ledger rebuild"):
+    DAMAGES[damage](fields)
+    with pytest.raises(CorruptionError, match=r"unreadable ledger entry: head.*ledger rebuild"):
         HeadEntry.from_json(json.dumps(fields).encode())
 
 
@@ -194,6 +192,7 @@ def test_sequences_go_on_without_hole_or_repeat(sink: SinkState, added: dict[int
         assert last - first + 1 == added.get(partition, 0)
         assert after.next_sequence(partition) == last + 1
     assert set(after.sequence) == {*sink.sequence, *added}
+    assert replace(sink, sequence={}).next_sequence(0) == 1
 
 
 PLAIN = replace(HEAD, sink=SinkState("out", 3, Layout(1, 3), {0: (5, 7), 1: (3, 2)}))
@@ -238,25 +237,6 @@ def test_another_order_moves_no_position() -> None:
     assert moved.records == RecordCounts(refused=1)
     assert [moved.sink.next_sequence(p) for p in range(4)] == [8, 3, 1, 1]
     assert "at, content" in moved.note
-
-
-WRONG_MODES = [
-    *({"delivery": "twice"}, {"at_risk": {"0": [1]}}, {"at_risk": 1}),
-    *({"order": 1}, {"order": {"batch": {"by": [], "ties": "chance"}, "next": {}}}),
-]
-
-
-@pytest.mark.parametrize("field", WRONG_MODES)
-def test_a_mode_that_nobody_knows_is_refused(field: dict[str, object]) -> None:
-    fields = {**json.loads(PLAIN.to_json()), **field}
-    with pytest.raises(CorruptionError, match="unreadable ledger entry: head"):
-        HeadEntry.from_json(json.dumps(fields).encode())
-
-
-def test_sequences_begin_at_one() -> None:
-    fresh = SinkState("out", 2, Layout(1, 3))
-    assert fresh.next_sequence(0) == 1
-    assert fresh.advanced({0: 2}).sequence == {0: (1, 2)}
 
 
 def test_the_plan_tag_is_the_crc32_of_ranges_watermark_and_clock() -> None:
