@@ -67,6 +67,9 @@ def test_an_event_that_cannot_happen_is_a_bug() -> None:
     for phase, event in {*product(P, E)} - set(TRANSITIONS):
         with pytest.raises(InvariantError, match=event.name):
             step(at(phase), event)
+    for phase in {*P} - {P.READING_HEAD}:
+        with pytest.raises(InvariantError, match="HeadRead"):
+            step(at(phase), HeadRead(None))
 
 
 @pytest.mark.parametrize("delivery", Delivery)
@@ -99,19 +102,6 @@ def test_what_this_run_finds_committed_behind_a_lost_answer_is_appended_at_most_
 def test_a_replay_appends_nothing_at_most_once(verdict: Verdict) -> None:
     state, asked = start(Judged(verdict, Delivery.AT_MOST_ONCE), None)
     assert (state.phase, asked) == (P.SKIPPED, ())
-
-
-def test_records_are_appended_on_one_side_of_the_commit() -> None:
-    commit = P.COMMITTING
-    least, most = ROUTES[Delivery.AT_LEAST_ONCE], ROUTES[Delivery.AT_MOST_ONCE]
-    assert least.index(P.APPENDING_BEFORE) < least.index(P.SENDING_HEAD) < least.index(commit)
-    assert most.index(P.SENDING_HEAD) < most.index(commit) < most.index(P.APPENDING_AFTER)
-
-
-def test_a_head_is_judged_only_where_it_was_asked_for() -> None:
-    for phase in {*P} - {P.READING_HEAD}:
-        with pytest.raises(InvariantError, match="HeadRead"):
-            step(at(phase), HeadRead(None))
 
 
 @pytest.mark.parametrize("verdict", Verdict)

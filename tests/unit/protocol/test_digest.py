@@ -20,9 +20,6 @@ def test_rows_are_hashed_with_their_lengths() -> None:
     written_by_hand = bytes.fromhex("00000001 00000001 00000002 6b 7631 00000002 ffffffff 00000000")
     rows: list[Row] = [(1, b"k", b"v1"), (2, None, b"")]
     assert digest_of(rows) == hashlib.sha256(written_by_hand).hexdigest()
-
-
-def test_a_batch_without_output_has_the_digest_of_nothing() -> None:
     assert digest_of([]) == hashlib.sha256().hexdigest()
 
 

@@ -29,8 +29,19 @@ def test_the_hash_does_not_depend_on_the_order_of_its_parts() -> None:
     assert QueryIdentity({"a": "1", "b": "2"}).hash != QueryIdentity({"a": "1", "b": "3"}).hash
 
 
-def test_the_query_that_wrote_the_last_batch_goes_on() -> None:
-    assert change_error(OLD, head(), facts(), is_accepted=False) is None
+@pytest.mark.parametrize(
+    ("now", "before", "is_accepted"),
+    [
+        (OLD, head(), False),
+        (NEW, head(), True),
+        (NEW, replace(head(), plan_parts={}), False),
+        (NEW, head(batch_id=NOTHING_COMMITTED), True),
+        (NEW, head(batch_id=NOTHING_COMMITTED), False),
+    ],
+    ids=["the same", "accepted", "an entry without parts", "no batch, accepted", "no batch"],
+)
+def test_a_start_is_not_refused(now: QueryIdentity, before: HeadEntry, is_accepted: bool) -> None:
+    assert change_error(now, before, facts(), is_accepted=is_accepted) is None
 
 
 def test_another_query_is_refused_and_what_changed_is_named() -> None:
@@ -44,10 +55,6 @@ def test_a_part_that_comes_or_goes_is_named() -> None:
     more = QueryIdentity({**OLD.parts, "code": fingerprint({"a.py": ""})})
     assert more.changes_since(head()) == ["code (new)"]
     assert OLD.changes_since(head(more)) == ["code (removed)"]
-
-
-def test_a_change_may_be_accepted_behind_a_batch_that_is_done() -> None:
-    assert change_error(NEW, head(), facts(), is_accepted=True) is None
 
 
 def test_a_batch_that_is_to_be_replayed_must_be_by_the_old_query() -> None:
@@ -76,14 +83,3 @@ def test_nothing_to_accept_is_said() -> None:
     error = change_error(OLD, head(), facts(), is_accepted=True)
     assert error is not None
     assert "this remedy does not apply" in str(error)
-
-
-@pytest.mark.parametrize("is_accepted", [True, False])
-def test_before_the_first_batch_everything_may_change(is_accepted: bool) -> None:
-    blank = head(batch_id=NOTHING_COMMITTED)
-    assert change_error(NEW, blank, facts(), is_accepted=is_accepted) is None
-
-
-def test_an_entry_that_tells_no_parts_is_taken_as_it_is() -> None:
-    old_version = replace(head(), plan_parts={})
-    assert change_error(NEW, old_version, facts(), is_accepted=False) is None

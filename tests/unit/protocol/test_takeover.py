@@ -11,7 +11,6 @@ from onceflow.errors import InvariantError
 from onceflow.protocol.identity import FencingToken, LaneId, Layout
 from onceflow.protocol.ledger import OwnerEntry
 from onceflow.protocol.takeover import (
-    FIRST_TOKEN,
     TRANSITIONS,
     Claimant,
     LaneFenced,
@@ -46,6 +45,9 @@ def test_an_event_that_cannot_happen_is_a_bug() -> None:
     for phase in {*P} - {*OWNER_READS}:
         with pytest.raises(InvariantError, match=phase.name):
             step(at(phase), OwnerRead(MINE))
+    for phase in {*P} - {P.FENCING}:
+        with pytest.raises(InvariantError, match=phase.name):
+            step(at(phase), LaneFenced(LaneId(0, 0)))
 
 
 @pytest.mark.parametrize("owner", [None, THEIRS])
@@ -57,14 +59,10 @@ def test_whoever_reads_another_owner_stops(owner: OwnerEntry | None) -> None:
 
 def test_a_take_over_that_is_not_disturbed() -> None:
     state, asked = start(ME)
+    assert (state, asked) == (TakeoverState(P.INITIALISING, ME), (A.INITIALISE_OWNER,))
     phases = [state.phase]
-    for answer in (E.DONE, OwnerRead(THEIRS), E.DONE, OwnerRead(MINE)):
-        state, asked = step(state, answer)
-        phases.append(state.phase)
-    for lane in sorted(state.to_fence):
-        state, asked = step(state, LaneFenced(lane))
-    phases.append(state.phase)
-    for answer in (OwnerRead(MINE), E.DONE, E.GO_ON):
+    claimed = (E.DONE, OwnerRead(THEIRS), E.DONE, OwnerRead(MINE))
+    for answer in (*claimed, *map(LaneFenced, LANES), OwnerRead(MINE), E.DONE, E.GO_ON):
         state, asked = step(state, answer)
         phases.append(state.phase)
     assert [*dict.fromkeys(phases)] == [
@@ -81,35 +79,21 @@ def test_a_take_over_that_is_not_disturbed() -> None:
     assert asked == ()
 
 
-@pytest.mark.parametrize("phase", [phase for phase in P if phase is not P.FENCING])
-def test_lanes_are_fenced_only_where_it_was_asked_for(phase: TakeoverPhase) -> None:
-    with pytest.raises(InvariantError, match=phase.name):
-        step(at(phase), LaneFenced(LaneId(0, 0)))
-
-
-def test_an_attempt_begins_with_the_owner_id() -> None:
-    assert start(ME) == (TakeoverState(P.INITIALISING, ME), (A.INITIALISE_OWNER,))
-
-
-def test_the_first_claim_has_the_first_token() -> None:
-    state, _ = step(TakeoverState(P.READING_PREVIOUS, ME), OwnerRead(None))
-    assert state.claim == OwnerEntry(FIRST_TOKEN, "me", "host-1", 1000, Layout(1, 2))
-
-
 @pytest.mark.parametrize(
-    ("before", "claimed"),
+    ("before", "token", "claimed"),
     [
-        (Layout(1, 3), Layout(1, 3)),
-        (Layout(2, 1), Layout(2, 2)),
-        (Layout(1, 1), Layout(1, 2)),
+        (None, 1, Layout(1, 2)),
+        (Layout(1, 3), 8, Layout(1, 3)),
+        (Layout(2, 1), 8, Layout(2, 2)),
+        (Layout(1, 1), 8, Layout(1, 2)),
     ],
 )
 def test_a_claim_follows_the_previous_one_and_never_shrinks(
-    before: Layout, claimed: Layout
+    before: Layout | None, token: int, claimed: Layout
 ) -> None:
-    previous = replace(THEIRS, max_layout=before)
+    previous = before and replace(THEIRS, max_layout=before)
     state, _ = step(TakeoverState(P.READING_PREVIOUS, ME), OwnerRead(previous))
-    assert state.claim == OwnerEntry(FencingToken(8), "me", "host-1", 1000, claimed)
+    assert state.claim == OwnerEntry(FencingToken(token), "me", "host-1", 1000, claimed)
 
 
 def test_every_lane_that_any_owner_has_used_is_fenced() -> None:
