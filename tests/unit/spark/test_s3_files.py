@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -53,9 +53,23 @@ def test_a_write_that_another_driver_was_ahead_of_is_told_as_such() -> None:
     assert isinstance(from_text(text), SharedCheckpointError)
 
 
-def test_settings_of_one_bucket_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(pafs, "S3FileSystem", _noting(asked))
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The options of the file system, which has every bucket."""
+    options: dict[str, Any] = {}
+
+    class Files:
+        def __init__(self, **given: Any) -> None:
+            options.update(given)
+
+        def get_file_info(self, _: str) -> SimpleNamespace:
+            return SimpleNamespace(type=pafs.FileType.Directory)
+
+    monkeypatch.setattr(pafs, "S3FileSystem", Files)
+    return options
+
+
+def test_settings_of_one_bucket_come_first(asked: dict[str, Any]) -> None:
     conf = {
         f"{PREFIX}endpoint": "http://one:1",
         f"{PREFIX}bucket.b.endpoint": "https://two:2/",
@@ -73,10 +87,8 @@ def test_settings_of_one_bucket_come_first(monkeypatch: pytest.MonkeyPatch) -> N
     [({}, "https"), ({f"{PREFIX}connection.ssl.enabled": "false"}, "http")],
 )
 def test_an_endpoint_without_a_scheme(
-    monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], scheme: str
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], conf: dict[str, str], scheme: str
 ) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(pafs, "S3FileSystem", _noting(asked))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
     s3_files.open_s3("s3a://b/x", conf)
     assert (asked["scheme"], asked["endpoint_override"]) == (scheme, "store:9000")
@@ -113,19 +125,3 @@ def test_missing_jars_are_named_with_their_cure(
         s3_jars.require_s3_jars("s3a://b/x")
     (tmp_path / "s3").mkdir()
     s3_jars.require_s3_jars("s3a://b/x")
-
-
-def _noting(asked: dict[str, Any]) -> Callable[..., Any]:
-    """A file system that has every bucket."""
-
-    class Found:
-        type = pafs.FileType.Directory
-
-    class Files:
-        def __init__(self, **options: Any) -> None:
-            asked.update(options)
-
-        def get_file_info(self, _: str) -> Found:
-            return Found()
-
-    return Files

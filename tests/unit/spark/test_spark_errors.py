@@ -10,16 +10,17 @@ from onceflow.runtime.spark.errors import CANNOT_LOAD, from_text, innermost, ove
 CHANGELOG = "file:/data/ck/state/0/0/23_9cd34e59-1be5-4afa-b2c9-6549e9c9b8eb.changelog"
 
 
-def test_a_full_disk_passes() -> None:
-    error = from_text("[STREAM_FAILED] Query a: java.io.IOException: No space left on device")
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("Query a: java.io.IOException: No space left on device", "make room"),
+        ("Task 0 failed: java.lang.OutOfMemoryError: Java heap space", "spark.driver_memory"),
+    ],
+)
+def test_a_full_disk_and_a_full_memory_may_be_tried_again(text: str, advice: str) -> None:
+    error = from_text(f"[STREAM_FAILED] {text}")
     assert isinstance(error, RetriableError)
-    assert "make room" in error.then
-
-
-def test_a_task_without_memory_may_be_tried_again() -> None:
-    error = from_text("Job aborted: Task 0 failed: java.lang.OutOfMemoryError: Java heap space")
-    assert isinstance(error, RetriableError)
-    assert "spark.driver_memory" in error.expected
+    assert advice in error.expected + error.then
 
 
 @pytest.mark.parametrize(

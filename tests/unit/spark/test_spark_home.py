@@ -35,14 +35,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_it_leads_to_the_installed_spark(home: Path) -> None:
+def test_it_leads_to_the_installed_spark_without_the_zip_that_workers_would_compile_again(
+    home: Path,
+) -> None:
     use_spark_home(is_local=True)
     assert os.environ["SPARK_HOME"] == str(home)
     assert (home / "jars").samefile(Path(pyspark.__file__).parent / "jars")
-
-
-def test_it_hides_the_zip_that_workers_would_compile_anew(home: Path) -> None:
-    use_spark_home(is_local=True)
     assert not (home / "python" / "lib" / "pyspark.zip").exists()
 
 
@@ -108,18 +106,12 @@ def test_workers_elsewhere_have_the_python_of_this_process(home: Path) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_a_python_of_the_user_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+def test_what_the_user_names_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"SPARK_HOME": "/opt/spark", "PYSPARK_PYTHON": "/opt/python"}
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
     use_spark_home(is_local=True)
-    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
-
-
-def test_a_spark_home_of_the_user_is_left_alone(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    use_spark_home(is_local=True)
-    assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert {name: os.environ[name] for name in named} == named
     assert not home.exists()
 
 
