@@ -1,7 +1,7 @@
 """The product's state machines in every interleaving: what never happens, and thanks to which rule.
 
-The largest spaces are in test_explorer_exhaustive.py. What is modelled, and what is not, is told in
-tests/support/explorer and in docs/protocol.md.
+The largest spaces are in test_explorer_exhaustive.py. tests/support/explorer and docs/protocol.md
+say what is modelled, and what is not.
 """
 
 from __future__ import annotations

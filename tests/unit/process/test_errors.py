@@ -25,7 +25,7 @@ EXIT_CODES = {
     "InvariantError": 70,
 }
 PERMANENT = {"ConfigError", "FencedError", "RecordError", "LineageError", "CorruptionError"}
-"""The same start would end the same way: nobody makes it unasked."""
+"""The same start would end the same way: no service manager should make it."""
 FAULTS = (
     Fault("unknown key", where="sources.clicks.latenes", line=7, suggestion="Write `lateness`"),
 )

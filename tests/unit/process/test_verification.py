@@ -1,4 +1,4 @@
-"""What the comparison of output and ledger finds, and which records it delivers."""
+"""The comparison of output and ledger: its findings, and the records that it delivers."""
 
 from __future__ import annotations
 

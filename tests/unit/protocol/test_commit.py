@@ -56,14 +56,14 @@ def at(
 
 
 def following() -> dict[tuple[Phase, Event], tuple[Phase, tuple[Action, ...]]]:
-    """What comes of each event that can happen to a batch of exactly_once."""
+    """Each event that can happen to a batch of exactly_once."""
     route = {phase for phase, _ in TRANSITIONS} - {P.APPENDING_BEFORE, P.APPENDING_AFTER}
     steps = {pair: step(at(pair[0]), pair[1]) for pair in TRANSITIONS if pair[0] in route}
     return {pair: (state.phase, asked) for pair, (state, asked) in steps.items()}
 
 
 def test_an_event_that_cannot_happen_is_a_bug() -> None:
-    """What can happen, and that each entry is needed, the explorer shows."""
+    """The explorer shows what can happen, and that each entry is needed."""
     for phase, event in {*product(P, E)} - set(TRANSITIONS):
         with pytest.raises(InvariantError, match=event.name):
             step(at(phase), event)
@@ -86,7 +86,7 @@ def test_the_lane_is_given_back_with_the_commit_and_never_again() -> None:
     for delivery in Delivery:
         _, asked = step(at(P.COMMITTING, delivery=delivery), E.DONE)
         assert asked[0] is A.RELEASE_LANE
-        # Whoever found in the ledger that the commit has happened has resettled the lane.
+        # A driver that found in the ledger that the commit has happened has resettled the lane.
         _, asked = step(at(P.READING_HEAD, Verdict.FINISH, delivery), HeadRead(None))
         assert A.RELEASE_LANE not in asked
 

@@ -31,7 +31,7 @@ def corrupt(*remedies: Remedy) -> Outcome:
 
 
 class Row(NamedTuple):
-    """What is found, and what follows from it."""
+    """A checkpoint, a ledger and an output, and what follows from them."""
 
     checkpoint: CheckpointFacts
     head: HeadEntry | None
@@ -97,7 +97,7 @@ ROWS = {
     "newest plan lost": Row(DONE_4, HEAD_5, corrupt(ADOPT)),
     "checkpoint too old": Row(checkpoint(4, 4), HEAD_6, foreign()),
     "checkpoint too old, planned": Row(checkpoint(5, 4), HEAD_6, foreign()),
-    "entry of the commit log lost behind a plan": Row(
+    "entry of the commit log lost before a plan": Row(
         checkpoint(5, 3, plan(30, 40)), HEAD_4, REPAIR_PLAN
     ),
     "entry of the commit log lost, and its batch not committed": Row(

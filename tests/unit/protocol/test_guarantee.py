@@ -65,7 +65,7 @@ def words(parts: ChainParts) -> list[str]:
 
 
 def told(parts: ChainParts) -> str:
-    """What the table says."""
+    """The level that the table gives."""
     for *wanted, level in LINES:
         if all(cell in {"*", word} for cell, word in zip(wanted, words(parts), strict=True)):
             return level

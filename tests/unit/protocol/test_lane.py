@@ -13,7 +13,7 @@ P, E, A = LanePhase, LaneEvent, LaneAction
 
 
 def test_an_event_that_cannot_happen_is_a_bug() -> None:
-    """What can happen, and that each entry is needed, the explorer shows."""
+    """The explorer shows what can happen, and that each entry is needed."""
     for phase, event in {*product(P, E)} - set(TRANSITIONS):
         with pytest.raises(InvariantError, match=event.name):
             step(phase, event)

@@ -32,7 +32,7 @@ RUN_TIMEOUT_S = 60
 
 PACKAGES = ("service/onceflow", "connectors/onceflow_connectors")
 MACHINE = re.compile(
-    r"(?<![\w.])/(?:home|root|tmp|work|Users|mnt)/[\w.-]+"  # paths of somebody's machine
+    r"(?<![\w.])/(?:home|root|tmp|work|Users|mnt)/[\w.-]+"  # paths of one machine
     r"|\b(?!127\.0\.0\.1\b)\d{1,3}(?:\.\d{1,3}){3}\b"  # addresses of hosts
 )
 MESSAGE_SEAM = re.compile(r"\.\.\.|: |; expected |; found |; |, |\b(?:[A-Z][A-Z_:-]*|\d+)\b|\(s\)")
@@ -81,7 +81,7 @@ def command_line() -> Any:
 
 
 def complaint_about(words: list[str]) -> str | None:
-    """What is wrong with `onceflow WORDS...`; None if nothing is."""
+    """Say what is wrong with `onceflow WORDS...`; None if nothing is."""
     command = command_line()
     rest = list(words)
     while rest and hasattr(command, "commands"):
@@ -97,7 +97,7 @@ def complaint_about(words: list[str]) -> str | None:
 
 
 def complaints(command: str) -> Iterator[str]:
-    """Unknown make targets and unknown commands of ours in one line of shell."""
+    """Unknown make targets and unknown commands of onceflow in one line of shell."""
     command = re.sub(r'^eval "\$\((.*)\)"$', r"\1", command)
     for part in re.split(r"\s*(?:\||&&|;)\s*", command):
         words = shlex.split(part, comments=True)

@@ -1,4 +1,4 @@
-"""A JVM that has ended, by its own will or not, is told as that. No JVM is started."""
+"""A JVM that has ended, by its own will or not, is reported as that. No JVM is started."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_one_that_closed_its_connections_first_is_waited_for(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusal(ConnectionRefusedError):
-        """As the system gives it, just before it tells of the end."""
+        """As the system gives it, just before it reports the end."""
 
         def __init__(self) -> None:
             process.kill()
@@ -133,7 +133,7 @@ def test_one_that_closed_its_connections_first_is_waited_for(
 
 
 def fail(error: Exception, cause: Exception | None = None) -> BaseException:
-    """What a failure is told as."""
+    """The error as which a failure is reported."""
     with pytest.raises(Exception) as raised, jvm.losses_told():  # noqa: PT011  any
         raise error from cause
     return raised.value
@@ -182,7 +182,7 @@ def test_who_ends_a_session_that_has_ended_does_not_disturb_the_next_one() -> No
 
 @dataclass
 class Start:
-    """Of a Spark that is another program."""
+    """The start of a Spark that is another program."""
 
     folder: Path
     launched: list[subprocess.Popen[bytes]] = field(default_factory=list)

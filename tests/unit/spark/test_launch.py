@@ -1,4 +1,4 @@
-"""What starts Spark's JVM: the command line of Spark's own launcher, less one module."""
+"""The start of Spark's JVM: the command line of Spark's own launcher, less one module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that plan sources: forked, or started as Spark would where nobody forks."""
+"""Processes that plan sources: forked, or started as Spark would where no process forks."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ print(os.getpid(), os.getcwd(), os.environ["MINE"], "ONLY_OF_THE_SERVER" in os.e
 print("an error", file=sys.stderr, flush=True)
 sys.stdin.read()
 """
-"""In the place of Spark's program. What was imported before tells whether it was forked."""
+"""Instead of Spark's program. What was imported before tells whether it was forked."""
 
 
 @dataclass
 class Planners:
-    """The process that forks, and what holds it in the place of a JVM."""
+    """The process that forks, and what holds it instead of a JVM."""
 
     process: subprocess.Popen[bytes]
     name: str

@@ -1,4 +1,4 @@
-"""What Spark says, in our words."""
+"""Messages of Spark, in our words."""
 
 from __future__ import annotations
 
