@@ -45,12 +45,7 @@ class Node:
 
 
 def server_properties(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
-    """Everything that differs from Kafka's defaults.
-
-    Args:
-        node: whose settings these are.
-        nodes: all of the cluster.
-    """
+    """The settings of one of the `nodes`: everything that differs from Kafka's defaults."""
     voters = ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes)
     shared = _REPLICATED if len(nodes) >= COPIES else _SINGLE
     return {

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -45,17 +46,13 @@ _PORT_TAKEN = "Address already in use"
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """A cluster that is written down and formatted, but not started.
-
-    Args:
-        folder: holds everything.
-        nodes: its brokers.
-        java: program and options that run a class of Kafka.
-    """
+    """A cluster that is written down and formatted, but not started."""
 
     folder: Path
+    """Holds everything."""
     nodes: Sequence[Node]
     java: Sequence[str]
+    """Program and options that run a class of Kafka."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -167,10 +164,7 @@ def format_storage(plan: ClusterSettings) -> None:
 
 
 def broker_class_path(jars: str = "broker") -> str:
-    """The broker's jars, each verified, as Java takes them.
-
-    Args:
-        jars: name of their set.
+    """The jars of a set, each verified, as Java takes them.
 
     Raises:
         ConfigError: some cannot be had.
@@ -251,17 +245,9 @@ def free_ports(count: int) -> list[int]:
     Raises:
         ConfigError: there are not so many.
     """
-    # From anywhere, so that two who look at the same time seldom find the same.
+    # From anywhere, so that two processes that look at the same time seldom find the same.
     first = secrets.randbelow(len(_PORTS))
-    found: list[int] = []
-    for port in [*_PORTS[first:], *_PORTS[:first]]:
-        if len(found) == count:
-            break
-        with socket.socket() as probe, suppress(OSError):
-            # As a broker does: the connections of one that is gone do not matter.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
-            found.append(port)
+    found = [*islice(filter(_is_free, [*_PORTS[first:], *_PORTS[:first]]), count)]
     if len(found) < count:
         raise ConfigError(
             "no ports are free for brokers",
@@ -269,6 +255,16 @@ def free_ports(count: int) -> list[int]:
             found=str(len(found)),
         )
     return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As a broker does: the connections of one that is gone do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind((HOST, port))
+            return True
+    return False
 
 
 def _complaint(log: str) -> str:

@@ -24,19 +24,18 @@ _FILE_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _DOWNLOADED = "[SUCCESSFUL ]"
 
 
-def resolve_with_ivy(*, definition: Path, settings: Path, folder: Path, count: int) -> None:
-    """Resolve an Ivy file and put its jars into `folder`.
+def resolve_with_ivy(definition: Path, folder: Path, count: int) -> None:
+    """Resolve an Ivy file and put its jars into a folder, named `artifact-revision.jar`.
 
     Args:
-        definition: the Ivy file.
-        settings: Ivy's settings file.
-        folder: exists; jars are named `artifact-revision.jar`.
+        definition: the Ivy file; Ivy's settings are in the same folder.
+        folder: exists.
         count: how many jars to expect, for the progress bar only.
 
     Raises:
         ConfigError: no Java, no PySpark, or not everything could be fetched.
     """
-    java = find_java()
+    java, settings = find_java(), definition.with_name("settings.xml")
     # A cache of Ivy's own would be a second copy that is not verified.
     with TemporaryDirectory(prefix="onceflow-ivy-") as cache:
         command: list[str | Path] = [java.executable, *trust_options(java, Path(cache))]
@@ -48,9 +47,8 @@ def resolve_with_ivy(*, definition: Path, settings: Path, folder: Path, count: i
 def _ivy_jar() -> Path:
     spark = find_spec("pyspark")
     folders = (spark.submodule_search_locations or []) if spark else []
-    for folder in folders:
-        for jar in sorted(Path(folder).glob("jars/ivy-*.jar")):
-            return jar
+    if found := [jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar")]:
+        return min(found)
     raise ConfigError(
         "fetching jars needs Ivy, which comes with PySpark",
         expected="an installed pyspark with jars/ivy-*.jar",

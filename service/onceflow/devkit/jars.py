@@ -25,17 +25,14 @@ _STAGING = ".fetch-"
 
 @dataclass(frozen=True)
 class JarSet:
-    """Archives that belong on one class path.
-
-    Args:
-        name: of the set: `broker`, `bench`.
-        definition: the Ivy file that resolves to the set.
-        sha256: file name -> digest in hex, complete.
-    """
+    """Archives that belong on one class path."""
 
     name: str
+    """Such as `broker`."""
     definition: Path
+    """The Ivy file that resolves to the set."""
     sha256: Mapping[str, str]
+    """File name -> digest in hex, complete."""
 
 
 Resolve = Callable[[JarSet, Path], None]
@@ -60,12 +57,7 @@ def resolve_jars(jars: JarSet, folder: Path) -> None:
     Raises:
         ConfigError: no network, no Java, or no PySpark (which brings Ivy).
     """
-    resolve_with_ivy(
-        definition=jars.definition,
-        settings=DEFINITIONS / "settings.xml",
-        folder=folder,
-        count=len(jars.sha256),
-    )
+    resolve_with_ivy(jars.definition, folder, len(jars.sha256))
 
 
 class JarCache:

@@ -24,7 +24,7 @@ class DetachedProcesses:
 
     Args:
         spec: commands, logs and lock.
-        log: file for what the supervisor itself has to say.
+        log: file for the supervisor's own messages.
         clock: to wait with.
     """
 

@@ -61,8 +61,12 @@ def test_a_take_over_that_is_not_disturbed() -> None:
     state, asked = start(ME)
     assert (state, asked) == (TakeoverState(P.INITIALISING, ME), (A.INITIALISE_OWNER,))
     phases = [state.phase]
-    claimed = (E.DONE, OwnerRead(THEIRS), E.DONE, OwnerRead(MINE))
-    for answer in (*claimed, *map(LaneFenced, LANES), OwnerRead(MINE), E.DONE, E.GO_ON):
+    answers: list[TakeoverEvent | OwnerRead | LaneFenced] = [
+        *(E.DONE, OwnerRead(THEIRS), E.DONE, OwnerRead(MINE)),
+        *map(LaneFenced, LANES),
+        *(OwnerRead(MINE), E.DONE, E.GO_ON),
+    ]
+    for answer in answers:
         state, asked = step(state, answer)
         phases.append(state.phase)
     assert [*dict.fromkeys(phases)] == [
@@ -91,7 +95,7 @@ def test_a_take_over_that_is_not_disturbed() -> None:
 def test_a_claim_follows_the_previous_one_and_never_shrinks(
     before: Layout | None, token: int, claimed: Layout
 ) -> None:
-    previous = before and replace(THEIRS, max_layout=before)
+    previous = replace(THEIRS, max_layout=before) if before else None
     state, _ = step(TakeoverState(P.READING_PREVIOUS, ME), OwnerRead(previous))
     assert state.claim == OwnerEntry(FencingToken(token), "me", "host-1", 1000, claimed)
 

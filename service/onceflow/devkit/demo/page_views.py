@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 PIPELINE_FILE = """\
 apiVersion: onceflow/v1
@@ -77,14 +78,16 @@ def generate_views(count: int, seconds: int, seed: int) -> Iterator[View]:
     yield View("no-one", "/closing", 0, _FIRST + timedelta(seconds=seconds) + _CLOSING_GAP)
 
 
-Answer = Mapping[tuple[str, str], tuple[int, int]]
-"""(page, start of the minute) -> (views, total milliseconds)."""
+Cell: TypeAlias = tuple[str, str]
+"""Page and start of the minute."""
+Row: TypeAlias = tuple[Cell, tuple[int, int]]
+"""A cell with its views and their milliseconds."""
 
 
-def expected_answer(views: Iterator[View]) -> Answer:
+def expected_answer(views: Iterator[View]) -> Mapping[Cell, tuple[int, int]]:
     """Compute what the pipeline must have written."""
-    counts: Counter[tuple[str, str]] = Counter()
-    totals: Counter[tuple[str, str]] = Counter()
+    counts: Counter[Cell] = Counter()
+    totals: Counter[Cell] = Counter()
     for view in views:
         if view.page == "/closing":
             continue
@@ -95,7 +98,7 @@ def expected_answer(views: Iterator[View]) -> Answer:
     return {cell: (counts[cell], totals[cell]) for cell in counts}
 
 
-def answer_row(value: bytes) -> tuple[tuple[str, str], tuple[int, int]]:
+def answer_row(value: bytes) -> Row:
     """Read one output record the way a user's program would."""
     row = json.loads(value)
     start = datetime.fromisoformat(row["window_start"]).astimezone(UTC)

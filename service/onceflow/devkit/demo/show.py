@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from onceflow.clock import Clock
 from onceflow.crashpoints import CrashPoint
 from onceflow.devkit.demo.page_views import (
     PIPELINE_FILE,
+    Row,
     answer_row,
     expected_answer,
     generate_views,
@@ -63,8 +63,19 @@ class Proof:
     @property
     def is_right(self) -> bool:
         """Whether nothing was lost or repeated, and the crash did hit between the commits."""
-        wrong = (self.lost, self.repeated, self.sequence_holes, self.repeats_seen_by_consumer)
-        return self.expected == self.found and not any(wrong) and self.batches_skipped == 1
+        return all(is_right for _, _, is_right in self.lines())
+
+    def lines(self) -> Iterator[tuple[str, str, bool]]:
+        """Each figure: its name, its value, and whether it is as promised."""
+        yield "expected windows", f"{self.expected:,}", True
+        yield "found", f"{self.found:,}", self.found == self.expected
+        yield "lost", str(self.lost), self.lost == 0
+        yield "repeated", str(self.repeated), self.repeated == 0
+        yield "batches skipped on replay", str(self.batches_skipped), self.batches_skipped == 1
+        yield "sequence holes", str(self.sequence_holes), self.sequence_holes == 0
+        discarded = self.repeats_seen_by_consumer
+        yield "repeats discarded by the consumer", str(discarded), discarded == 0
+        yield "seconds to recover", f"{self.seconds_to_recover:.1f}", True
 
 
 def run_demo(console: Console, clock: Clock, records: int = RECORDS) -> Proof:
@@ -153,10 +164,10 @@ def _recovery_s(run: RunResult, killed_at_ms: int) -> float:
 
 def _read_filtered(
     bootstrap_servers: str, count: int, clock: Clock
-) -> tuple[Counter[tuple[tuple[str, str], tuple[int, int]]], Counters]:
+) -> tuple[Counter[Row], Counters]:
     """Read `count` records through our own consumer, which would notice holes and repeats."""
     deadline = clock.within(READ_TIMEOUT_S)
-    rows: Counter[tuple[tuple[str, str], tuple[int, int]]] = Counter()
+    rows: Counter[Row] = Counter()
     with Consumer(bootstrap_servers, group="demo-reader", topics=["page-views"]) as records:
         while rows.total() < count:
             deadline.check("our consumer did not see every record", subject="page-views")
@@ -170,13 +181,13 @@ def _read_filtered(
 def render_samples(values: Sequence[bytes]) -> Table:
     """Output records as a table."""
     table = Table(title="[cyan]page-views[/] begins with", title_justify="left", box=SIMPLE)
-    for name in ("page", "minute", "views", "milliseconds"):
-        is_number = name in {"views", "milliseconds"}
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
-    for value in values:
-        row = json.loads(value)
-        minute = datetime.fromisoformat(row["window_start"])
-        table.add_row(row["page"], f"{minute:%H:%M}", f"{row['views']:,}", f"{row['total_ms']:,}")
+    table.add_column("page", no_wrap=True)
+    table.add_column("minute", no_wrap=True)
+    table.add_column("views", justify="right", no_wrap=True)
+    table.add_column("milliseconds", justify="right", no_wrap=True)
+    for (page, start), (views, total_ms) in map(answer_row, values):
+        minute = datetime.fromisoformat(start)
+        table.add_row(page, f"{minute:%H:%M}", f"{views:,}", f"{total_ms:,}")
     return table
 
 
@@ -185,18 +196,6 @@ def render(proof: Proof) -> Table:
     table = Table(title="recomputed in plain Python, compared record by record")
     table.add_column("")
     table.add_column("", justify="right")
-    for label, value, is_right in _lines(proof):
+    for label, value, is_right in proof.lines():
         table.add_row(label, f"[{'green' if is_right else 'bold red'}]{value}[/]")
     return table
-
-
-def _lines(proof: Proof) -> Iterator[tuple[str, str, bool]]:
-    yield "expected windows", f"{proof.expected:,}", True
-    yield "found", f"{proof.found:,}", proof.found == proof.expected
-    yield "lost", str(proof.lost), proof.lost == 0
-    yield "repeated", str(proof.repeated), proof.repeated == 0
-    yield "batches skipped on replay", str(proof.batches_skipped), proof.batches_skipped == 1
-    yield "sequence holes", str(proof.sequence_holes), proof.sequence_holes == 0
-    discarded = proof.repeats_seen_by_consumer
-    yield "repeats discarded by the consumer", str(discarded), discarded == 0
-    yield "seconds to recover", f"{proof.seconds_to_recover:.1f}", True

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +31,14 @@ _QUIET = {"log_level": 2}
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a service process ended.
-
-    Args:
-        exit_code: negative for a signal.
-        events: the JSON lines it printed.
-        errors: what it printed to standard error.
-    """
+    """How a service process ended."""
 
     exit_code: int
+    """Negative for a signal."""
     events: list[dict[str, object]]
+    """The JSON lines that it printed."""
     errors: str
+    """The text that it printed to standard error."""
 
     def of_kind(self, event: str) -> list[dict[str, object]]:
         """Events of one kind, oldest first."""
@@ -89,11 +87,8 @@ def run_service(
 ) -> RunResult:
     """Run `onceflow run --until caught-up` in a process of its own.
 
-    Args:
-        pipeline_file: what to run.
-        bootstrap_servers: where.
-        crash: where, and at which arrival, the process shall kill itself with SIGKILL.
-        proof: file that the crash point writes, so that a fault that did not fire is noticed.
+    At the arrival that `crash` names, it kills itself with SIGKILL. The crash point writes the file
+    `proof` first, so that a fault that did not fire is noticed.
     """
     environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
     environment |= _THROWN_AWAY
@@ -115,17 +110,11 @@ def run_service(
     except subprocess.TimeoutExpired as error:
         raise DeadlineError("the service did not end", expected=f"{RUN_TIMEOUT_S:g} s") from error
     finally:
-        _end_group(process)
+        # A killed driver leaves its JVM for a moment; no process may outlive the demonstration.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     return RunResult(process.returncode, events, err)
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    """A killed driver leaves its JVM for a moment; none of our processes may outlive the demo."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def read_plainly(bootstrap_servers: str, topic: str, clock: Clock) -> list[bytes]:
