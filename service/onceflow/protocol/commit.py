@@ -195,10 +195,11 @@ Step: TypeAlias = tuple[CommitState, tuple[Action, ...]]
 
 def start(proposal: Proposal, head: HeadEntry | None) -> Step:
     """Judge a proposal against a `head` that this driver knows to be current."""
-    state = CommitState(Phase.READING_HEAD, proposal, 0, proposal.judge(head))
-    # What this run knows to have committed, it has also finished.
-    is_finished = state.judgement.verdict is Verdict.FINISH
-    return _skip(state) if is_finished else _JUDGED[state.judgement.verdict](state)
+    judgement = proposal.judge(head)
+    state = CommitState(Phase.READING_HEAD, proposal, 0, judgement)
+    if judgement.verdict is Verdict.FINISH:
+        return _skip(state)  # What this run knows to have committed, it has also finished.
+    return _JUDGED[judgement.verdict](state)
 
 
 def step(state: CommitState, event: Event | HeadRead) -> Step:

@@ -98,12 +98,6 @@ def test_what_this_run_finds_committed_behind_a_lost_answer_is_appended_at_most_
     assert step(state, E.DONE) == (replace(state, phase=P.COMMITTED), ())
 
 
-@pytest.mark.parametrize("verdict", [Verdict.SKIP, Verdict.FINISH])
-def test_a_replay_appends_nothing_at_most_once(verdict: Verdict) -> None:
-    state, asked = start(Judged(verdict, Delivery.AT_MOST_ONCE), None)
-    assert (state.phase, asked) == (P.SKIPPED, ())
-
-
 @pytest.mark.parametrize("verdict", Verdict)
 def test_a_head_that_was_read_is_judged(verdict: Verdict) -> None:
     entry = head(3, 10, 20)
@@ -113,9 +107,11 @@ def test_a_head_that_was_read_is_judged(verdict: Verdict) -> None:
 
 
 @pytest.mark.parametrize("verdict", Verdict)
-@pytest.mark.parametrize("entry", [None, head(3, 10, 20)])
-def test_a_proposal_starts_with_its_judgement(verdict: Verdict, entry: HeadEntry | None) -> None:
-    state, asked = start(Judged(verdict), entry)
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_proposal_starts_with_its_judgement(verdict: Verdict, delivery: Delivery) -> None:
+    """A replay appends nothing, also at most once."""
+    entry = head(3, 10, 20)
+    state, asked = start(Judged(verdict, delivery), entry)
     first = JUDGED[Verdict.SKIP if verdict is Verdict.FINISH else verdict]
     assert (state.phase, asked) == first
     assert state.attempts == 0

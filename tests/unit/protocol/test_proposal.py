@@ -143,21 +143,19 @@ def test_plans_differ_where_some_partition_differs(one: SourceRanges, two: Sourc
     assert difference == plan_difference(BatchPlan(one, 1, 2), BatchPlan(two, 1, 2))
 
 
-def test_a_partition_that_one_plan_lacks_is_named() -> None:
-    assert range_difference({"a": {"t": {0: (1, 2)}}}, {"a": {"t": {}}}) == (
-        "offsets [1, 2) of t-0 in source a",
-        "nothing of t-0 in source a",
-    )
-
-
-def test_watermark_and_clock_are_named() -> None:
-    one = plan(1, 2)
-    assert plan_difference(one, plan(1, 2, watermark_ms=6)) == (
-        "event watermark 5 ms",
-        "event watermark 6 ms",
-    )
-    assert plan_difference(one, plan(1, 2, clock_ms=10)) == (
-        "batch clock 9 ms",
-        "batch clock 10 ms",
-    )
-    assert plan_difference(one, plan(1, 2)) is None
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (plan(1, 2), None),
+        (plan(1, 2, watermark_ms=6), ("event watermark 5 ms", "event watermark 6 ms")),
+        (plan(1, 2, clock_ms=10), ("batch clock 9 ms", "batch clock 10 ms")),
+        (
+            BatchPlan({"clicks": {"input": {}}}, 5, 9),
+            ("offsets [1, 2) of input-0 in source clicks", "nothing of input-0 in source clicks"),
+        ),
+    ],
+)
+def test_the_first_difference_is_named(
+    other: BatchPlan, difference: tuple[str, str] | None
+) -> None:
+    assert plan_difference(plan(1, 2), other) == difference

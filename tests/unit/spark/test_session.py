@@ -8,6 +8,9 @@ from onceflow.errors import ConfigError
 
 session = pytest.importorskip("onceflow.runtime.spark.session")
 
+CHECKSUM = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
 
 @pytest.mark.parametrize(
     ("most", "least"),
@@ -26,23 +29,24 @@ def test_the_heap_begins_with_a_quarter_of_its_bound(most: str, least: str) -> N
     assert session.least_heap(most) == least
 
 
-def test_a_file_has_one_checksum_and_not_two() -> None:
-    """Hadoop's on a disk, the store's own on S3, Spark's elsewhere."""
-    checksum = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
-    plain = session.SessionSettings()
-    assert session.spark_conf(plain, "/data/checkpoint", "")[checksum] == "false"
-    assert session.spark_conf(plain, "s3a://bucket/checkpoint", "")[checksum] == "false"
-    assert checksum not in session.spark_conf(plain, "hdfs://node/checkpoint", "")
-    wanted = session.SessionSettings(conf={checksum: "true"})
-    assert session.spark_conf(wanted, "/data/checkpoint", "")[checksum] == "true"
-
-
-def test_files_on_s3_are_written_on_condition() -> None:
-    manager = "spark.sql.streaming.checkpointFileManagerClass"
-    plain = session.SessionSettings()
-    assert session.spark_conf(plain, "s3a://bucket/folder", "")[manager] == session.FILE_MANAGER
-    assert session.spark_conf(plain, "/data/checkpoint", "")[manager] != session.FILE_MANAGER
-    assert manager not in session.spark_conf(plain, "hdfs://node/folder", "")
+@pytest.mark.parametrize(
+    ("location", "checksum", "manager"),
+    [
+        ("/data/checkpoint", "false", "org.apache.spark"),
+        ("s3a://bucket/checkpoint", "false", session.FILE_MANAGER),
+        ("hdfs://node/checkpoint", None, ""),
+    ],
+)
+def test_a_file_has_one_checksum_and_is_written_on_condition_on_s3(
+    location: str, checksum: str | None, manager: str
+) -> None:
+    """The checksum is Hadoop's on a disk, the store's own on S3, Spark's elsewhere."""
+    conf = session.spark_conf(session.SessionSettings(), location, "")
+    assert conf.get(CHECKSUM) == checksum
+    assert conf.get(MANAGER, "").startswith(manager)
+    assert (MANAGER in conf) == bool(manager)
+    wanted = session.SessionSettings(conf={CHECKSUM: "true"})
+    assert session.spark_conf(wanted, location, "")[CHECKSUM] == "true"
 
 
 def test_a_local_session_is_alone_and_outlives_a_task_without_memory() -> None:
