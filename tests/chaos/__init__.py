@@ -4,7 +4,7 @@ It reads plaintext only, listens on 127.0.0.1, and replaces the brokers' address
 every answer that tells them.
 """
 
-from tests.chaos.rules import Rule
-from tests.chaos.thread import ChaosProxy, RunningRule
+from tests.chaos.rules import Rule, RunningRule
+from tests.chaos.thread import ChaosProxy
 
 __all__ = ["ChaosProxy", "Rule", "RunningRule"]

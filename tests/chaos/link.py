@@ -77,8 +77,7 @@ class Link:
         if self._writer.is_closing():
             raise EndedError
         data = len(frame).to_bytes(SIZE_BYTES) + frame
-        pause_s = 0.0
-        step = len(data)
+        step, pause_s = len(data), 0.0
         if how is not None and how.chunk_bytes is not None:
             step = how.chunk_bytes
         if how is not None and how.bytes_per_s is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,21 @@ TELL_ADDRESSES = frozenset({"Produce", "Fetch", "Metadata", "FindCoordinator", "
 _TRANSACTIONS = frozenset(
     {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit"}
 )
+_ERRORS: Mapping[str, Sequence[str]] = {
+    "AddOffsetsToTxn": (),
+    "AddPartitionsToTxn": (
+        "results_by_topic_v3_and_below.results_by_partition",
+        "results_by_transaction.topic_results.results_by_partition",
+    ),
+    "EndTxn": (),
+    "FindCoordinator": ("coordinators",),
+    "InitProducerId": (),
+    "Produce": ("responses.partition_responses",),
+    "TxnOffsetCommit": ("topics.partitions",),
+}
+"""Where the answers of an api have their errors; in the answer itself if it has no such parts."""
+REFUSABLE = frozenset(_ERRORS)
+"""Apis that can be answered with an error."""
 _READ = TELL_ADDRESSES | _TRANSACTIONS | {"ApiVersions"}
 """Apis that are looked into; all others pass unread."""
 _MODULES = (api_versions, cluster, fetch, find_coordinator, metadata, produce, transaction)
@@ -49,15 +64,6 @@ class Node:
     node_id: int
     host: str
     port: int
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What an answer in place of a broker must tell."""
-
-    nodes: tuple[Node, ...]
-    cluster_id: str | None
-    controller_id: int
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,30 @@ def read_answer(request: Request, frame: bytes) -> Any:
     if answer.encode(header=True) != frame:
         raise FrameError(f"an answer to {request.api} that cannot be written again as it was")
     return answer
+
+
+def refused(request: Request, frame: bytes, error: str) -> bytes:
+    """A broker's answer with an error in it.
+
+    Raises:
+        FrameError: the answer cannot be read.
+    """
+    answer = read_answer(request, frame)
+    for place in _parts(answer, _ERRORS[request.api]) or [answer]:
+        is_of_partition = hasattr(place, "partition_error_code")
+        name = "partition_error_code" if is_of_partition else "error_code"
+        setattr(place, name, ERROR_CODES[error])
+    return bytes(answer.encode(header=True))
+
+
+def _parts(answer: Any, paths: Sequence[str]) -> list[Any]:
+    found = []
+    for path in paths:
+        parts = [answer]
+        for name in path.split("."):
+            parts = [inner for part in parts for inner in getattr(part, name) or ()]
+        found += parts
+    return found
 
 
 def with_correlation_id(frame: bytes, correlation_id: int) -> bytes:

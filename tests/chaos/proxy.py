@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.faults import ArmedRule, Cut, Faults, Held
-from tests.chaos.link import BUFFER_BYTES, Link
+from tests.chaos.link import BUFFER_BYTES, EndedError, Link
 from tests.chaos.messages import (
-    Cluster,
     FrameError,
     Node,
+    Request,
     discovery_request,
     nodes,
     read_answer,
 )
-from tests.chaos.rules import Rule
+from tests.chaos.rules import Held, RunningRule, Side
 from tests.chaos.session import Session
 
 HOST = "127.0.0.1"
@@ -28,19 +26,21 @@ SETTLE_STEPS = 10
 """Rounds of the event loop; one that is accepted, or aborted, is through after four."""
 
 
-@dataclass
-class Counts:
-    """What happened besides the rules.
+@dataclass(frozen=True)
+class Cut:
+    """Connections that are severed.
 
     Args:
-        sessions: connections of clients that were joined to a broker.
-        discarded: answers to released requests, and released answers, whose client had gone.
-        undelivered: released requests that no broker took.
+        broker: node id; None for all.
+        is_silent: whether they stay open and carry nothing, rather than being closed.
     """
 
-    sessions: int = 0
-    discarded: int = 0
-    undelivered: int = 0
+    broker: int | None
+    is_silent: bool
+
+    def severs(self, node_id: int) -> bool:
+        """Whether connections to a broker are among them."""
+        return self.broker in (None, node_id)
 
 
 class Proxy:
@@ -48,29 +48,37 @@ class Proxy:
 
     Args:
         bootstrap_servers: `host:port` of some brokers, comma separated. Plaintext.
+
+    Attributes:
+        failures: what it was not made for.
+        delivered: held requests that a broker took after their client had gone.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self.faults = Faults()
-        self.counts = Counts()
         self.failures: list[Exception] = []
-        self._found = Cluster((), None, -1)
+        self.delivered = 0
+        self._bootstrap_servers = bootstrap_servers
+        self._rules: list[RunningRule] = []
+        self._cut: Cut | None = None
+        self._healed = asyncio.Event()
         self._brokers: dict[int, Node] = {}
         self._listeners: dict[int, asyncio.Server] = {}
         self._opening = asyncio.Lock()
-        self._sessions: dict[Session, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], int] = {}
+        """Tasks of connections, with the node id of their broker."""
         self._is_closing = False
 
-    async def open(self) -> None:
+    async def open(self) -> str:
         """Find the brokers and listen for each.
+
+        Returns:
+            Addresses of the proxy, comma separated.
 
         Raises:
             ConnectionError: none of them answers.
         """
-        self._found = await self._discovered()
-        await self.advertised(self._found.nodes)
+        here = await self.advertised(await self._discovered())
+        return ",".join(f"{node.host}:{node.port}" for _, node in sorted(here.items()))
 
     async def close(self) -> None:
         """End every connection, listener and task. What is held is lost."""
@@ -82,17 +90,11 @@ class Proxy:
         await _settle()
         for listener in self._listeners.values():
             listener.close()
-        running = tuple(self._tasks)
+        running = tuple(self._serving)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await _settle()
-
-    @property
-    def cluster(self) -> Cluster:
-        """As clients see it."""
-        here = tuple(self._here(node_id) for node_id in sorted(self._listeners))
-        return Cluster(here, self._found.cluster_id, self._found.controller_id)
 
     async def advertised(self, found: Sequence[Node]) -> Mapping[int, Node]:
         """Where clients reach these brokers through the proxy; listens for those that are new."""
@@ -101,64 +103,69 @@ class Proxy:
                 self._brokers[node.node_id] = node
                 if node.node_id not in self._listeners:
                     self._listeners[node.node_id] = await self._listen(node.node_id)
-        return {node.node_id: self._here(node.node_id) for node in found}
+        ports = {id_: each.sockets[0].getsockname()[1] for id_, each in self._listeners.items()}
+        return {node.node_id: Node(node.node_id, HOST, ports[node.node_id]) for node in found}
 
-    def arm(self, rule: Rule) -> ArmedRule:
+    async def arm(self, running: RunningRule) -> None:
         """Obey a rule from now on, after those before it."""
-        armed = ArmedRule(rule)
-        self.faults.rules.append(armed)
-        return armed
+        self._rules.append(running)
 
-    async def disarm(self, armed: ArmedRule) -> None:
+    async def disarm(self, running: RunningRule) -> None:
         """Forget a rule; what it holds goes on."""
-        if armed in self.faults.rules:
-            self.faults.rules.remove(armed)
-        await self.release(armed)
+        if running in self._rules:
+            self._rules.remove(running)
+        await self.release(running)
 
-    async def release(self, armed: ArmedRule) -> None:
+    async def release(self, running: RunningRule) -> None:
         """Let what is held now go on, each after the one before it has arrived."""
-        for _ in range(len(armed.held)):
-            if armed.held:  # a delay may have ended meanwhile
-                await self._let_go(armed.held.popleft())
+        for _ in range(len(running.held)):
+            held = running.held.popleft()
+            held.released.set()
+            await held.left.wait()
+            if not held.is_sent:
+                await self._deliver(held)
 
-    def keep(self, armed: ArmedRule, held: Held) -> None:
-        """Remember what a rule holds, and let it go when its time has come."""
-        armed.held.append(held)
-        if armed.rule.delay_ms is not None:
-            self._spawn(self._let_go_later(armed, held, armed.rule.delay_ms / 1000))
-
-    def cut(self, cut: Cut) -> None:
-        """Sever connections until `heal`."""
-        self.faults.cut(cut)
-        for session, task in self._sessions.items():
-            if not cut.is_silent and cut.severs(session.node_id, session.client_id):
+    async def cut(self, cut: Cut) -> None:
+        """Sever connections until `heal`, in place of those that are severed now."""
+        self._cut = cut
+        self._healed.clear()
+        for task, node_id in self._serving.items():
+            if not cut.is_silent and cut.severs(node_id):
                 task.cancel()
 
-    def heal(self) -> None:
-        """End every cut."""
-        self.faults.heal()
+    async def heal(self) -> None:
+        """End a cut. Connections that were silent go on where they were."""
+        self._cut = None
+        self._healed.set()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run something until it ends or the proxy does. An error is a failure of the proxy."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
+    async def pass_cut(self, node_id: int) -> None:
+        """Wait while a silent cut is in the way to a broker.
+
+        Raises:
+            EndedError: one that closes connections is.
+        """
+        while self._cut is not None and self._cut.severs(node_id):
+            if not self._cut.is_silent:
+                raise EndedError
+            await self._healed.wait()
+
+    def choose(self, on: Side, request: Request, broker: int) -> RunningRule | None:
+        """The first rule that acts on this message, which is counted there."""
+        return next((rule for rule in self._rules if rule.takes(on, request, broker)), None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._serving[task]
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self.failures.append(error)
-
-    def _here(self, node_id: int) -> Node:
-        return Node(node_id, HOST, self._listeners[node_id].sockets[0].getsockname()[1])
 
     async def _listen(self, node_id: int) -> asyncio.Server:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if self._is_closing:
                 writer.transport.abort()
                 return
-            task = self._spawn(self._serve(node_id, Link(reader, writer)))
+            task = asyncio.create_task(self._serve(node_id, Link(reader, writer)))
+            self._serving[task] = node_id
+            task.add_done_callback(self._done)
             # One that is cancelled before its first step would leave the connection open.
             task.add_done_callback(lambda _: writer.transport.abort())
 
@@ -166,96 +173,56 @@ class Proxy:
 
     async def _serve(self, node_id: int, client: Link) -> None:
         try:
-            await self._join(node_id, client)
+            if self._cut is None or self._cut.is_silent or not self._cut.severs(node_id):
+                broker = await self._connect(node_id)
+                await Session(self, node_id, client, broker).run()
+        except OSError:
+            pass  # a client sees of a broker that is gone that its connection ends
         finally:
             await client.close()
-
-    async def _join(self, node_id: int, client: Link) -> None:
-        cut = self.faults.cut_of(node_id, None)
-        if cut and not cut.is_silent:
-            return
-        try:
-            broker = await self._connect(node_id)
-        except OSError:
-            return  # a client sees of a broker that is gone that its connection ends
-        session = Session(self, node_id, client, broker)
-        task = asyncio.current_task()
-        if task is not None:
-            self._sessions[session] = task
-        self.counts.sessions += 1
-        try:
-            await session.run()
-        finally:
-            del self._sessions[session]
 
     async def _connect(self, node_id: int) -> Link:
         node = self._brokers[node_id]
         return await Link.to(node.host, node.port)
-
-    async def _let_go_later(self, armed: ArmedRule, held: Held, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        with suppress(ValueError):  # it was released before
-            armed.held.remove(held)
-            await self._let_go(held)
-
-    async def _let_go(self, held: Held) -> None:
-        held.released.set()
-        await held.left.wait()
-        if held.is_sent:
-            return
-        if held.on == "response":
-            self.counts.discarded += 1
-        else:
-            await self._deliver(held)
 
     async def _deliver(self, held: Held) -> None:
         """Send a request whose client has gone, as a network would that was only slow."""
         try:
             link = await self._connect(held.broker)
         except OSError:
-            self.counts.undelivered += 1
             return
         try:
-            await link.write(held.request.frame)
-            if held.request.is_answered:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    await link.read()
-                self.counts.discarded += 1
+            await _asked(link, held.request)
+            self.delivered += 1
         except (OSError, FrameError):
-            self.counts.undelivered += 1
+            pass  # the broker did not take it
         finally:
             await link.close()
 
-    async def _discovered(self) -> Cluster:
+    async def _discovered(self) -> Sequence[Node]:
         reasons = []
+        request = discovery_request()
         for address in self._bootstrap_servers.split(","):
             host, _, port = address.strip().rpartition(":")
             try:
-                return await _ask(host.strip("[]"), int(port))
+                link = await Link.to(host.strip("[]"), int(port))
+                try:
+                    return nodes(read_answer(request, await _asked(link, request)))
+                finally:
+                    await link.close()
             except (OSError, ValueError) as error:  # of the network; of the port or the answer
                 reasons.append(f"{address.strip()}: {str(error) or type(error).__name__}")
         raise ConnectionError(f"no broker answers without TLS and SASL: {'; '.join(reasons)}")
+
+
+async def _asked(link: Link, request: Request) -> bytes:
+    """The answer to a request of the proxy's own; empty if it has none."""
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        await link.write(request.frame)
+        return await link.read() if request.is_answered else b""
 
 
 async def _settle() -> None:
     """Let connections that are just being accepted or aborted get to their end."""
     for _ in range(SETTLE_STEPS):
         await asyncio.sleep(0)
-
-
-async def _ask(host: str, port: int) -> Cluster:
-    """Which brokers there are.
-
-    Raises:
-        OSError: nobody answers.
-        FrameError: who answers is no broker.
-    """
-    link = await Link.to(host, port)
-    request = discovery_request()
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            await link.write(request.frame)
-            answer = read_answer(request, await link.read())
-            return Cluster(nodes(answer), answer.cluster_id, answer.controller_id)
-    finally:
-        await link.close()

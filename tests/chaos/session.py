@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from tests.chaos.faults import ArmedRule, Held
 from tests.chaos.link import EndedError, Link
 from tests.chaos.messages import (
-    ERROR_CODES,
     TELL_ADDRESSES,
     FrameError,
     Request,
@@ -21,61 +18,36 @@ from tests.chaos.messages import (
     nodes,
     read_answer,
     read_request,
+    refused,
     with_correlation_id,
 )
-from tests.chaos.refusals import refuse, refuse_instead
-from tests.chaos.rules import Rule, Side
+from tests.chaos.rules import Held, Rule, RunningRule
 
 if TYPE_CHECKING:
     from tests.chaos.proxy import Proxy
 
-MAX_IN_FLIGHT = 256
-"""Requests of one connection that wait for an answer; librdkafka's own bound is far higher, and it
-waits like any client whose broker does not read."""
 _FIRST_COPY_ID = -(2**31)
 """Correlation ids of copies count from here; clients count from 0."""
-_NOTHING = b""
-"""Stands among frames for a look at what is pending."""
+_PASS = Rule(on="response", action="pass")
 
 
 class UnreadableError(Exception):
     """A broker's answer that the proxy must read, and cannot."""
 
 
-@dataclass(frozen=True)
-class _Pending:
-    """A request whose answer has not come.
-
-    Args:
-        request: as the client sent it.
-        correlation_id: under which the broker knows it.
-        answer: if it needs none of the broker.
-        is_copy: whether the client knows nothing of it.
-    """
-
-    request: Request
-    correlation_id: int
-    answer: bytes | None = None
-    is_copy: bool = False
-
-
 class Session:
     """One connection of a client, joined to one of a broker.
 
-    Brokers answer in the order in which requests arrive, and clients count on it. An answer that
-    the proxy gives itself waits for its turn, too.
+    Brokers answer in the order in which requests arrive, and clients count on it.
     """
 
     def __init__(self, proxy: Proxy, node_id: int, client: Link, broker: Link) -> None:
-        self.node_id = node_id
-        self.client_id: str | None = None
+        self._node_id = node_id
         self._proxy = proxy
-        self._faults = proxy.faults
         self._client = client
         self._broker = broker
-        self._pending: deque[_Pending] = deque()
-        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._arrived: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+        self._pending: deque[tuple[int, Request | None]] = deque()
+        """Correlation ids without an answer yet; no request for a copy that the client ignores."""
         self._copy_ids = count(_FIRST_COPY_ID)
 
     async def run(self) -> None:
@@ -83,8 +55,7 @@ class Session:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._take_requests())
-                tasks.create_task(self._take_responses())
-                tasks.create_task(self._answer())
+                tasks.create_task(self._take_answers())
         except* (OSError, FrameError):
             pass  # one side is gone, or does not speak Kafka
         finally:
@@ -93,128 +64,64 @@ class Session:
     async def _take_requests(self) -> None:
         while True:
             request = read_request(await self._client.read())
-            self.client_id = request.header.client_id or ""
-            await self._pass_cuts()
-            await self._on_request(request)
+            await self._proxy.pass_cut(self._node_id)
+            running = self._proxy.choose("request", request, self._node_id)
+            if running is None:
+                await self._forward(request)
+            elif running.rule.action == "hold":
+                await self._forward_when_released(running, request)
+            elif running.rule.action != "drop":
+                await self._forward(request, running.rule)
+                if running.rule.action == "duplicate":
+                    await self._forward_copy(request)
 
-    async def _on_request(self, request: Request) -> None:
-        armed = self._choose("request", request)
-        action = armed.rule.action if armed else "pass"
-        if armed is None or action == "pass":
-            await self._forward(request)
-        elif action in ("hold", "delay"):
-            await self._forward_when_released(self._hold(armed, "request", request))
-        elif action == "duplicate":
-            await self._forward(request)
-            await self._forward_copy(request)
-        elif action == "error":
-            code = ERROR_CODES[armed.rule.error or ""]
-            refusal = refuse(request, code, self._proxy.cluster)
-            await self._expect(_Pending(request, request.header.correlation_id, refusal))
-            if self._arrived.empty():  # otherwise its turn comes after what is there
-                self._arrived.put_nowait(_NOTHING)
-        elif action in ("slow", "split"):
-            await self._forward(request, armed.rule)
-        elif action == "close":
-            raise EndedError
-        # What is left is to drop it.
-
-    async def _forward(
-        self, request: Request, how: Rule | None = None, held: Held | None = None
-    ) -> None:
-        await self._pass_cuts()
-        if request.is_answered:
-            await self._room.acquire()
+    async def _forward(self, request: Request, how: Rule | None = None) -> None:
+        await self._proxy.pass_cut(self._node_id)
         if self._broker.is_over:
             raise EndedError
-        if held is not None:
-            held.is_sent = True
         if request.is_answered:
-            self._pending.append(_Pending(request, request.header.correlation_id))
+            self._pending.append((request.header.correlation_id, request))
         await self._broker.write(request.frame, how)
 
     async def _forward_copy(self, request: Request) -> None:
         copy_id = next(self._copy_ids)
         if request.is_answered:
-            await self._room.acquire()
-        if request.is_answered:
-            self._pending.append(_Pending(request, copy_id, is_copy=True))
+            self._pending.append((copy_id, None))
         await self._broker.write(with_correlation_id(request.frame, copy_id))
 
-    async def _expect(self, pending: _Pending) -> None:
-        await self._room.acquire()
-        self._pending.append(pending)
-
-    async def _forward_when_released(self, held: Held) -> None:
+    async def _forward_when_released(self, running: RunningRule, request: Request) -> None:
+        held = Held(request, self._node_id)
+        running.held.append(held)
         try:
             await held.released.wait()
-            if not self._client.is_over:
-                await self._forward(held.request, held=held)
+            if not (self._client.is_over or self._broker.is_over):
+                held.is_sent = True
+                await self._forward(request)
         finally:
             held.left.set()
 
-    async def _take_responses(self) -> None:
-        try:
-            while True:
-                await self._arrived.put(await self._broker.read())
-        except OSError:
-            # The end comes after the answers before it, like everything on a connection.
-            await self._arrived.put(None)
-
-    async def _answer(self) -> None:
+    async def _take_answers(self) -> None:
         while True:
-            frame = await self._arrived.get()
-            if frame is None:
-                raise EndedError
-            if frame:
-                await self._on_response(frame)
-            while self._pending and (ready := self._pending[0].answer) is not None:
-                self._next_pending()
-                await self._reply(ready)
+            frame = await self._broker.read()
+            if not self._pending or self._pending[0][0] != answered_id(frame):
+                raise FrameError("an answer that no request waits for")
+            _, request = self._pending.popleft()
+            if request is not None:
+                await self._answer(request, await self._rewritten(request, frame))
 
-    async def _on_response(self, frame: bytes) -> None:
-        if not self._pending or self._pending[0].correlation_id != answered_id(frame):
-            raise FrameError("an answer that no request waits for")
-        pending = self._next_pending()
-        if not pending.is_copy:
-            request = pending.request
-            rewritten = await self._rewritten(request, frame)
-            await self._act_on_response(request, rewritten)
-
-    def _next_pending(self) -> _Pending:
-        self._room.release()
-        return self._pending.popleft()
-
-    async def _act_on_response(self, request: Request, frame: bytes) -> None:
-        armed = self._choose("response", request)
-        action = armed.rule.action if armed else "pass"
-        if armed is None or action == "pass":
-            await self._reply(frame)
-        elif action in ("hold", "delay"):
-            await self._reply_when_released(self._hold(armed, "response", request), frame)
-        elif action == "duplicate":
-            await self._reply(frame)
-            await self._reply(frame)
-        elif action == "error":
-            code = ERROR_CODES[armed.rule.error or ""]
-            await self._reply(refuse_instead(request, frame, code))
-        elif action in ("slow", "split"):
-            await self._reply(frame, armed.rule)
-        elif action == "close":
+    async def _answer(self, request: Request, frame: bytes) -> None:
+        running = self._proxy.choose("response", request, self._node_id)
+        rule = running.rule if running else _PASS
+        if rule.action == "drop":
+            return
+        if rule.action == "close":
             raise EndedError
-        # What is left is to drop it.
-
-    async def _reply(self, frame: bytes, how: Rule | None = None) -> None:
-        await self._pass_cuts()
-        await self._client.write(frame, how)
-
-    async def _reply_when_released(self, held: Held, frame: bytes) -> None:
-        try:
-            await held.released.wait()
-            await self._reply(frame)
-            held.is_sent = True
-        finally:
-            held.left.set()
+        if rule.delay_ms is not None:
+            await asyncio.sleep(rule.delay_ms / 1000)
+        if rule.error is not None:
+            frame = refused(request, frame, rule.error)
+        await self._proxy.pass_cut(self._node_id)
+        await self._client.write(frame, rule)
 
     async def _rewritten(self, request: Request, frame: bytes) -> bytes:
         """The answer as if the proxy were the cluster."""
@@ -233,18 +140,3 @@ class Session:
         else:
             return frame
         return bytes(answer.encode(header=True))
-
-    async def _pass_cuts(self) -> None:
-        """Go on only if no cut is in the way."""
-        while cut := self._faults.cut_of(self.node_id, self.client_id):
-            if not cut.is_silent:
-                raise EndedError
-            await self._faults.healed()
-
-    def _choose(self, on: Side, request: Request) -> ArmedRule | None:
-        return self._faults.choose(on, request, self.node_id)
-
-    def _hold(self, armed: ArmedRule, on: Side, request: Request) -> Held:
-        held = Held(on, request, self.node_id)
-        self._proxy.keep(armed, held)
-        return held

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import kafka
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
-from kafka.protocol.producer import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-)
 
 from tests.chaos import ChaosProxy, Rule
 from tests.support.brokers import RunningBroker
 from tests.support.cluster_children import ChildProcessCluster
 from tests.support.eventually import eventually
-from tests.support.raw_kafka import RawClient
 from tests.support.topics import administration, create_topic
 
 TIMEOUT_S = 30
@@ -137,26 +131,6 @@ def test_all_traffic_of_three_brokers_passes(
     assert sorted(read(three_brokers.bootstrap_servers, by_librdkafka)) == sorted(VALUES)
 
 
-def test_streams_that_are_split_and_slow_deliver_everything(
-    proxy: ChaosProxy, topic: Callable[[str], str]
-) -> None:
-    name = topic("records")
-    create_topic(proxy.bootstrap_servers, name, partitions=2)
-    rules = [
-        proxy.add(Rule(api="Produce", on="request", action="split", chunk_bytes=1, times=1)),
-        proxy.add(Rule(api="Produce", on="request", action="slow", bytes_per_s=20_000)),
-        proxy.add(Rule(api="Metadata", on="response", action="split", chunk_bytes=1)),
-        proxy.add(Rule(api="Fetch", on="response", action="split", chunk_bytes=3, times=1)),
-        proxy.add(Rule(api="Fetch", on="response", action="slow", bytes_per_s=20_000)),
-    ]
-
-    write(proxy.bootstrap_servers, name, VALUES)
-    found = read(proxy.bootstrap_servers, name)
-
-    assert sorted(found) == sorted(VALUES)
-    assert [rule.fired > 0 for rule in rules] == [True] * len(rules)
-
-
 def test_a_lost_answer_to_a_commit_leaves_a_committed_transaction(
     proxy: ChaosProxy, broker: RunningBroker, topic: Callable[[str], str]
 ) -> None:
@@ -193,7 +167,7 @@ def test_a_held_commit_ends_a_later_transaction_of_the_same_producer(
     writer.produce(name, b"first")
     # Its first request is held, its own retry succeeds.
     writer.commit_transaction(TIMEOUT_S)
-    assert (rule.fired, rule.held) == (1, 1)
+    assert (rule.fired, len(rule.held)) == (1, 1)
     writer.begin_transaction()
     writer.produce(name, NEVER_COMMITTED)
     assert writer.flush(TIMEOUT_S) == 0
@@ -201,97 +175,19 @@ def test_a_held_commit_ends_a_later_transaction_of_the_same_producer(
 
     rule.release()
 
-    assert proxy.counts.discarded == 1
+    assert proxy.delivered == 1
     eventually(lambda: read(broker.bootstrap_servers, name) == [b"first", NEVER_COMMITTED])
 
 
-class Transaction:
-    """Steps of one transaction by hand, without retries, so that each request is seen."""
-
-    def __init__(self, address: str, transactional_id: str) -> None:
-        self.client = RawClient(address)
-        self.transactional_id = transactional_id
-        self._ids: Mapping[str, object] = {}
-
-    def initialise(self) -> int:
-        answer = self.client.ask(
-            InitProducerIdRequest[4](
-                transactional_id=self.transactional_id, transaction_timeout_ms=60_000
-            )
-        )
-        self._ids = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
-        return int(answer.error_code)
-
-    def add_partition(self, topic: str) -> int:
-        place = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        answer = self.client.ask(
-            AddPartitionsToTxnRequest[3](
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_topics=[place(name=topic, partitions=[0])],
-                **{f"v3_and_below_{name}": value for name, value in self._ids.items()},
-            )
-        )
-        (of_topic,) = answer.results_by_topic_v3_and_below
-        return int(of_topic.results_by_partition[0].partition_error_code)
-
-    def end(self) -> int:
-        request = EndTxnRequest[4](
-            transactional_id=self.transactional_id, committed=True, **self._ids
-        )
-        return int(self.client.ask(request).error_code)
-
-
-@pytest.fixture
-def transaction(proxy: ChaosProxy, topic: Callable[[str], str]) -> Iterator[Transaction]:
-    made = Transaction(proxy.bootstrap_servers, topic("lane"))
-    # The coordinator may have to be loaded first.
-    eventually(lambda: made.initialise() == 0, timeout_s=90)
-    yield made
-    made.client.close()
-
-
-def test_an_error_in_place_of_a_request_is_not_the_brokers(
-    proxy: ChaosProxy, transaction: Transaction, topic: Callable[[str], str]
-) -> None:
-    name = topic("records")
-    create_topic(proxy.bootstrap_servers, name)
-    eventually(lambda: transaction.add_partition(name) == 0)
-    refused = proxy.add(
-        Rule(api="EndTxn", on="request", action="error", error="NOT_COORDINATOR", times=1)
-    )
-
-    assert transaction.end() == 16
-    # The transaction is still open, and can be ended.
-    assert transaction.end() == 0
-    assert refused.fired == 1
-
-
 def test_an_error_in_place_of_an_answer_hides_what_was_done(
-    proxy: ChaosProxy, transaction: Transaction, topic: Callable[[str], str]
+    proxy: ChaosProxy, broker: RunningBroker, topic: Callable[[str], str]
 ) -> None:
     name = topic("records")
-    create_topic(proxy.bootstrap_servers, name)
-    eventually(lambda: transaction.add_partition(name) == 0)
-    refused = proxy.add(
-        Rule(api="EndTxn", on="response", action="error", error="CONCURRENT_TRANSACTIONS", times=1)
-    )
-
-    assert transaction.end() == 51
-    # It has been committed: the same again is answered as done.
-    eventually(lambda: transaction.end() == 0)
-    assert refused.fired == 1
-
-
-def test_librdkafka_takes_a_refusal_for_the_brokers(
-    proxy: ChaosProxy, topic: Callable[[str], str]
-) -> None:
-    name = topic("records")
-    create_topic(proxy.bootstrap_servers, name)
-    proxy.add(Rule(api="EndTxn", on="request", action="error", error="PRODUCER_FENCED", times=1))
+    create_topic(broker.bootstrap_servers, name)
+    proxy.add(Rule(api="EndTxn", on="response", action="error", error="PRODUCER_FENCED", times=1))
     passing = [
-        proxy.add(Rule(api=api, on="request", action="error", error=error, times=1))
+        proxy.add(Rule(api=api, on="response", action="error", error=error, times=1))
         for api, error in {
-            "Metadata": "LEADER_NOT_AVAILABLE",
             "Produce": "NOT_LEADER_FOR_PARTITION",
             "InitProducerId": "COORDINATOR_LOAD_IN_PROGRESS",
             "AddPartitionsToTxn": "CONCURRENT_TRANSACTIONS",
@@ -301,7 +197,7 @@ def test_librdkafka_takes_a_refusal_for_the_brokers(
     writer = producer(proxy.bootstrap_servers, **{"transactional.id": name})
     writer.init_transactions(TIMEOUT_S)
     writer.begin_transaction()
-    writer.produce(name, b"refused")
+    writer.produce(name, b"committed")
     writer.flush(TIMEOUT_S)
 
     with pytest.raises(KafkaException) as refusal:
@@ -309,6 +205,7 @@ def test_librdkafka_takes_a_refusal_for_the_brokers(
 
     assert refusal.value.args[0].name() == "_FENCED"
     assert [rule.fired for rule in passing] == [1] * len(passing)
+    assert read(broker.bootstrap_servers, name) == [b"committed"]
 
 
 def test_kafka_python_survives_what_passes_by(
@@ -317,8 +214,9 @@ def test_kafka_python_survives_what_passes_by(
     name = topic("records")
     create_topic(proxy.bootstrap_servers, name)
     rules = [
+        proxy.add(Rule(api="Produce", on="request", action="split", chunk_bytes=1)),
         proxy.add(Rule(api="Produce", on="response", action="close", times=1)),
-        proxy.add(Rule(api="Fetch", on="request", action="close", times=1)),
+        proxy.add(Rule(api="Fetch", on="response", action="slow", bytes_per_s=20_000)),
         proxy.add(Rule(api="FindCoordinator", on="response", action="delay", delay_ms=100)),
         proxy.add(Rule(api="OffsetCommit", on="request", action="duplicate")),
     ]
@@ -332,16 +230,14 @@ def test_a_client_goes_on_when_a_cut_is_healed(
 ) -> None:
     name = topic("records")
     create_topic(proxy.bootstrap_servers, name)
-    writer = producer(proxy.bootstrap_servers, **{"client.id": "cut-me"})
+    writer = producer(proxy.bootstrap_servers)
     writer.produce(name, b"before")
     assert writer.flush(TIMEOUT_S) == 0
 
-    proxy.cut(client_id="cut-*")
+    proxy.cut()
     writer.produce(name, b"during")
     assert writer.flush(1) == 1
-    write(proxy.bootstrap_servers, name, [b"of another client"])
     proxy.heal()
 
     assert writer.flush(TIMEOUT_S) == 0
-    expected = [b"before", b"of another client", b"during"]
-    assert read(proxy.bootstrap_servers, name) == expected
+    assert read(proxy.bootstrap_servers, name) == [b"before", b"during"]

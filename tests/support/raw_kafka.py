@@ -7,7 +7,6 @@ import socket
 import socketserver
 import threading
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
@@ -72,12 +71,7 @@ class RawClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -139,12 +133,7 @@ class ListeningBroker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

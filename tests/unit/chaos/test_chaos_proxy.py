@@ -18,7 +18,6 @@ from tests.support.raw_kafka import (
     OF_BROKER,
     ListeningBroker,
     RawClient,
-    end_txn,
     heartbeat,
     request_frame,
 )
@@ -43,23 +42,6 @@ def test_a_cut_closes_connections_and_refuses_new_ones_until_it_is_healed(
     with RawClient(proxy.bootstrap_servers) as again:
         again.send(heartbeat("after"))
         assert again.receive()[OF_BROKER:] == heartbeat("after")
-
-
-def test_one_client_is_cut_and_no_other(proxy: ChaosProxy, client: RawClient) -> None:
-    client.send(heartbeat("me"))
-    client.receive()
-    with RawClient(proxy.bootstrap_servers) as other:
-        other.send(end_txn("t"))
-        other.receive()
-
-        proxy.cut(client_id="m?")
-
-        assert client.receive() == b""
-        other.send(end_txn("t"))
-        assert other.receive()[OF_BROKER:] == end_txn("t")
-    with RawClient(proxy.bootstrap_servers) as again:
-        again.send(heartbeat("me again"))
-        assert again.receive() == b""
 
 
 def test_another_broker_is_cut(proxy: ChaosProxy, client: RawClient) -> None:
@@ -97,15 +79,7 @@ def test_what_is_no_kafka_ends_its_connection_alone(proxy: ChaosProxy, client: R
     assert client.receive()[OF_BROKER:] == heartbeat("well")
 
 
-def test_a_broker_that_has_gone_ends_the_connection(proxy: ChaosProxy) -> None:
-    with ListeningBroker() as gone, ChaosProxy(gone.address) as other:
-        gone.close()
-
-        with RawClient(other.bootstrap_servers) as client:
-            assert client.receive() == b""
-
-
-def test_a_broker_that_appears_later_is_reached_through_the_proxy(
+def test_a_broker_that_appears_moves_and_goes_is_reached_through_the_proxy(
     proxy: ChaosProxy, listening: ListeningBroker
 ) -> None:
     with ListeningBroker(node_id=2) as late, RawClient(proxy.bootstrap_servers) as client:
@@ -119,21 +93,14 @@ def test_a_broker_that_appears_later_is_reached_through_the_proxy(
         with RawClient(found[2]) as of_late:
             of_late.send(heartbeat("late"))
             assert late.next_request() == heartbeat("late")
-
-
-def test_a_broker_that_comes_back_elsewhere_is_found_there(
-    proxy: ChaosProxy, listening: ListeningBroker
-) -> None:
-    with ListeningBroker(node_id=2) as first, RawClient(proxy.bootstrap_servers) as client:
-        listening.others.append(first)
-        address = addresses(client)[2]
-    with ListeningBroker(node_id=2) as second, RawClient(proxy.bootstrap_servers) as client:
-        listening.others[:] = [second]
-
-        assert addresses(client)[2] == address
-        with RawClient(address) as of_second:
-            of_second.send(heartbeat("moved"))
-            assert second.next_request() == heartbeat("moved")
+    with ListeningBroker(node_id=2) as moved, RawClient(proxy.bootstrap_servers) as client:
+        listening.others[:] = [moved]
+        assert addresses(client) == found
+        with RawClient(found[2]) as of_moved:
+            of_moved.send(heartbeat("moved"))
+            assert moved.next_request() == heartbeat("moved")
+    with RawClient(found[2]) as of_nobody:
+        assert of_nobody.receive() == b""
 
 
 def addresses(client: RawClient) -> dict[int, str]:
@@ -197,8 +164,7 @@ def test_a_proxy_without_brokers_does_not_start() -> None:
 
 def test_a_proxy_that_has_ended_takes_no_rules(listening: ListeningBroker) -> None:
     with ChaosProxy(listening.address) as proxy:
-        rule = proxy.add(Rule(on="request", action="pass"))
+        pass
 
-    assert (rule.fired, proxy.counts.sessions) == (0, 0)
     with pytest.raises(RuntimeError, match="not entered"):
         proxy.add(Rule(on="request", action="pass"))
