@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from rich.console import Console
 from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, SPARK, Engine
 from bench.report import Report, describe_machine, to_markdown
 from bench.runs import Laboratory, Sizes
-from bench.show import draw_picture, show_chart, show_table
+from bench.show import draw_picture, show_table
 from bench.workload import Oracle, Workload
 from onceflow.clock import SystemClock
 from onceflow.devkit.dev_broker import temporary_broker
@@ -60,24 +61,33 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
             step()
             write(report, folder)
     show_table(report, console)
-    show_chart(report, console)
 
 
 def steps(
     laboratory: Laboratory, report: Report, rounds: int
-) -> Iterator[tuple[str, Callable[[], object]]]:
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield each step, in order: the engines take turns, also at being the first."""
     sizes = report.sizes
+
+    def add_throughput(engine: Engine, backlog: tuple[str, Oracle]) -> None:
+        found = laboratory.measure_throughput(engine, *backlog)
+        report.throughput.setdefault(engine.name, []).append(found)
+
+    def add_latency(engine: Engine) -> None:
+        report.latency.setdefault(engine.name, []).append(laboratory.measure_latency(engine))
+
+    def add_memory() -> None:
+        report.memory = laboratory.measure_memory(ONCEFLOW)
+
     if sizes.backlog_records:
         backlog = laboratory.write_backlog()
         for engine in in_turns((ONCEFLOW, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK), rounds):
-            step = partial(add_throughput, report, engine, laboratory, backlog)
-            yield f"throughput of {engine.name}", step
+            yield f"throughput of {engine.name}", partial(add_throughput, engine, backlog)
     if sizes.latency_s:
         for engine in in_turns((ONCEFLOW, EAGER, SPARK), rounds):
-            yield f"latency of {engine.name}", partial(add_latency, report, engine, laboratory)
+            yield f"latency of {engine.name}", partial(add_latency, engine)
     if sizes.memory_s:
-        yield f"memory of {ONCEFLOW.name}", partial(add_memory, report, laboratory)
+        yield f"memory of {ONCEFLOW.name}", add_memory
 
 
 def in_turns(engines: Sequence[Engine], rounds: int) -> Iterator[Engine]:
@@ -86,28 +96,10 @@ def in_turns(engines: Sequence[Engine], rounds: int) -> Iterator[Engine]:
         yield from engines if number % 2 == 0 else reversed(engines)
 
 
-def add_throughput(
-    report: Report, engine: Engine, laboratory: Laboratory, backlog: tuple[str, Oracle]
-) -> None:
-    """Measure once more."""
-    found = laboratory.measure_throughput(engine, *backlog)
-    report.throughput.setdefault(engine.name, []).append(found)
-
-
-def add_latency(report: Report, engine: Engine, laboratory: Laboratory) -> None:
-    """Measure once more."""
-    report.latency.setdefault(engine.name, []).append(laboratory.measure_latency(engine))
-
-
-def add_memory(report: Report, laboratory: Laboratory) -> None:
-    """Measure."""
-    report.memory = laboratory.measure_memory(ONCEFLOW)
-
-
 def write(report: Report, folder: Path) -> None:
     """Write what was found so far: figures, table and picture."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.json").write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
+    (folder / "bench.json").write_text(json.dumps(asdict(report), indent=1), encoding="utf-8")
     (folder / "bench.md").write_text(to_markdown(report), encoding="utf-8")
     draw_picture(report, folder / "bench.png")
 

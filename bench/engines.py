@@ -6,12 +6,11 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TextIO
 
 import psutil
@@ -34,12 +33,10 @@ class Job:
     """One run of one engine.
 
     Args:
-        bootstrap_servers: of the broker.
         input_topic: exists.
         output_topic: exists, empty.
         emit: `final` or `updates`, as in a pipeline file.
         is_bounded: end at what is there now.
-        max_records_per_batch: of either engine.
         folder: empty; for checkpoint and log.
     """
 
@@ -54,33 +51,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine under measurement.
-
-    Args:
-        name: in tables and pictures.
-        command: starts it on a job.
-    """
+    """An engine under measurement: its name in tables and pictures, and what starts it on a job."""
 
     name: str
     command: Callable[[Job], Sequence[str]]
 
 
-def onceflow_command(job: Job) -> Sequence[str]:
-    """Our command line, with its defaults."""
-    return _run(job, {})
-
-
-def eager_command(job: Job) -> Sequence[str]:
-    """Our command line, told not to wait between batches: what Spark's own pair does."""
-    return _run(job, {"trigger": "0 ms"})
-
-
-def mode_command(delivery: str, job: Job) -> Sequence[str]:
-    """Our command line in another delivery mode."""
-    return _run(job, {"delivery": delivery})
-
-
-def _run(job: Job, settings: Mapping[str, str]) -> Sequence[str]:
+def _onceflow(job: Job, **settings: str) -> Sequence[str]:
+    """Our command line, with its defaults but for some settings of the pipeline."""
     pipeline = {
         "apiVersion": "onceflow/v1",
         "name": job.output_topic,
@@ -106,16 +84,16 @@ def _run(job: Job, settings: Mapping[str, str]) -> Sequence[str]:
     return [*command, "--until", "caught-up"] if job.is_bounded else command
 
 
-def spark_command(job: Job) -> Sequence[str]:
-    """The program of `baseline.py`."""
+def _spark(job: Job) -> Sequence[str]:
     return [sys.executable, "-m", "bench.baseline", json.dumps(asdict(job))]
 
 
-ONCEFLOW = Engine("onceflow", onceflow_command)
-EAGER = Engine("onceflow-eager", eager_command)
-AT_LEAST_ONCE = Engine("onceflow-at-least-once", partial(mode_command, "at_least_once"))
-AT_MOST_ONCE = Engine("onceflow-at-most-once", partial(mode_command, "at_most_once"))
-SPARK = Engine("spark", spark_command)
+ONCEFLOW = Engine("onceflow", _onceflow)
+EAGER = Engine("onceflow-eager", partial(_onceflow, trigger="0 ms"))
+"""Does not wait between batches, like Spark's own pair."""
+AT_LEAST_ONCE = Engine("onceflow-at-least-once", partial(_onceflow, delivery="at_least_once"))
+AT_MOST_ONCE = Engine("onceflow-at-most-once", partial(_onceflow, delivery="at_most_once"))
+SPARK = Engine("spark", _spark)
 
 
 @dataclass(frozen=True)
@@ -127,13 +105,7 @@ class Usage:
 
 
 class EngineRun:
-    """An engine at work. Ends with the block that entered it.
-
-    Args:
-        engine: which.
-        job: what it shall do.
-        clock: for marks and samples.
-    """
+    """An engine at work. Ends with the block that entered it."""
 
     def __init__(self, engine: Engine, job: Job, clock: Clock) -> None:
         self.rss_mb: list[tuple[float, float]] = []
@@ -155,12 +127,7 @@ class EngineRun:
         self._sampler.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._sampler.join()
         process = self._started()

@@ -38,13 +38,8 @@ class Throughput:
 class Latency:
     """One run at a fixed rate, without its warm-up.
 
-    Args:
-        p50_ms: from producing a record to its effect being visible to a read_committed reader.
-        p95_ms: as above.
-        p99_ms: as above.
-        cores: CPU seconds per second of the engine's process tree.
-        peak_rss_mb: resident memory of the tree.
-        records: measured.
+    The percentiles are of the time from producing a record to its effect being visible to a
+    read_committed reader; `cores` are CPU seconds of the engine's process tree per second.
     """
 
     p50_ms: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -44,13 +44,7 @@ def describe_machine() -> Mapping[str, str]:
 
 @dataclass
 class Report:
-    """Everything that one benchmark found. Runs are in the order in which they took place.
-
-    Args:
-        machine: as `describe_machine`.
-        workload: what was written.
-        sizes: how much.
-    """
+    """Everything that one benchmark found. Runs are in the order in which they took place."""
 
     machine: Mapping[str, str]
     workload: Workload
@@ -58,10 +52,6 @@ class Report:
     throughput: dict[str, list[Throughput]] = field(default_factory=dict)
     latency: dict[str, list[Latency]] = field(default_factory=dict)
     memory: Memory | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Every figure of every run."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

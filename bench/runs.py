@@ -51,14 +51,7 @@ class Sizes:
 
 @dataclass
 class Laboratory:
-    """Where runs take place: a broker, and topics of their own for each run.
-
-    Args:
-        bootstrap_servers: of the broker.
-        workload: what is written.
-        sizes: how much of it.
-        clock: of everything.
-    """
+    """Where runs take place: a broker, and topics of their own for each run."""
 
     bootstrap_servers: str
     workload: Workload
@@ -82,14 +75,9 @@ class Laboratory:
         with self._job(engine, topic, "final", is_bounded=True) as job:
             with EngineRun(engine, job, self.clock) as run:
                 marks = list(run.marks())
-            oracle.check_final(
-                read_results(
-                    self.bootstrap_servers,
-                    job.output_topic,
-                    self.workload.partitions,
-                    self.clock,
-                )
-            )
+            output, partitions = job.output_topic, self.workload.partitions
+            results = read_results(self.bootstrap_servers, output, partitions, self.clock)
+            oracle.check_final(results)
         return throughput(marks, sizes.backlog_records, sizes.warm_up_share, run.peak_rss_mb)
 
     def measure_latency(self, engine: Engine) -> Latency:

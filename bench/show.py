@@ -8,14 +8,12 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 
 from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, SPARK
 from bench.report import Report, sections, verdict
 
-ENGINES = (ONCEFLOW.name, SPARK.name)
 COLOURS = {
     ONCEFLOW.name: "#1b7f79",
     EAGER.name: "#3a6ea5",
@@ -23,8 +21,6 @@ COLOURS = {
     AT_MOST_ONCE.name: "#b5b35c",
     SPARK.name: "#c8553d",
 }
-BAR_COLUMNS = 50
-BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def show_table(report: Report, console: Console) -> None:
@@ -39,26 +35,6 @@ def show_table(report: Report, console: Console) -> None:
             table.add_row(row.label, row.ours, row.theirs, row.ratio, row.goal, verdict(row))
     console.print(table)
     console.print(", ".join(f"{name} {value}" for name, value in report.machine.items()))
-
-
-def show_chart(report: Report, console: Console) -> None:
-    """Draw the throughput of every run as bars, and memory over time as a line of blocks."""
-    chart = Table.grid(padding=(0, 1))
-    longest = max((r.records_per_s for runs in report.throughput.values() for r in runs), default=1)
-    for name in ENGINES:
-        for run in report.throughput.get(name, []):
-            bar = Bar(longest, 0, run.records_per_s, width=BAR_COLUMNS, color=COLOURS[name])
-            chart.add_row(name, bar, f"{run.records_per_s / 1000:,.0f} thousand records/s")
-    console.print(chart)
-    if report.memory is not None:
-        console.print(f"memory {_blocks([mb for _, mb in report.memory.rss_mb])} MB over time")
-
-
-def _blocks(values: Sequence[float]) -> str:
-    """Values over time, evenly sampled, as blocks of eighths of the largest."""
-    step = max(1, len(values) // BAR_COLUMNS)
-    largest = max(values)
-    return "".join(BLOCKS[round(value / largest * (len(BLOCKS) - 1))] for value in values[::step])
 
 
 def draw_picture(report: Report, file: Path) -> None:

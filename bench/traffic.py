@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -59,11 +58,7 @@ class PacedLoad:
     """Writes at a fixed rate, whether or not anyone keeps up; remembers what was due when.
 
     Args:
-        bootstrap_servers: where to write.
-        topic: what to write to.
-        workload: the records.
         rate: records per second.
-        clock: sets the pace.
     """
 
     def __init__(
@@ -100,14 +95,7 @@ class PacedLoad:
 
 
 class OutputTail:
-    """Reads a topic with read_committed as it grows, and notes when each record was seen.
-
-    Args:
-        bootstrap_servers: where to read.
-        topic: what to read.
-        partitions: of the topic.
-        clock: tells when.
-    """
+    """Reads a topic with read_committed as it grows, and notes when each record was seen."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, clock: Clock) -> None:
         self.seen: list[tuple[int, Result]] = []
@@ -122,12 +110,7 @@ class OutputTail:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
         self._consumer.close()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.deploy import policies
 from tests.deploy.chart import EXAMPLES, Manifest, Values, one, pods, render
@@ -25,10 +24,7 @@ WITH_EXTRAS: Values = {
         {
             "name": "shipper",
             "image": "b",
-            "resources": {
-                "requests": {"cpu": "1m", "memory": "1Mi"},
-                "limits": {"memory": "1Mi"},
-            },
+            "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"memory": "1Mi"}},
             "volumeMounts": [{"name": "logs", "mountPath": "/logs"}],
         }
     ],
@@ -203,33 +199,13 @@ def test_executors_may_ask_for_less_than_a_core() -> None:
 
     assert settings["spark.kubernetes.executor.request.cores"] == "300m"
     assert application["coreRequest"] == "300m"
-    assert (
-        "coreRequest"
-        not in one(render("operator", {"executors.requestCores": ""}), "SparkApplication")["spec"][
-            "executor"
-        ]
-    )
+    whole = one(render("operator", {"executors.requestCores": ""}), "SparkApplication")["spec"]
+    assert "coreRequest" not in whole["executor"]
 
 
-def test_executors_of_each_start_have_names_of_their_own() -> None:
-    """Spark makes a unique prefix of the application's name unless it is told one."""
-    conf = next(policies.settings_in(render("k8s")))["spark"]["conf"]
-
-    assert "spark.kubernetes.executor.podNamePrefix" not in conf
-    assert conf["spark.app.name"] == "page-views"
-
-
-def test_leftovers_are_those_of_the_release_only() -> None:
-    manifests = render("k8s")
-    (container,) = driver("k8s")["containers"]
-    (selector,) = [v["value"] for v in container["env"] if v["name"] == "LEFTOVER_EXECUTORS"]
-    wanted = dict(pair.split("=") for pair in selector.split(","))
-    template = yaml.safe_load(one(manifests, "ConfigMap", "-settings")["data"]["executor.yaml"])
-
-    assert wanted.pop("spark-role") == "executor"
-    assert wanted.items() <= template["metadata"]["labels"].items()
-    assert wanted["app.kubernetes.io/instance"] == "page-views"
-    (verbs,) = [rule["verbs"] for rule in one(manifests, "Role")["rules"]]
+def test_only_a_driver_that_makes_executors_may_delete_those_that_were_left() -> None:
+    """tests/deploy/test_executor_pods.py compares what it deletes with what Spark makes."""
+    (verbs,) = [rule["verbs"] for rule in one(render("k8s"), "Role")["rules"]]
     assert "deletecollection" in verbs
     for example in ("local", "operator"):
         names = {v["name"] for v in driver(example)["containers"][0]["env"]}

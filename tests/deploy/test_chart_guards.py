@@ -218,24 +218,13 @@ def keys(values: Any, path: str = "") -> Iterator[str]:
             yield from keys(below, here)
 
 
-@pytest.mark.parametrize(("values", "message"), GUARDS)
-def test_a_guard_says_what_is_wrong(values: Values, message: str) -> None:
-    with pytest.raises(RefusedError, match=re.escape(message)):
-        render("local", values)
-
-
-@pytest.mark.parametrize(("example", "values", "message"), EXECUTOR_GUARDS)
-def test_a_guard_of_executors_says_what_is_wrong(
-    example: str, values: Values, message: str
-) -> None:
+@pytest.mark.parametrize(
+    ("example", "values", "message"),
+    [*(("local", *each) for each in (*GUARDS, *REFUSED_BY_SCHEMA)), *EXECUTOR_GUARDS],
+)
+def test_what_is_refused_says_what_is_wrong(example: str, values: Values, message: str) -> None:
     with pytest.raises(RefusedError, match=re.escape(message)):
         render(example, values)
-
-
-@pytest.mark.parametrize(("values", "message"), REFUSED_BY_SCHEMA)
-def test_the_schema_refuses(values: Values, message: str) -> None:
-    with pytest.raises(RefusedError, match=re.escape(message)):
-        render("local", values)
 
 
 def test_zero_replicas_stop_it() -> None:

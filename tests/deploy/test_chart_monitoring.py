@@ -101,21 +101,10 @@ def test_alerts_are_those_of_the_file_with_links_into_the_handbook() -> None:
     assert json.loads(links) == RULES
 
 
-def test_the_dashboard_is_found_by_its_label() -> None:
-    found = one(render(OPERATED), "ConfigMap", "-dashboard")
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(found["data"]["onceflow.json"])["title"] == "Onceflow"
-
-
 def test_a_cluster_that_has_the_operator_needs_no_force() -> None:
     flags = ["--api-versions", GROUP, "--set", "monitoring.force=false"]
     kinds = {manifest["kind"] for manifest in manifests_in(rendered_text(OPERATED, *flags))}
     assert {"PodMonitor", "ServiceMonitor", "PrometheusRule"} <= kinds
-
-
-def test_by_default_nothing_is_made_for_it() -> None:
-    kinds = {manifest["kind"] for manifest in render("local")}
-    assert kinds.isdisjoint({"PodMonitor", "ServiceMonitor", "PrometheusRule"})
 
 
 @pytest.mark.parametrize(("certificate", "address"), [("", "127.0.0.1"), ("tls", "0.0.0.0")])
@@ -132,12 +121,6 @@ def test_orders_are_taken_from_outside_only_with_a_certificate(
     assert bool(services) is bool(certificate)
     ports = {port["name"] for port in container("local", values)["ports"]}
     assert ("control" in ports) is bool(certificate)
-
-
-def test_who_may_come_in_is_named() -> None:
-    policy = one(render(OPERATED), "NetworkPolicy")["spec"]["ingress"]
-    assert [port["port"] for port in policy[0]["ports"]] == [9464, 9465]
-    assert policy[0]["from"][0]["namespaceSelector"]["matchLabels"]
 
 
 def test_every_pipeline_has_a_file_and_a_checkpoint_of_its_own() -> None:

@@ -60,10 +60,7 @@ BREACHES: Sequence[tuple[Policy, Breach]] = [
     (policies.rights_are_few, lambda m: one(m, "StatefulSet").update(kind="ClusterRole")),
     (policies.resources_are_bounded, lambda m: container(m)["resources"].pop("limits")),
     (policies.resources_are_bounded, lambda m: container(m)["resources"].pop("requests")),
-    (
-        policies.resources_are_bounded,
-        lambda m: driver(m)["volumes"][0].update(emptyDir={}),
-    ),
+    (policies.resources_are_bounded, lambda m: driver(m)["volumes"][0].update(emptyDir={})),
     (policies.traffic_is_bounded, lambda m: network(m)["egress"].append({})),
     (policies.traffic_is_bounded, lambda m: network(m)["egress"][1].pop("to")),
     (policies.traffic_is_bounded, lambda m: network(m).update(policyTypes=["Ingress"])),
@@ -95,10 +92,7 @@ EXECUTOR_BREACHES: Sequence[tuple[Policy, Breach]] = [
     (policies.rights_are_few, lambda m: one(m, "Role")["rules"][0]["verbs"].append("*")),
     (policies.rights_are_few, lambda m: driver(m).update(automountServiceAccountToken=True)),
     (policies.rights_are_few, lambda m: add_sidecar(m, "account")),
-    (
-        policies.mounts_are_volumes,
-        lambda m: executor_with(m, "/etc/onceflow/ca,", "/elsewhere,"),
-    ),
+    (policies.mounts_are_volumes, lambda m: executor_with(m, "/etc/onceflow/ca,", "/elsewhere,")),
     (policies.traffic_is_bounded, lambda m: executor_with(m, "instance: page-views", "a: b")),
     (policies.one_image, lambda m: executor_with(m, "onceflow:0.1.0", "onceflow:0.2.0")),
 ]
@@ -114,22 +108,14 @@ def test_every_policy_is_kept(example: str, policy: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "breach"), BREACHES, ids=[f"{p.__name__}-{i}" for i, (p, _) in enumerate(BREACHES)]
+    ("example", "policy", "breach"),
+    [
+        *(("local-secured", policy, breach) for policy, breach in BREACHES),
+        *(("k8s", policy, breach) for policy, breach in EXECUTOR_BREACHES),
+    ],
 )
-def test_every_breach_is_seen(policy: Policy, breach: Breach) -> None:
-    manifests = render("local-secured")
-    breach(manifests)
-
-    assert list(policy(manifests)) != []
-
-
-@pytest.mark.parametrize(
-    ("policy", "breach"),
-    EXECUTOR_BREACHES,
-    ids=[f"{p.__name__}-{i}" for i, (p, _) in enumerate(EXECUTOR_BREACHES)],
-)
-def test_every_breach_of_executors_is_seen(policy: Policy, breach: Breach) -> None:
-    manifests = render("k8s")
+def test_every_breach_is_seen(example: str, policy: Policy, breach: Breach) -> None:
+    manifests = render(example)
     breach(manifests)
 
     assert list(policy(manifests)) != []
@@ -192,10 +178,7 @@ def test_a_checkpoint_elsewhere_is_refused_by_the_service(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("endpoint", "port"),
-    [
-        ("https://issuer.example/token", 443),
-        ("https://issuer.example:8443/token", 8443),
-    ],
+    [("https://issuer.example/token", 443), ("https://issuer.example:8443/token", 8443)],
 )
 def test_tokens_can_be_fetched(endpoint: str, port: int) -> None:
     manifests = render("local-standby", {"kafka.sasl.tokenEndpoint": endpoint})

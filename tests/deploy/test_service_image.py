@@ -9,8 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,14 +47,6 @@ signal.pause()
 """
 
 
-@contextmanager
-def closing_by_force(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        process.kill()
-
-
 def script(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, IMAGE / f"{name}.py")
     assert spec is not None
@@ -63,6 +54,18 @@ def script(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def ran(*command: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+        timeout=60,
+    )
 
 
 def test_it_is_onceflow_by_itself() -> None:
@@ -73,14 +76,8 @@ def test_it_is_onceflow_by_itself() -> None:
 def test_a_driver_that_makes_executors_looks_for_leftovers_before_it_starts(selector: str) -> None:
     """Here is no Kubernetes, which is told and keeps nobody from starting."""
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, str(IMAGE / "entrypoint.py"), "version"],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": programs, "LEFTOVER_EXECUTORS": selector},
-        timeout=60,
-    )
+    entrypoint = IMAGE / "entrypoint.py"
+    done = ran(sys.executable, entrypoint, "version", PATH=programs, LEFTOVER_EXECUTORS=selector)
     *told, found = done.stdout.splitlines()
 
     assert found == version("onceflow")
@@ -94,13 +91,7 @@ def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
     begin = command.index("-Dspark.master=k8s://driver")
 
     assert settings == "/opt/spark/conf"
-    assert command[begin : begin + 5] == [
-        "-Dspark.master=k8s://driver",
-        "-Dfirst",
-        "-Dlast=a b",
-        "-Xms1g",
-        "-Xmx1g",
-    ]
+    assert command[begin + 1 : begin + 5] == ["-Dfirst", "-Dlast=a b", "-Xms1g", "-Xmx1g"]
     assert command[begin - 1].startswith("-Dlog4j2.configurationFile=")
     assert Path(command[begin - 1].partition("=")[2]).is_file()
     assert dict(zip(command[-14::2], command[-13::2], strict=True))["--executor-id"] == "3"
@@ -111,20 +102,13 @@ def test_java_takes_the_archive_of_classes_with_the_class_path_of_an_executor() 
     java = find_java()
     archive = class_archive(java)
     command = script("entrypoint").command_for(["executor"], SPARK)
-    class_path = command[command.index("-cp") + 1]
-    loaded = subprocess.run(
-        [
-            str(java.executable),
-            f"-XX:SharedArchiveFile={archive}",
-            "-Xlog:class+load",
-            "-cp",
-            class_path,
-            "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    loaded = ran(
+        java.executable,
+        f"-XX:SharedArchiveFile={archive}",
+        "-Xlog:class+load",
+        "-cp",
+        command[command.index("-cp") + 1],
+        script("entrypoint").EXECUTOR,
     ).stdout
 
     assert f"-XX:SharedArchiveFile={archive}" in command
@@ -135,21 +119,8 @@ def test_an_executor_is_told_all_that_spark_wants_to_know() -> None:
     """Given a word that it does not know, Spark's own class prints those that it does."""
     entrypoint = script("entrypoint")
     jars = f"{entrypoint._spark_home()}/jars/*"
-    done = subprocess.run(
-        [
-            str(find_java().executable),
-            "-Xmx256m",
-            "-cp",
-            jars,
-            entrypoint.EXECUTOR,
-            "--nonsense",
-            "1",
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    java = find_java().executable
+    done = ran(java, "-Xmx256m", "-cp", jars, entrypoint.EXECUTOR, "--nonsense", "1")
     known = set(re.findall(r"^ +(--[\w-]+) <", done.stderr, flags=re.MULTILINE))
 
     assert known - NOT_ON_KUBERNETES == set(entrypoint.FACTS)
@@ -160,13 +131,8 @@ def test_a_driver_of_an_operator_submits_in_client_mode() -> None:
     command = script("entrypoint").command_for(["driver", *words], SPARK)
 
     assert Path(command[0]).is_file()
-    assert command[1:] == [
-        "--conf",
-        "spark.driver.bindAddress=driver",
-        "--deploy-mode",
-        "client",
-        *words,
-    ]
+    options = ["--conf", "spark.driver.bindAddress=driver", "--deploy-mode", "client"]
+    assert command[1:] == [*options, *words]
 
 
 def test_the_jvm_of_an_operators_driver_is_bound_and_logs_as_that_of_ours() -> None:
@@ -176,14 +142,7 @@ def test_the_jvm_of_an_operators_driver_is_bound_and_logs_as_that_of_ours() -> N
     """
     java = find_java()
     own = {"JAVA_HOME": str(java.home), "SPARK_PRINT_LAUNCH_COMMAND": "1"}
-    done = subprocess.run(
-        [sys.executable, str(IMAGE / "entrypoint.py"), "driver", "--version"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **SPARK, **own},
-        timeout=60,
-    )
+    done = ran(sys.executable, IMAGE / "entrypoint.py", "driver", "--version", **SPARK, **own)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("Spark Command: ")]
     options = line.partition(" org.apache.spark.deploy.SparkSubmit ")[0].split()
 
@@ -196,7 +155,8 @@ def test_drain_ends_our_python_and_waits_for_it(tmp_path: Path) -> None:
     file.write_text(STANDS_IN)
     drain = script("drain")
     process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE)
-    with process, closing_by_force(process):
+    with process, ExitStack() as at_end:
+        at_end.callback(process.kill)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
 
@@ -248,14 +208,12 @@ def test_every_stage_begins_with_the_base_that_was_named(file: str) -> None:
 
 @pytest.mark.parametrize("base", ["", "debian:bookworm-slim", "debian@sha256:abc"])
 def test_a_release_needs_a_base_with_a_digest(base: str) -> None:
-    command = ["make", "release", f"BASE_IMAGE={base}"]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    done = ran("make", "release", f"BASE_IMAGE={base}")
     assert done.returncode != 0
     assert "a release names its base by digest" in done.stderr
 
 
 def test_a_release_builds_on_the_base_that_it_names() -> None:
     base = f"debian@sha256:{'0' * 64}"
-    command = ["make", "--dry-run", "release", f"BASE_IMAGE={base}"]
-    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    assert f"--build-arg BASE_IMAGE={base}" in told
+    told = ran("make", "--dry-run", "release", f"BASE_IMAGE={base}")
+    assert f"--build-arg BASE_IMAGE={base}" in told.stdout

@@ -64,7 +64,7 @@ class Trial:
         Not while the owner renews a lane: that may fence its successor, who then writes again.
         """
         if hasattr(self, "owner"):
-            lanes = self.owner.writer.pool.lanes.values()
+            lanes = self.owner.pool.lanes.values()
             eventually(lambda: {lane.phase for lane in lanes}, lambda found: found <= SETTLED)
         self.owner = self.stage.driver(
             delivery=self.delivery,
@@ -146,7 +146,7 @@ def zombie(trial: Trial, batch_id: int, point: CrashPoint, *, clock_ms: int = NO
 
     with trial.at(point, take_over), pytest.raises(FencedError):
         go_on()
-    held.writer.pool.close()
+    held.pool.close()
     trial.successor()
 
 

@@ -87,7 +87,7 @@ def test_a_brokers_clock_that_jumps_in_the_middle_of_transactions(
 def commit_somehow(stage: Stage, driver: Driver, batch_id: int, **settings: object) -> Driver:
     """By this driver, or by its successor if it can't."""
     try:
-        if driver.takeover is None:
+        if driver.head is None:
             driver.take_over()
         driver.commit(batch_id, VALUES)
     except OnceflowError:

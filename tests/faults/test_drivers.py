@@ -123,14 +123,14 @@ def test_fewer_lanes_than_the_predecessor_fence_them_all(stage: Stage) -> None:
     faults = Faults()
     zombie = stage.driver(wrap=faults.wrap, lanes=3)
     zombie.take_over()
-    lanes = [zombie.writer.pool.acquire(_soon(zombie)) for _ in range(2)]
+    lanes = [zombie.pool.acquire(_soon(zombie)) for _ in range(2)]
     successor = stage.driver(lanes=1)
     faults.before_commit = lambda: _take_over_and_commit(successor, 0)
     with pytest.raises(FencedError):
         zombie.commit(0, VALUES)
     assert faults.fired == ["before_commit"]
     for lane in lanes:
-        zombie.writer.pool.release(lane)
+        zombie.pool.release(lane)
     stage.check(batches=1)
 
 
@@ -139,7 +139,7 @@ def test_a_death_between_claim_and_fence_keeps_the_larger_layout(stage: Stage) -
     faults = Faults()
     zombie = stage.driver(wrap=faults.wrap, lanes=3)
     zombie.take_over()
-    lanes = [zombie.writer.pool.acquire(_soon(zombie)) for _ in range(2)]
+    lanes = [zombie.pool.acquire(_soon(zombie)) for _ in range(2)]
     deaths = Faults(dies_on_lanes=3)
     claimed_only = stage.driver(lanes=1, wrap=deaths.wrap)
     successor = stage.driver(lanes=1)
@@ -155,7 +155,7 @@ def test_a_death_between_claim_and_fence_keeps_the_larger_layout(stage: Stage) -
         zombie.commit(0, VALUES)
     assert faults.fired == ["before_commit"]
     for lane in lanes:
-        zombie.writer.pool.release(lane)
+        zombie.pool.release(lane)
     stage.check(batches=1)
 
 

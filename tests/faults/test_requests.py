@@ -249,7 +249,7 @@ def test_a_driver_cut_off_in_mid_transaction_cannot_tell_and_stops(
     driver = stage.hasty_driver(wrap=faults.wrap, transaction_timeout_s=3.0, takeover_timeout_s=5.0)
     driver.take_over()
     driver.commit(0, VALUES)
-    faults.before_commit = lambda: proxy.cut()
+    faults.before_commit = proxy.cut
     with pytest.raises(OutcomeUnknownError):
         driver.commit(1, VALUES)
     assert faults.fired == ["before_commit"]

@@ -10,8 +10,10 @@ called right after a fault, as long as no more than one broker is down.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import ClassVar, Self
 
 from kafka.protocol.metadata import CoordinatorType
 
@@ -33,57 +35,88 @@ CLUSTER_TIMEOUT_S = 120.0
 """Brokers are whole again 6 s after a kill; a loaded machine may need twenty times that."""
 
 
-class FaultyBroker(Protocol):
-    """One of the brokers."""
+class FaultyBroker(ABC):
+    """One of the brokers.
+
+    Attributes:
+        node_id: as Kafka knows it; from 1.
+        address: `host:port` for clients; the same after `restart`.
+    """
+
+    node_id: int
+    address: str
 
     @property
-    def node_id(self) -> int:
-        """As Kafka knows it; from 1."""
-
-    @property
-    def address(self) -> str:
-        """`host:port` for clients; the same after `restart`."""
-
-    @property
+    @abstractmethod
     def is_running(self) -> bool:
         """Whether the process exists; a frozen one does."""
 
+    @abstractmethod
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
 
+    @abstractmethod
     def freeze(self) -> None:
         """Stop it in mid-instruction: connections stay open and nothing answers."""
 
+    @abstractmethod
     def thaw(self) -> None:
         """Let it go on; nothing happens to one that is not frozen."""
 
+    @abstractmethod
     def stop(self) -> None:
         """SIGTERM: it hands over what it leads and closes its logs; returns when it is gone."""
 
+    @abstractmethod
     def restart(self) -> None:
         """Start it again after `kill` or `stop`, with the same address and data. Does not wait."""
 
 
-class FaultyCluster(Protocol):
-    """All of them."""
+class FaultyCluster(ABC):
+    """All of them. Lives as long as it is entered."""
+
+    kind: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        """Ends them."""
 
     @property
-    def kind(self) -> str:
-        """`child processes` or `containers`."""
+    @abstractmethod
+    def brokers(self) -> Sequence[FaultyBroker]:
+        """Each of them, in the order of their ids."""
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Start every broker and wait until all of them answer."""
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @property
+    def addresses(self) -> Addresses:
+        return {broker.node_id: broker.address for broker in self.brokers}
 
     @property
     def bootstrap_servers(self) -> str:
         """Addresses of every broker, comma separated."""
-
-    @property
-    def brokers(self) -> tuple[FaultyBroker, ...]:
-        """Each of them, in the order of their ids."""
+        return ",".join(self.addresses.values())
 
     def wait_until_ready(self) -> None:
-        """Wait until every broker answers and every partition has all its replicas in sync."""
+        """Wait until every broker answers and sees every partition with all replicas in sync."""
+        addresses = self.addresses
+        eventually(
+            lambda: complaints(addresses), lambda found: not found, timeout_s=CLUSTER_TIMEOUT_S
+        )
 
     def heal(self) -> None:
-        """Undo what was done to brokers, and wait until they are ready."""
+        """Thaw what is frozen, start what is down, and wait until all is well."""
+        for broker in self.brokers:
+            if broker.is_running:
+                broker.thaw()
+            else:
+                broker.restart()
+        self.wait_until_ready()
 
 
 def coordinator_of(cluster: FaultyCluster, transactional_id: str) -> FaultyBroker:
@@ -110,16 +143,16 @@ def partition_of_group(cluster: FaultyCluster, group: str) -> int:
 
 def leader_of(cluster: FaultyCluster, topic: str, partition: int) -> FaultyBroker:
     """The leader of a partition."""
-    addresses = _addresses(cluster)
-    found = eventually(lambda: agreed(addresses, topic, partition), timeout_s=CLUSTER_TIMEOUT_S)
+    found = eventually(
+        lambda: agreed(cluster.addresses, topic, partition), timeout_s=CLUSTER_TIMEOUT_S
+    )
     assert found is not None
     return _broker(cluster, found.leader)
 
 
 def controller_of(cluster: FaultyCluster) -> FaultyBroker:
     """The active controller."""
-    addresses = _addresses(cluster)
-    return _broker(cluster, _known(lambda: agreed_controller(addresses)))
+    return _broker(cluster, _known(lambda: agreed_controller(cluster.addresses)))
 
 
 def move_leader(cluster: FaultyCluster, topic: str, partition: int, to: FaultyBroker) -> None:
@@ -127,46 +160,28 @@ def move_leader(cluster: FaultyCluster, topic: str, partition: int, to: FaultyBr
 
     It stays the preferred leader, too. Kafka's own topics can be moved like any other.
     """
-    addresses = _addresses(cluster)
 
     def is_moved() -> bool:
-        now = agreed(addresses, topic, partition)
+        now = agreed(cluster.addresses, topic, partition)
         if now is None or now.leader == to.node_id:
             return now is not None
         # Either is refused while the other, or a broker, is on its way; then we ask again.
         if now.replicas[0] == to.node_id:
-            elect_preferred(addresses, topic, partition)
+            elect_preferred(cluster.addresses, topic, partition)
         else:
             others = [each for each in now.replicas if each != to.node_id]
-            reassign(addresses, topic, partition, [to.node_id, *others])
+            reassign(cluster.addresses, topic, partition, [to.node_id, *others])
         return False
 
     eventually(is_moved, timeout_s=CLUSTER_TIMEOUT_S)
 
 
-def wait_until_whole(cluster: FaultyCluster) -> None:
-    """Wait until every broker answers and sees every partition with all its replicas in sync."""
-    addresses = _addresses(cluster)
-    eventually(lambda: complaints(addresses), lambda found: not found, timeout_s=CLUSTER_TIMEOUT_S)
-
-
-def heal(cluster: FaultyCluster) -> None:
-    """Thaw what is frozen, start what is down, and wait until all is well."""
-    for broker in cluster.brokers:
-        if broker.is_running:
-            broker.thaw()
-        else:
-            broker.restart()
-    cluster.wait_until_ready()
-
-
 def _coordinator(cluster: FaultyCluster, key: str, kind: CoordinatorType) -> FaultyBroker:
-    addresses = _addresses(cluster)
-    return _broker(cluster, _known(lambda: agreed_coordinator(addresses, key, kind)))
+    return _broker(cluster, _known(lambda: agreed_coordinator(cluster.addresses, key, kind)))
 
 
 def _partition_count(cluster: FaultyCluster, topic: str) -> int:
-    view = next(iter(views(_addresses(cluster)).values()))
+    view = next(iter(views(cluster.addresses).values()))
     return sum(1 for name, _ in view.partitions if name == topic)
 
 
@@ -183,10 +198,6 @@ def _java_hash(text: str) -> int:
         value = (31 * value + unit) & 0xFFFFFFFF
     # What is above is negative in Java, and the lowest of all is taken for 0.
     return min(value, (1 << 32) - value) % (1 << 31)
-
-
-def _addresses(cluster: FaultyCluster) -> Addresses:
-    return {broker.node_id: broker.address for broker in cluster.brokers}
 
 
 def _broker(cluster: FaultyCluster, node_id: int) -> FaultyBroker:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from onceflow.clock import SystemClock
@@ -31,7 +30,7 @@ from onceflow.devkit.supervisor import GRACE_S
 from onceflow.errors import DeadlineError
 from onceflow.java.choice import Java, find_java
 from onceflow.java.classes import archive_name, sharing_options
-from tests.support.cluster import heal, wait_until_whole
+from tests.support.cluster import FaultyBroker, FaultyCluster
 from tests.support.kafka_version import kafka_jars
 from tests.support.supervisor import AttachedProcesses, Spec
 
@@ -57,7 +56,7 @@ class ClusterOptions:
     listeners: Sequence[str] = ()
 
 
-class ChildProcessBroker:
+class ChildProcessBroker(FaultyBroker):
     """One broker of a cluster."""
 
     def __init__(self, node: Node, processes: AttachedProcesses) -> None:
@@ -69,41 +68,28 @@ class ChildProcessBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process exists; a frozen one does."""
         return self._processes.exit_code(self._index) is None
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
-        self._processes.send_signal(self._index, signal.SIGKILL)
+        self._processes.order("signal", self._index, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open, and nothing answers from the return of this call on."""
-        self._processes.send_signal(self._index, signal.SIGSTOP)
+        self._processes.order("signal", self._index, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
-        self._processes.send_signal(self._index, signal.SIGCONT)
+        self._processes.order("signal", self._index, signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGTERM: hand over leadership and close the logs; returns when the process is gone.
-
-        Raises:
-            DeadlineError: it still runs after `GRACE_S`.
-        """
-        if self._processes.stop(self._index) is None:
+        if self._processes.order("stop", self._index) is None:
             raise DeadlineError(f"broker {self.node_id} did not stop within {GRACE_S} s")
 
     def restart(self) -> None:
-        """Start again after `kill` or `stop`, on the same port and data.
-
-        Does not wait until it is ready.
-        """
         assert not self.is_running, "a broker that runs was started again"
-        self._processes.start_again(self._index)
+        self._processes.order("start", self._index)
 
 
-class ChildProcessCluster:
-    """Lives as long as it is entered, and no longer than this process.
+class ChildProcessCluster(FaultyCluster):
+    """Lives no longer than this process.
 
     Only here can a disk be full (`cluster_disk.py`) or a clock be wrong (`cluster_clock.py`):
     containers share the clock of their kernel, and the disk of their engine.
@@ -112,43 +98,23 @@ class ChildProcessCluster:
     kind = "child processes"
 
     def __init__(self, options: ClusterOptions | None = None) -> None:
+        super().__init__()
         self._options = options or ClusterOptions()
-        self._clock = SystemClock()
         self._listeners: dict[tuple[int, str], int] = {}
         self._plan: ClusterSettings | None = None
         self._processes: AttachedProcesses | None = None
 
     def __enter__(self) -> Self:
-        """Start every broker and wait until all of them answer.
-
-        Raises:
-            ConfigError: no Java, no jars, or a broker ended; quotes its log.
-            DeadlineError: no answer in time. In both cases nothing is left running.
-        """
-        self._plan, self._processes = start_cluster(self._planned, self._attached, self._clock)
+        clock = SystemClock()
+        self._plan, self._processes = start_cluster(self._planned, self._attached, clock)
+        self._running.callback(self._processes.close)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._processes is not None:
-            self._processes.close()
-
     @property
-    def bootstrap_servers(self) -> str:
-        """Addresses of every broker, comma separated."""
-        assert self._plan is not None, "the cluster is not started"
-        return self._plan.bootstrap_servers
-
-    @property
-    def brokers(self) -> tuple[ChildProcessBroker, ...]:
-        """Each of them, in the order of their ids."""
+    def brokers(self) -> Sequence[ChildProcessBroker]:
         assert self._plan is not None, "the cluster is not started"
         assert self._processes is not None, "the cluster is not started"
-        return tuple(ChildProcessBroker(node, self._processes) for node in self._plan.nodes)
+        return [ChildProcessBroker(node, self._processes) for node in self._plan.nodes]
 
     @property
     def supervisor_pid(self) -> int:
@@ -161,20 +127,12 @@ class ChildProcessCluster:
         return f"{HOST}:{self._listeners[node_id, listener]}"
 
     def wait_until_ready(self) -> None:
-        """Wait until every broker answers and every partition has all its replicas in sync.
-
-        Raises:
-            ConfigError: a broker ended; quotes its log.
-        """
         assert self._plan is not None, "the cluster is not started"
         assert self._processes is not None, "the cluster is not started"
-        deadline = self._clock.within(START_TIMEOUT_S)
+        # Also notices a broker that has ended, and quotes its log.
+        deadline = SystemClock().within(START_TIMEOUT_S)
         wait_for_brokers(self._plan.nodes, self._processes, deadline)
-        wait_until_whole(self)
-
-    def heal(self) -> None:
-        """Undo what was done to brokers, and wait until they are ready."""
-        heal(self)
+        super().wait_until_ready()
 
     def _planned(self) -> ClusterSettings:
         folder = Path(tempfile.mkdtemp(prefix="onceflow-broker-"))

@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from docker.models.containers import Container
@@ -20,8 +19,7 @@ from testcontainers.core.network import Network
 from onceflow.devkit.broker_config import HOST, Node, properties_text, server_properties
 from onceflow.devkit.broker_start import free_ports
 from onceflow.devkit.supervisor import GRACE_S
-from onceflow.errors import InvariantError
-from tests.support.cluster import heal, wait_until_whole
+from tests.support.cluster import FaultyBroker, FaultyCluster
 from tests.support.kafka_container import LABEL, image_tag, remove_containers
 
 CLIENT_PORT, CONTROLLER_PORT, INTERNAL_PORT = 9092, 9093, 9094
@@ -33,7 +31,7 @@ END_TIMEOUT_S = 30
 FROZEN, RUNNING = "paused", "running"
 
 
-class ContainerBroker:
+class ContainerBroker(FaultyBroker):
     """One of the brokers."""
 
     def __init__(self, node_id: int, address: str, container: Container) -> None:
@@ -43,31 +41,24 @@ class ContainerBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the container runs; a frozen one does."""
         return self._status() in {RUNNING, FROZEN}
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
         self._container.kill()
         self._container.wait(timeout=END_TIMEOUT_S)
 
     def freeze(self) -> None:
-        """Pause the container: connections stay open and nothing answers."""
         self._container.pause()
 
     def thaw(self) -> None:
-        """Let it go on; nothing happens to one that is not frozen."""
         if self._status() == FROZEN:
             self._container.unpause()
 
     def stop(self) -> None:
-        """SIGTERM: it hands over what it leads and closes its logs; returns when it is gone."""
         self._container.stop(timeout=GRACE_S)
 
     def restart(self) -> None:
-        """Start it again after `kill` or `stop`, with the same address and data. Does not wait."""
-        if self.is_running:
-            raise InvariantError("a broker that runs was started again", subject=self.address)
+        assert not self.is_running, "a broker that runs was started again"
         self._container.start()
 
     def _status(self) -> str:
@@ -75,20 +66,19 @@ class ContainerBroker:
         return str(self._container.status)
 
 
-class ContainerCluster:
-    """Lives as long as it is entered; what an earlier run left behind is removed first.
+class ContainerCluster(FaultyCluster):
+    """What an earlier run left behind is removed first.
 
     Args:
         count: of its brokers, 1 or 3.
     """
 
     kind = "containers"
+    brokers: Sequence[ContainerBroker] = ()
 
     def __init__(self, count: int = 1) -> None:
-        self.brokers: tuple[ContainerBroker, ...] = ()
-        """Each of them, in the order of their ids."""
+        super().__init__()
         self._count = count
-        self._running = ExitStack()
 
     def __enter__(self) -> Self:
         remove_containers()
@@ -100,34 +90,13 @@ class ContainerCluster:
                 starting.enter_context(_container(number, ports, network))
                 for number in range(1, self._count + 1)
             ]
-            self.brokers = tuple(
+            self.brokers = [
                 ContainerBroker(number, f"{HOST}:{port}", container.get_wrapped_container())
                 for number, (port, container) in enumerate(zip(ports, containers, strict=True), 1)
-            )
-            wait_until_whole(self)
+            ]
+            self.wait_until_ready()
             self._running = starting.pop_all()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._running.close()
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Addresses of every broker, comma separated."""
-        return ",".join(broker.address for broker in self.brokers)
-
-    def wait_until_ready(self) -> None:
-        """Wait until every broker answers and every partition has all its replicas in sync."""
-        wait_until_whole(self)
-
-    def heal(self) -> None:
-        """Undo what was done to brokers, and wait until they are ready."""
-        heal(self)
 
 
 def _container(number: int, ports: Sequence[int], network: Network) -> DockerContainer:

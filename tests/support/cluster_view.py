@@ -7,7 +7,7 @@ heard of. Here each question is one connection to one broker, with kafka-python'
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
@@ -67,25 +67,15 @@ def agreed(addresses: Addresses, topic: str, partition: int) -> Partition | None
 def agreed_coordinator(addresses: Addresses, key: str, kind: CoordinatorType) -> int | None:
     """Whom all brokers that answer name, if it is one of them. Creates what Kafka keeps it in."""
     question = FindCoordinatorRequest[4](key_type=kind.value, coordinator_keys=[key])
-    told = _ask_each(addresses, question)
-    named = {node_id: int(answer.coordinators[0].node_id) for node_id, answer in told.items()}
-    found = _unanimous(addresses, named)
-    return found if found in told else None
+    return _named(addresses, question, lambda answer: answer.coordinators[0].node_id)
 
 
 def agreed_controller(addresses: Addresses) -> int | None:
     """The leader of the quorum, if it answers; metadata does not tell clients who it is."""
     log = DescribeQuorumRequest.TopicData
     place = log(topic_name="__cluster_metadata", partitions=[log.PartitionData(partition_index=0)])
-    told = _ask_each(addresses, DescribeQuorumRequest[1](topics=[place]))
-    leaders = {
-        node_id: int(partition.leader_id)
-        for node_id, answer in told.items()
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
-    found = _unanimous(addresses, leaders)
-    return found if found in told else None
+    question = DescribeQuorumRequest[1](topics=[place])
+    return _named(addresses, question, lambda answer: answer.topics[0].partitions[0].leader_id)
 
 
 def complaints(addresses: Addresses) -> list[str]:
@@ -122,6 +112,12 @@ def elect_preferred(addresses: Addresses, topic: str, partition: int) -> None:
         addresses,
         ElectLeadersRequest[2](election_type=0, topic_partitions=[place], timeout_ms=_ELECTION_MS),
     )
+
+
+def _named(addresses: Addresses, question: Any, read: Callable[[Any], int]) -> int | None:
+    told = {node_id: read(answer) for node_id, answer in _ask_each(addresses, question).items()}
+    found = _unanimous(addresses, told)
+    return found if found in told else None
 
 
 def _unanimous(addresses: Addresses, told: Mapping[int, T]) -> T | None:

@@ -63,28 +63,16 @@ class AttachedProcesses:
             start_new_session=True,
         )
         for index in range(len(self._spec.commands)):
-            self.start_again(index)
+            self.order("start", index)
 
     @property
     def pid(self) -> int:
         """Of the supervisor."""
         return self._started().pid
 
-    def start_again(self, index: int) -> None:
-        """Start one that has ended, with the same command."""
-        self._order(f"start {index}")
-
-    def send_signal(self, index: int, number: signal.Signals) -> None:
-        """Send a signal to one of them; wait for the effect of SIGKILL and SIGSTOP."""
-        self._order(f"signal {index} {number:d}")
-
-    def stop(self, index: int) -> int | None:
-        """SIGTERM to one of them; how it ended, or None if it has not within `GRACE_S`."""
-        return self._order(f"stop {index}")
-
     def exit_code(self, index: int) -> int | None:
         """How one of them ended, or None while it runs; negative for a signal."""
-        return self._order(f"poll {index}")
+        return self.order("poll", index)
 
     def close(self) -> None:
         """Kill them all, remove their data, and wait until both are gone. Safe to call twice."""
@@ -94,12 +82,18 @@ class AttachedProcesses:
         # Done by the supervisor, unless a test has killed that.
         shutil.rmtree(self._spec.remove, ignore_errors=True)
 
-    def _order(self, order: str) -> int | None:
+    def order(self, what: str, index: int, *rest: int) -> int | None:
+        """Carry out `start`, `signal NUMBER` or `stop` on one of them.
+
+        Waits for the effect of SIGKILL and SIGSTOP, and after SIGTERM (`stop`) for `GRACE_S`.
+
+        Returns:
+            How it ended, or None while it runs.
+        """
         supervisor = self._started()
         assert supervisor.stdin is not None
         assert supervisor.stdout is not None
-        supervisor.stdin.write(f"{order}\n")
-        supervisor.stdin.flush()
+        print(what, index, *map(int, rest), file=supervisor.stdin, flush=True)
         answer: int | None = json.loads(supervisor.stdout.readline())
         return answer
 
@@ -125,8 +119,7 @@ def _obey(spec: Spec, running: dict[int, subprocess.Popen[bytes]]) -> None:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE_S)
         answer = child.poll()
-        sys.stdout.write(f"{json.dumps(answer)}\n")
-        sys.stdout.flush()
+        print(json.dumps(answer), flush=True)  # noqa: T201  the answer to the order
 
 
 def _signal(child: subprocess.Popen[bytes], number: int) -> None:

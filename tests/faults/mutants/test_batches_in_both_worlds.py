@@ -129,7 +129,7 @@ class Batches:
             rejects=_NOTHING_REJECTED,
             late=_NOTHING_LATE,
             divergence=_UNEXPLAINED,
-            committer=driver.writer.committer,
+            committer=driver.committer,
             report=self.outcomes.append,
         )
 

@@ -19,9 +19,8 @@ from onceflow.errors import (
     FencedError,
     OutcomeUnknownError,
 )
-from onceflow.protocol.compare import CheckpointFacts, Comparison, Remedy, compare
+from onceflow.protocol.compare import CheckpointFacts, Remedy
 from onceflow.protocol.lane import LanePhase
-from onceflow.protocol.ledger import HeadEntry
 from onceflow.runtime.commit.lanes import Lane
 from tests.faults.mutants.stage import VALUES, FakeWorld, Stage
 from tests.support.driver import Driver
@@ -32,14 +31,14 @@ from tests.support.faulty import Faults, FaultyIncarnation
 
 def wait_for_lanes(driver: Driver) -> None:
     """Until the lane that the registration used is renewed, so that the first lane comes first."""
-    lanes = driver.writer.pool.lanes.values()
+    lanes = driver.pool.lanes.values()
     eventually(lambda: {lane.phase for lane in lanes}, lambda phases: phases == {LanePhase.READY})
 
 
 def take_all_lanes(driver: Driver, stage: Stage) -> list[Lane]:
     """In their order."""
     wait_for_lanes(driver)
-    return [driver.writer.pool.acquire(stage.soon()) for _ in range(driver.lanes)]
+    return [driver.pool.acquire(stage.soon()) for _ in range(driver.lanes)]
 
 
 class LostClaim(FaultyIncarnation):
@@ -81,11 +80,11 @@ def test_a_lane_that_was_renewed_behind_a_successor_is_never_written_on(stage: S
     successor.commit(0, VALUES)
     # Else the successor could fence the zombie by renewing a lane of its own.
     wait_for_lanes(successor)
-    zombie.writer.pool.release(second)
+    zombie.pool.release(second)
     with pytest.raises(FencedError):
         zombie.commit(0, VALUES)
     successor.commit(1, VALUES)
-    zombie.writer.pool.release(first)
+    zombie.pool.release(first)
     stage.check(batches=2)
 
 
@@ -93,13 +92,13 @@ def test_a_zombie_that_begins_on_a_lane_its_successor_does_not_use_is_fenced(sta
     zombie, successor = stage.driver(lanes=2), stage.driver(lanes=1)
     zombie.take_over()
     wait_for_lanes(zombie)
-    lane = zombie.writer.pool.acquire(stage.soon())
+    lane = zombie.pool.acquire(stage.soon())
     assert lane.lane_id.lane == 0
     successor.take_over()
     successor.commit(0, VALUES)
     with pytest.raises(FencedError):
         zombie.commit(0, VALUES)
-    zombie.writer.pool.release(lane)
+    zombie.pool.release(lane)
     stage.check(batches=1)
 
 
@@ -185,16 +184,11 @@ def test_sequences_go_on_after_a_restart(stage: Stage) -> None:
     stage.check(batches=2)
 
 
-def test_sequences_go_on_in_a_new_generation(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_go_on_in_a_new_generation(stage: Stage) -> None:
     first = stage.driver()
     first.take_over()
     first.commit(0, VALUES)
-
-    def renewed(_: Driver, head: HeadEntry | None) -> Comparison:
-        return compare(CheckpointFacts(None), head, Remedy.NEW_GENERATION)
-
-    monkeypatch.setattr(Driver, "_compare", renewed)
-    second = stage.driver()
+    second = stage.driver(facts=lambda _: CheckpointFacts(None), remedy=Remedy.NEW_GENERATION)
     second.take_over()
     assert second.head is not None
     assert second.head.generation == 2
