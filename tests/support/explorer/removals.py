@@ -11,11 +11,14 @@ from typing import Any, TypeAlias
 
 from onceflow.errors import CorruptionError
 from onceflow.protocol import commit, compare, lane, tails, takeover
+from onceflow.protocol.compare import NOT_WRITTEN
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import Layout
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry
 from onceflow.protocol.proposal import BatchProposal
 from onceflow.protocol.record import BatchOrder, RecordHeader
+from onceflow.protocol.takeover import TakeoverAction as Do
+from onceflow.protocol.takeover import TakeoverPhase as Phase
 from tests.support.explorer.product import SLOT, Reads, Rules
 from tests.support.explorer.scope import Beginning, Fault, PlanReads, Scope
 from tests.support.explorer.spark import LogWrites
@@ -55,31 +58,34 @@ def _quick(*faults: Fault, batches: int = 1) -> Scope:
 # ---- lanes
 
 
-def _unconfirmed_lane(phase: lane.LanePhase, event: lane.LaneEvent) -> lane.LaneStep:
-    if event is lane.LaneEvent.INITIALISED:
-        return lane.LanePhase.READY, ()
-    return lane.step(phase, event)
+def _ready_at_once_after(done: lane.LaneEvent) -> Callable[[Any, Any], lane.LaneStep]:
+    def step(phase: lane.LanePhase, event: lane.LaneEvent) -> lane.LaneStep:
+        return (lane.LanePhase.READY, ()) if event is done else lane.step(phase, event)
+
+    return step
 
 
-def _reused_incarnation(phase: lane.LanePhase, event: lane.LaneEvent) -> lane.LaneStep:
-    if event is lane.LaneEvent.RELEASED:
-        return lane.LanePhase.READY, ()
-    return lane.step(phase, event)
+_unconfirmed_lane = _ready_at_once_after(lane.LaneEvent.INITIALISED)
+_reused_incarnation = _ready_at_once_after(lane.LaneEvent.RELEASED)
 
 
 # ---- take-over
 
 
+def _at(state: takeover.TakeoverState, phase: Phase, *actions: Do) -> takeover.Step:
+    return replace(state, phase=phase), actions
+
+
 def _unconfirmed_fence(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.TakeoverPhase.CONFIRMING_OWNER:
+    if state.phase is Phase.CONFIRMING_OWNER:
         return takeover.step(state, takeover.OwnerRead(state.claim))
     return state, actions
 
 
 def _no_read_back(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.TakeoverPhase.READING_BACK and event is takeover.TakeoverEvent.DONE:
+    if state.phase is Phase.READING_BACK and event is takeover.TakeoverEvent.DONE:
         return takeover.step(state, takeover.OwnerRead(state.claim))
     return state, actions
 
@@ -87,44 +93,28 @@ def _no_read_back(state: takeover.TakeoverState, event: Any) -> takeover.Step:
 def _start_with_fence(claimant: takeover.Claimant) -> takeover.Step:
     state, _ = takeover.start(claimant)
     lanes = frozenset(claimant.layout.lane_ids())
-    fencing = replace(state, phase=takeover.TakeoverPhase.FENCING, to_fence=lanes)
-    return fencing, (takeover.TakeoverAction.FENCE_LANES,)
+    return _at(replace(state, to_fence=lanes), Phase.FENCING, Do.FENCE_LANES)
 
 
 def _fence_before_claim(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     before = state.phase
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.TakeoverPhase.CONFIRMING_OWNER:
-        initialising = replace(state, phase=takeover.TakeoverPhase.INITIALISING)
-        return initialising, (takeover.TakeoverAction.INITIALISE_OWNER,)
-    if (
-        before is takeover.TakeoverPhase.READING_BACK
-        and state.phase is takeover.TakeoverPhase.FENCING
-    ):
-        return replace(state, phase=takeover.TakeoverPhase.READING_HEAD), (
-            takeover.TakeoverAction.READ_HEAD,
-        )
+    if state.phase is Phase.CONFIRMING_OWNER:
+        return _at(state, Phase.INITIALISING, Do.INITIALISE_OWNER)
+    if before is Phase.READING_BACK and state.phase is Phase.FENCING:
+        return _at(state, Phase.READING_HEAD, Do.READ_HEAD)
     return state, actions
 
 
 def _head_before_fence(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     before = state.phase
     state, actions = takeover.step(state, event)
-    if (
-        before is takeover.TakeoverPhase.READING_BACK
-        and state.phase is takeover.TakeoverPhase.FENCING
-    ):
-        return replace(state, phase=takeover.TakeoverPhase.READING_HEAD), (
-            takeover.TakeoverAction.READ_HEAD,
-        )
-    if before is takeover.TakeoverPhase.READING_HEAD:
-        return replace(state, phase=takeover.TakeoverPhase.FENCING), (
-            takeover.TakeoverAction.FENCE_LANES,
-        )
-    if before is takeover.TakeoverPhase.CONFIRMING_OWNER and not state.phase.is_final:
-        return replace(state, phase=takeover.TakeoverPhase.COMPARING), (
-            takeover.TakeoverAction.COMPARE,
-        )
+    if before is Phase.READING_BACK and state.phase is Phase.FENCING:
+        return _at(state, Phase.READING_HEAD, Do.READ_HEAD)
+    if before is Phase.READING_HEAD:
+        return _at(state, Phase.FENCING, Do.FENCE_LANES)
+    if before is Phase.CONFIRMING_OWNER and not state.phase.is_final:
+        return _at(state, Phase.COMPARING, Do.COMPARE)
     return state, actions
 
 
@@ -141,15 +131,15 @@ def _has_token(owner: OwnerEntry | None, claim: OwnerEntry | None) -> bool:
 def _shrinking_layout(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     if isinstance(event, takeover.OwnerRead) and event.owner is not None:
         claimed = replace(event.owner, max_layout=Layout(SLOT + 1, 1))
-        if state.phase is takeover.TakeoverPhase.READING_PREVIOUS:
+        if state.phase is Phase.READING_PREVIOUS:
             event = takeover.OwnerRead(claimed)
     return takeover.step(state, event)
 
 
 def _takeover_halts_at_once(state: takeover.TakeoverState, event: Any) -> takeover.Step:
     state, actions = takeover.step(state, event)
-    if state.phase is takeover.TakeoverPhase.CONFIRMING_HALT:
-        return replace(state, phase=takeover.TakeoverPhase.HALTED), ()
+    if state.phase is Phase.CONFIRMING_HALT:
+        return _at(state, Phase.HALTED)
     return state, actions
 
 
@@ -236,19 +226,13 @@ Written: TypeAlias = Mapping[int, RecordHeader]
 
 
 def _rangeless_comparison(
-    checkpoint: compare.CheckpointFacts,
-    head: HeadEntry | None,
-    *,
-    written: Written = compare.NOT_WRITTEN,
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None, *, written: Written = NOT_WRITTEN
 ) -> compare.Comparison:
     return compare.compare(replace(checkpoint, plans=None), head, written=written)
 
 
 def _clockless_comparison(
-    checkpoint: compare.CheckpointFacts,
-    head: HeadEntry | None,
-    *,
-    written: Written = compare.NOT_WRITTEN,
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None, *, written: Written = NOT_WRITTEN
 ) -> compare.Comparison:
     if head is not None:
         clock = head.plan.batch_timestamp_ms
@@ -259,10 +243,7 @@ def _clockless_comparison(
 
 
 def remedied_comparison(
-    checkpoint: compare.CheckpointFacts,
-    head: HeadEntry | None,
-    *,
-    written: Written = compare.NOT_WRITTEN,
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None, *, written: Written = NOT_WRITTEN
 ) -> compare.Comparison:
     """No removal: an operator who takes the first remedy of those that are offered."""
     comparison = compare.compare(checkpoint, head, written=written)
@@ -272,19 +253,13 @@ def remedied_comparison(
 
 
 def _outputless_comparison(
-    checkpoint: compare.CheckpointFacts,
-    head: HeadEntry | None,
-    *,
-    written: Written = compare.NOT_WRITTEN,
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None, *, written: Written = NOT_WRITTEN
 ) -> compare.Comparison:
     return remedied_comparison(checkpoint, head)
 
 
 def commitless_comparison(
-    checkpoint: compare.CheckpointFacts,
-    head: HeadEntry | None,
-    *,
-    written: Written = compare.NOT_WRITTEN,
+    checkpoint: compare.CheckpointFacts, head: HeadEntry | None, *, written: Written = NOT_WRITTEN
 ) -> compare.Comparison:
     """A removal: without the repair of a commit log that lost an entry."""
     if checkpoint.planned > checkpoint.done + 1:
