@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import kafka
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from tests.chaos import ChaosProxy, Rule
 from tests.support.brokers import RunningBroker
 from tests.support.cluster_children import ChildProcessCluster
 from tests.support.eventually import eventually
+from tests.support.history import read_topic
 from tests.support.topics import administration, create_topic
 
 TIMEOUT_S = 30
@@ -41,29 +43,9 @@ def write(bootstrap_servers: str, topic: str, values: Sequence[bytes]) -> None:
     assert writer.flush(TIMEOUT_S) == 0
 
 
-def read(bootstrap_servers: str, topic: str) -> list[bytes]:
-    """Everything committed in a topic, with librdkafka."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "never joined",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            **QUIET,
-        }
-    )
-    partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
-    values, ended = [], 0
-    while ended < len(partitions):
-        record = consumer.poll(TIMEOUT_S)
-        assert record is not None, f"{ended} of {len(partitions)} ends were reported"
-        if record.error() is None:
-            values.append(record.value() or b"")
-        else:
-            ended += 1
-    consumer.close()
-    return values
+def read(bootstrap_servers: str, topic: str) -> list[bytes | None]:
+    """Everything committed in a topic."""
+    return [record.value for record in read_topic(bootstrap_servers, topic)]
 
 
 def advertised(bootstrap_servers: str) -> set[str]:
@@ -108,7 +90,7 @@ def test_all_traffic_of_three_brokers_passes(
         for name in (by_librdkafka, by_python):
             create_topic(servers, name, partitions=6)
         write(servers, by_librdkafka, VALUES)
-        assert sorted(read(servers, by_librdkafka)) == sorted(VALUES)
+        assert Counter(read(servers, by_librdkafka)) == Counter(VALUES)
         assert sorted(python_round(servers, by_python, VALUES)) == sorted(VALUES)
         assert {key for key, rule in passes.items() if not rule.fired} == set()
 
@@ -128,7 +110,7 @@ def test_all_traffic_of_three_brokers_passes(
         # By identity: comparing a KafkaError with None leaves an exception pending in C.
         assert not any(outcome is None for outcome in outcomes)
         assert len(outcomes) == 6
-    assert sorted(read(three_brokers.bootstrap_servers, by_librdkafka)) == sorted(VALUES)
+    assert Counter(read(three_brokers.bootstrap_servers, by_librdkafka)) == Counter(VALUES)
 
 
 def test_a_lost_answer_to_a_commit_leaves_a_committed_transaction(

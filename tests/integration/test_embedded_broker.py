@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from onceflow.clock import SystemClock
 from onceflow.devkit import broker_start, dev_broker
@@ -23,6 +23,7 @@ from onceflow.errors import ConfigError
 from tests.support.brokers import RunningBroker
 from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
 from tests.support.eventually import eventually
+from tests.support.history import read_topic
 from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.crash
@@ -58,22 +59,7 @@ def write(bootstrap_servers: str, topic: str, value: bytes) -> Producer:
 
 
 def committed_values(bootstrap_servers: str, topic: str) -> list[bytes | None]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": topic,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.subscribe([topic])
-    values = []
-    while (record := consumer.poll(TIMEOUT_S)) is not None and record.error() is None:
-        values.append(record.value())
-    consumer.close()
-    assert record is not None, "no end of partition was reported"
-    return values
+    return [record.value for record in read_topic(bootstrap_servers, topic)]
 
 
 def test_the_broker_hides_aborted_records_and_shows_committed_ones(
@@ -175,35 +161,6 @@ def test_a_broker_that_cannot_start_says_why() -> None:
 
     with pytest.raises(ConfigError, match=r"num\.io\.threads"), ChildProcessCluster(options):
         pass
-
-
-def test_a_killed_broker_comes_back_with_what_was_acknowledged(
-    three_brokers: ChildProcessCluster, topic: Callable[[str], str]
-) -> None:
-    name = topic("records")
-    create_topic(three_brokers.bootstrap_servers, name)
-    write(three_brokers.bootstrap_servers, name, b"kept").commit_transaction(TIMEOUT_S)
-    victim = three_brokers.brokers[0]
-
-    victim.kill()
-    assert not victim.is_running
-    assert committed_values(three_brokers.bootstrap_servers, name) == [b"kept"]
-
-    victim.restart()
-    three_brokers.wait_until_ready()
-    assert victim.is_running
-
-
-def test_a_frozen_broker_answers_again_once_thawed() -> None:
-    with ChildProcessCluster() as cluster:
-        broker = cluster.brokers[0]
-
-        broker.freeze()
-        assert not answers(broker.address, 1)
-        assert broker.is_running
-
-        broker.thaw()
-        eventually(lambda: answers(broker.address, 1))
 
 
 @pytest.fixture

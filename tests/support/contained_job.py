@@ -6,7 +6,7 @@ from random import Random
 
 from tests.support.eventually import eventually
 from tests.support.history import read_ledger
-from tests.support.service_container import ServiceContainer
+from tests.support.service import Reporting
 from tests.support.views_job import ViewsJob
 
 RECORDS_PER_STEP = 600
@@ -28,7 +28,7 @@ def has_read_all(job: ViewsJob) -> bool:
     return bool(sum(head["records"]["read"] for head in heads) == len(job.produced))
 
 
-def wait_for_all(job: ViewsJob, service: ServiceContainer) -> None:
+def wait_for_all(job: ViewsJob, service: Reporting) -> None:
     """Until all that was produced is committed; fails if the service ends before."""
     eventually(lambda: has_read_all(job) or not service.is_running, timeout_s=120)
     assert has_read_all(job), service.output[-2000:] + service.errors[-2000:]

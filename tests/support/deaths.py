@@ -17,24 +17,15 @@ import pytest
 
 from onceflow import app
 from onceflow.crashpoints import CrashPoint
-from onceflow.errors import OnceflowError, RetriableError
-from onceflow.runtime.batch import batch
-from onceflow.runtime.commit import committer, lanes, takeover
-from onceflow.runtime.query import query
+from onceflow.errors import OnceflowError
 from tests.chaos import ChaosProxy
-from tests.support.here import run_here
+from tests.support.here import dying, run_here
 from tests.support.views_job import ViewsJob
 
-MODULES = (batch, committer, lanes, query, takeover)
-"""All that have crash points of a driver."""
 PATIENT_S = 20.0
 """A renewal of a lane that was under way waits for an answer that never comes."""
 SHORT_S = 10.0
 """A driver that dies while it fences or sends always waits for answers, and for no longer."""
-
-
-class DeadError(RetriableError):
-    """Raised at every crash point that a dead driver still comes to."""
 
 
 class _Driver:
@@ -59,14 +50,14 @@ class _Driver:
         self._kept = kept
         self._lock = threading.Lock()
 
-    def reach(self, point: CrashPoint) -> None:
+    def dies_at(self, point: CrashPoint) -> bool:
+        """Whether it is dead from this crash point on, or was before."""
         with self._lock:
             if not self.is_dead and point is self._point:
                 self._arrivals_left -= 1
                 if self._arrivals_left == 0:
                     self._die()
-        if self.is_dead:
-            raise DeadError("died on purpose")
+            return self.is_dead
 
     def _die(self) -> None:
         self._proxy.cut()
@@ -87,8 +78,7 @@ def die_here(file: Path, job: ViewsJob, point: CrashPoint, arrivals: int) -> Non
     kept = checkpoint.with_name(f"{checkpoint.name}-kept")
     with ChaosProxy(job.bootstrap_servers) as proxy, ExitStack() as patches:
         driver = _Driver(point, arrivals, proxy, checkpoint, kept)
-        for module in MODULES:
-            patches.enter_context(patch.object(module, "reach", driver.reach))
+        patches.enter_context(dying(driver.dies_at))
         takeover_s = SHORT_S if point is CrashPoint.MID_FENCE else PATIENT_S
         patches.enter_context(patch.object(app, "TAKEOVER_TIMEOUT_S", takeover_s))
         batch_s = SHORT_S if point is CrashPoint.MID_PRODUCE else PATIENT_S

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -26,7 +26,8 @@ from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.run import Surroundings
 from onceflow.runtime.batch import batch
-from onceflow.runtime.commit import committer
+from onceflow.runtime.commit import committer, lanes, takeover
+from onceflow.runtime.query import query
 from onceflow.runtime.spark.session import SessionSettings, SharedEngine
 from tests.support.eventually import eventually
 from tests.support.service import END_TIMEOUT_S, QUICK_CONF
@@ -115,7 +116,7 @@ def run_here(
     return events
 
 
-class _DiedError(RetriableError):
+class DeadError(RetriableError):
     """Stands for a kill: nobody aborts, or settles, or commits anything after it."""
 
 
@@ -134,19 +135,21 @@ def run_until_it_fails(
             left.pop()
         return not left
 
-    with dying(is_last), pytest.raises(_DiedError):
+    with dying(is_last), pytest.raises(DeadError):
         run_here(file, bootstrap_servers, session)
 
 
 @contextmanager
 def dying(is_here: Callable[[CrashPoint], bool]) -> Iterator[None]:
-    """A driver that runs inside ends where `is_here` says so of a batch's crash point."""
+    """A driver that runs inside ends where `is_here` says so of a crash point."""
 
     def reach(reached: CrashPoint) -> None:
         if is_here(reached):
-            raise _DiedError("died on purpose")
+            raise DeadError("died on purpose")
 
-    with patch.object(committer, "reach", reach), patch.object(batch, "reach", reach):
+    with ExitStack() as patches:
+        for module in (batch, committer, lanes, query, takeover):
+            patches.enter_context(patch.object(module, "reach", reach))
         yield
 
 

@@ -6,26 +6,21 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    ResourceType,
-)
+from confluent_kafka import Producer
 
 from onceflow.contracts.connector import Connection
 from onceflow.testing import Record, SourceUnderTest
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.eventually import eventually
+from tests.support.history import read_topic
 from tests.support.topics import (
-    administration,
+    add_partitions,
     create_topic,
     delete_before,
     delete_topic,
     find_topic,
     ordered_producer,
+    set_topic,
 )
 
 PARTITIONS = 2
@@ -60,10 +55,7 @@ class KafkaOrigin:
 
     def begin(self, partition: int, records: Sequence[Record]) -> KafkaTransaction:
         producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "transactional.id": uuid.uuid4().hex,
-            }
+            {"bootstrap.servers": self.bootstrap_servers, "transactional.id": uuid.uuid4().hex}
         )
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -73,16 +65,10 @@ class KafkaOrigin:
         return KafkaTransaction(producer)
 
     def compact(self) -> None:
-        self._alter(ConfigResource(ResourceType.TOPIC, self.topic), COMPACTING)
+        set_topic(self.bootstrap_servers, self.topic, COMPACTING)
         # The cleaner never touches the newest segment, and a new one begins with a record only.
         self.begin(0, [(b"roll", b"roll")]).abort()
-        with administration(self.bootstrap_servers) as admin:
-            nodes = admin.describe_cluster().result().nodes
-        for node in nodes:
-            # By default it looks every 15 seconds.
-            broker = ConfigResource(ResourceType.BROKER, str(node.id))
-            self._alter(broker, {"log.cleaner.backoff.ms": "200"})
-        eventually(lambda: self._keys(0), until=lambda keys: len(keys) == len(set(keys)))
+        eventually(self._keys, until=lambda keys: len(keys) == len(set(keys)))
 
     def delete_before(self, partition: int, offset: int) -> None:
         delete_before(self.bootstrap_servers, self.topic, partition, offset)
@@ -93,40 +79,17 @@ class KafkaOrigin:
 
     def add_partition(self) -> int:
         before = self.partitions()
-        wanted = NewPartitions(self.topic, before + 1)
-        with administration(self.bootstrap_servers) as admin:
-            admin.create_partitions([wanted])[self.topic].result()
-        eventually(lambda: self.partitions() == before + 1)
+        add_partitions(self.bootstrap_servers, self.topic, before + 1)
         return before
 
     def partitions(self) -> int:
         found = find_topic(self.bootstrap_servers, self.topic)
         return len(found.partitions) if found else 0
 
-    def _alter(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
-        for name, value in settings.items():
-            resource.add_incremental_config(
-                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            )
-        with administration(self.bootstrap_servers) as admin:
-            admin.incremental_alter_configs([resource])[resource].result()
-
-    def _keys(self, partition: int) -> list[bytes | None]:
-        """Of everything that is still in the log, committed or not."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "group.id": self.topic,
-                "isolation.level": "read_uncommitted",
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([TopicPartition(self.topic, partition, 0)])
-        keys = []
-        while (message := consumer.poll(POLL_S * 100)) and message.error() is None:
-            keys.append(message.key())
-        consumer.close()
-        return keys
+    def _keys(self) -> list[bytes | None]:
+        """Of everything that is still in partition 0, committed or not."""
+        left = read_topic(self.bootstrap_servers, self.topic, "read_uncommitted")
+        return [record.key for record in left if record.partition == 0]
 
 
 @dataclass

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -40,22 +41,32 @@ END_TIMEOUT_S = 150.0
 """Starting Spark takes seconds on an idle machine and half a minute on a loaded one."""
 
 
-@dataclass
-class Service:
-    """One process of the service."""
+class Reporting(ABC):
+    """A service that reports in lines of JSON."""
 
-    process: subprocess.Popen[bytes]
-    folder: Path
-    arguments: Sequence[str] = field(default_factory=list)
+    @property
+    @abstractmethod
+    def output(self) -> str:
+        """All it has reported."""
+
+    @property
+    @abstractmethod
+    def errors(self) -> str:
+        """Its log."""
+
+    @property
+    @abstractmethod
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.exit_code is None
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        lines = (self.folder / "stdout").read_text().splitlines()
+        lines = self.output.splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-
-    @property
-    def errors(self) -> str:
-        return (self.folder / "stderr").read_text()
 
     def of_kind(self, event: str, pipeline: str | None = None) -> list[dict[str, Any]]:
         """Events; of many pipelines, those of one."""
@@ -64,6 +75,52 @@ class Service:
             for line in self.events
             if line["event"] == event and pipeline in {None, line.get("pipeline")}
         ]
+
+    def wait_for(
+        self,
+        event: str,
+        count: int = 1,
+        pipeline: str | None = None,
+        timeout_s: float = END_TIMEOUT_S,
+    ) -> None:
+        """Until it was reported so often.
+
+        Raises:
+            AssertionError: the service ended before, or too much time went by; shows its log.
+        """
+
+        def is_over() -> bool:
+            return len(self.of_kind(event, pipeline)) >= count or not self.is_running
+
+        with suppress(AssertionError):  # the one below says more
+            eventually(is_over, timeout_s=timeout_s)
+        if len(self.of_kind(event, pipeline)) < count:
+            raise AssertionError(
+                f"expected {count} of '{event}' of {pipeline or 'the pipeline'}; "
+                f"exit code {self.exit_code}; last events {self.events[-10:]}; "
+                f"the log ends with\n{self.errors[-6000:]}"
+            )
+
+
+@dataclass
+class Service(Reporting):
+    """One process of the service."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    arguments: Sequence[str] = field(default_factory=list)
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.poll()
 
     def wait(self) -> int:
         """Exit code; negative for a signal."""
@@ -80,20 +137,14 @@ class Service:
 
     def kill(self) -> None:
         """The driver and its JVM, as when their machine is lost."""
-        for process in self._family():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        self._each("kill")
 
     def freeze(self) -> None:
         """Stop the driver and all it started, as a paused machine would."""
-        for process in self._family():
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
+        self._each("suspend")
 
     def thaw(self) -> None:
-        for process in self._family():
-            with suppress(psutil.NoSuchProcess):
-                process.resume()
+        self._each("resume")
 
     def children(self) -> list[psutil.Process]:
         """All that the driver has started, and that these have."""
@@ -105,34 +156,10 @@ class Service:
         """Until so many were committed since the start; fails if it ends before."""
         self.wait_for("batch", count, pipeline, timeout_s)
 
-    def wait_for(
-        self,
-        event: str,
-        count: int = 1,
-        pipeline: str | None = None,
-        timeout_s: float = END_TIMEOUT_S,
-    ) -> None:
-        """Until it was reported so often.
-
-        Raises:
-            AssertionError: the process ended before, or too much time went by; shows its log.
-        """
-
-        def is_over() -> bool:
-            return len(self.of_kind(event, pipeline)) >= count or self.process.poll() is not None
-
-        with suppress(AssertionError):  # the one below says more
-            eventually(is_over, timeout_s=timeout_s)
-        if len(self.of_kind(event, pipeline)) < count:
-            raise AssertionError(
-                f"expected {count} of '{event}' of {pipeline or 'the pipeline'}; "
-                f"exit code {self.process.poll()}; last events {self.events[-10:]}; "
-                f"the log ends with\n{self.errors[-6000:]}"
-            )
-
-    def _family(self) -> list[psutil.Process]:
-        """Some may have ended when they are used: a launcher, a worker of Python."""
-        return [psutil.Process(self.process.pid), *self.children()]
+    def _each(self, act: str) -> None:
+        for process in (psutil.Process(self.process.pid), *self.children()):
+            with suppress(psutil.NoSuchProcess):  # a launcher or a worker of Python may have ended
+                getattr(process, act)()
 
 
 @contextmanager
@@ -183,14 +210,9 @@ def run_to_crash(
     environment: Mapping[str, str] | None = None,
 ) -> Service:
     """Run until the armed crash point kills the process; fails if it did not fire."""
+    until = ("--until", "caught-up")
     with started(
-        folder,
-        pipeline_file,
-        bootstrap_servers,
-        "--until",
-        "caught-up",
-        crash=crash,
-        environment=environment,
+        folder, pipeline_file, bootstrap_servers, *until, crash=crash, environment=environment
     ) as service:
         code = service.wait()
     proof = folder / "crashed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -16,13 +15,12 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from testcontainers.core.docker_client import DockerClient
 
-from tests.support.eventually import eventually
+from tests.support.service import Reporting
 
 IMAGE = "onceflow:latest"
 USER = 1000
 LABEL = "onceflow.test-service"
 END_TIMEOUT_S = 200
-TIMEOUT_S = 150.0
 ENVIRONMENT = {
     "ONCEFLOW_SPARK__MASTER": "local[2]",
     "ONCEFLOW_SPARK__SHUFFLE_PARTITIONS": "1",
@@ -32,7 +30,7 @@ ENVIRONMENT = {
 
 
 @dataclass
-class ServiceContainer:
+class ServiceContainer(Reporting):
     """One container of the image."""
 
     container: Container
@@ -46,20 +44,9 @@ class ServiceContainer:
         return str(self.container.logs(stdout=False, stderr=True).decode())
 
     @property
-    def is_running(self) -> bool:
+    def exit_code(self) -> int | None:
         self.container.reload()
-        return bool(self.container.status == "running")
-
-    def of_kind(self, event: str) -> list[dict[str, Any]]:
-        lines = [line for line in self.output.splitlines() if line.startswith("{")]
-        return [told for line in lines if (told := json.loads(line))["event"] == event]
-
-    def wait_for(self, event: str, count: int = 1) -> None:
-        """Until it was reported so often; fails if the container ends before."""
-        eventually(
-            lambda: len(self.of_kind(event)) >= count or not self.is_running, timeout_s=TIMEOUT_S
-        )
-        assert len(self.of_kind(event)) >= count, self.output[-2000:] + self.errors[-2000:]
+        return None if self.container.status == "running" else self.wait()
 
     def stop(self) -> int:
         """SIGTERM, as Kubernetes sends it; returns the exit code."""

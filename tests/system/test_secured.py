@@ -22,9 +22,9 @@ from onceflow_connectors.consumer import Consumer as ConfluentConsumer
 from onceflow_connectors.consumer import FilteringConsumer
 from onceflow_connectors.consumer.kafka_python import Consumer as KafkaPythonConsumer
 from onceflow_connectors.kafka_python_settings import kafka_python_settings
-from tests.support.eventually import eventually
+from tests.support.contained_job import wait_for_all
 from tests.support.here import run_here
-from tests.support.history import read_ledger, read_topic
+from tests.support.history import read_topic
 from tests.support.secured_broker import (
     CONSUMERS,
     SIGNED,
@@ -158,17 +158,6 @@ def serving(job: ViewsJob, settings: Mapping[str, Any], **more: object) -> Itera
         job.folder / "serve", file, address, command="serve", environment=variables
     ) as service:
         yield service
-
-
-def wait_for_all(job: ViewsJob, service: Service) -> None:
-    """Until whatever was produced is committed; fails if the service ends before."""
-
-    def is_done() -> bool:
-        heads = read_ledger(job.bootstrap_servers, job.name)
-        return bool(sum(head["records"]["read"] for head in heads) == len(job.produced))
-
-    eventually(lambda: service.process.poll() is not None or is_done(), timeout_s=60)
-    assert is_done(), service.errors[-3000:]
 
 
 def test_a_renewed_certificate_is_used_and_nothing_is_lost(
