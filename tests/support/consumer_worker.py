@@ -1,8 +1,7 @@
 """A user's program that reads Onceflow's output, to be killed and frozen by tests.
 
-Run as `python -m tests.support.consumer_worker '<Job as JSON>'`. It shows the two ways to work:
-`commit` applies an effect and then commits to Kafka; `database` stores effect and position in one
-transaction of its own.
+Run as a script with a `Job` as JSON. It shows the two ways to work: `commit` applies an effect and
+then commits to Kafka; `database` stores effect and position in one transaction of its own.
 """
 
 from __future__ import annotations

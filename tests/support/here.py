@@ -1,6 +1,6 @@
 """Runs the application inside the test's own process: its JVM is started once and stays warm.
 
-For everything that does not have to be killed. What has to be is run by `tests/support/service.py`.
+For everything that does not have to be killed. What has to be is run by `service.py`.
 `run_until_it_fails` stands for a kill: its open transaction stays open.
 """
 

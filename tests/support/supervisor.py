@@ -1,9 +1,8 @@
 """Holds brokers as its children and obeys the test process that started it; ends with that.
 
 It reads orders from a pipe whose other end only the test process holds. When that dies, in whatever
-way, the pipe ends, and the supervisor kills its children and removes their data. It is run as a
-script: `python -m tests.support.supervisor SPEC`. Orders: `start I`, `signal I NUMBER`, `stop I`,
-`poll I`; each is answered by one line.
+way, the pipe ends, and the supervisor kills its children and removes their data. Orders: `start I`,
+`signal I NUMBER`, `stop I`, `poll I`; each is answered by one line.
 """
 
 from __future__ import annotations
