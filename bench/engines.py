@@ -150,11 +150,7 @@ class EngineRun:
         return max((mb for _, mb in self.rss_mb), default=0.0)
 
     def marks(self) -> Iterator[Mark]:
-        """One for each batch that read something, as it ends; until the engine ends.
-
-        Raises:
-            InvariantError: the engine failed; quotes its log.
-        """
+        """One for each batch that read something, as it ends; until the engine ends."""
         records = 0
         for line in self._lines():
             report = json.loads(line)

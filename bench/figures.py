@@ -55,7 +55,6 @@ class Memory:
     """Resident memory of the engine's process tree while it runs.
 
     Args:
-        rss_mb: (seconds since the start, MB) of each sample.
         early_mb: median of the second fifth of the run, when everything is loaded.
         late_mb: median of the last fifth.
     """
@@ -68,14 +67,7 @@ class Memory:
 def throughput(
     marks: Sequence[Mark], records: int, warm_up: float, peak_rss_mb: float
 ) -> Throughput:
-    """Figures between the end of the warm-up and the last record.
-
-    Args:
-        marks: one for each batch, in order.
-        records: in the backlog.
-        warm_up: share of the records that does not count.
-        peak_rss_mb: of the run.
-    """
+    """Figures between the end of the warm-up, a share of the records, and the last record."""
     first = next((mark for mark in marks if mark.records >= records * warm_up), None)
     last = next((mark for mark in marks if mark.records >= records), None)
     if first is None or last is None or first is last:
@@ -100,11 +92,7 @@ def latencies_ms(
     """How long each record took to show.
 
     The n-th record of a cell is visible with the first result that counts at least n records.
-
-    Args:
-        produced_ms: when the records of each cell were due to be produced, in order.
-        seen: results in order, each with the time at which it was read.
-        from_ms: records that were due before do not count.
+    Those that were due before `from_ms` do not count.
     """
     shown: dict[Cell, int] = {}
     latencies = []

@@ -59,12 +59,8 @@ class Row:
     """One figure of both engines.
 
     Args:
-        label: what it is, with its unit.
         ours: median of the runs, and their range.
-        theirs: the same for Spark's own pair.
-        ratio: ours by theirs.
         goal: what was aimed at; empty if nothing.
-        is_reached: whether it was; None without a goal.
     """
 
     label: str

@@ -31,13 +31,7 @@ class Sizes:
     """How much is measured.
 
     Args:
-        backlog_records: of a throughput run.
         warm_up_share: of the backlog that does not count.
-        max_records_per_batch: of either engine.
-        rate: records per second of a latency run.
-        warm_up_s: of a latency run that does not count.
-        latency_s: of a latency run that counts.
-        memory_s: length of the memory run.
     """
 
     backlog_records: int
@@ -65,12 +59,7 @@ class Laboratory:
         return topic, write_backlog(self.bootstrap_servers, topic, self.workload, records)
 
     def measure_throughput(self, engine: Engine, topic: str, oracle: Oracle) -> Throughput:
-        """Let an engine work off the backlog.
-
-        Raises:
-            CorruptionError: its output is wrong.
-            OnceflowError: it failed.
-        """
+        """Let an engine work off the backlog."""
         sizes = self.sizes
         with self._job(engine, topic, "final", is_bounded=True) as job:
             with EngineRun(engine, job, self.clock) as run:
@@ -81,12 +70,7 @@ class Laboratory:
         return throughput(marks, sizes.backlog_records, sizes.warm_up_share, run.peak_rss_mb)
 
     def measure_latency(self, engine: Engine) -> Latency:
-        """Let an engine follow a paced load.
-
-        Raises:
-            CorruptionError: its output is wrong.
-            OnceflowError: it failed.
-        """
+        """Let an engine follow a paced load."""
         return self._follow(engine, self.sizes.latency_s)[0]
 
     def measure_memory(self, engine: Engine) -> Memory:

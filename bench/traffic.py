@@ -55,11 +55,7 @@ def write_backlog(bootstrap_servers: str, topic: str, workload: Workload, record
 
 
 class PacedLoad:
-    """Writes at a fixed rate, whether or not anyone keeps up; remembers what was due when.
-
-    Args:
-        rate: records per second.
-    """
+    """Writes at a fixed rate, whether or not anyone keeps up; remembers what was due when."""
 
     def __init__(
         self, bootstrap_servers: str, topic: str, workload: Workload, rate: int, clock: Clock
@@ -116,11 +112,7 @@ class OutputTail:
         self._consumer.close()
 
     def wait_for(self, oracle: Oracle, deadline: Deadline) -> None:
-        """Wait until every record has shown.
-
-        Raises:
-            DeadlineError: some have not.
-        """
+        """Wait until every record has shown."""
         expected = sum(records for records, _ in oracle.answer.values())
         while (found := sum(self.newest.copy().values())) < expected:
             if deadline.is_over:
@@ -146,11 +138,7 @@ class OutputTail:
 def read_results(
     bootstrap_servers: str, topic: str, partitions: int, clock: Clock
 ) -> Iterator[Result]:
-    """Every committed record of a topic whose writers have ended.
-
-    Raises:
-        DeadlineError: the end did not come in time.
-    """
+    """Every committed record of a topic whose writers have ended."""
     consumer = _reader(bootstrap_servers, topic, partitions)
     deadline = clock.within(READ_TIMEOUT_S)
     ended: set[int | None] = set()

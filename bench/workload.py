@@ -31,12 +31,7 @@ Cell: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True)
 class Workload:
-    """Which records are written.
-
-    Args:
-        keys: number of different keys, spread evenly.
-        partitions: of the input topic and of the output topic.
-    """
+    """Which records are written."""
 
     keys: int
     partitions: int
@@ -100,11 +95,7 @@ class Oracle:
         return cell
 
     def check_final(self, results: Iterable[Result]) -> None:
-        """Each window that is surely closed once, and no other value anywhere.
-
-        Raises:
-            CorruptionError: tells the first difference.
-        """
+        """Each window that is surely closed once, and no other value anywhere."""
         found: dict[Cell, tuple[int, int]] = {}
         for result in results:
             if result.cell in found:
@@ -120,11 +111,7 @@ class Oracle:
             raise _wrong(min(extra), None, found[min(extra)])
 
     def check_updates(self, results: Iterable[Result]) -> None:
-        """Counts only rise, and the last result of every window is its answer.
-
-        Raises:
-            CorruptionError: tells the first difference.
-        """
+        """Counts only rise, and the last result of every window is its answer."""
         found: dict[Cell, tuple[int, int]] = {}
         for result in results:
             before, _ = found.get(result.cell, (0, 0))

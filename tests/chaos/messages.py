@@ -112,7 +112,6 @@ def framed(message: Any, correlation_id: int, client_id: str = CLIENT_ID) -> byt
     """The bytes of a message with its header.
 
     Args:
-        message: of kafka-python.
         correlation_id: of the request, also in its answer.
         client_id: goes into a request.
     """

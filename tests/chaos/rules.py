@@ -100,8 +100,6 @@ class Held:
     """A request that waits.
 
     Args:
-        request: itself.
-        broker: node id of the broker it goes to.
         released: set when it may go on.
         left: set when its connection has sent it, or ended.
         is_sent: whether its connection has sent it.

@@ -132,11 +132,7 @@ class Cluster:
 
 @contextmanager
 def cluster(names: Sequence[str] = ("node-a", "node-b")) -> Iterator[Cluster]:
-    """Run it inside the block; ready when every node is.
-
-    Args:
-        names: of the nodes.
-    """
+    """Run it inside the block; ready when every node is."""
     place = os.environ.get(FOLDER_VARIABLE)
     assert place is not None, "run `make cluster`: a cluster needs namespaces of its own"
     folder = Path(place)

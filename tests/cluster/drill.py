@@ -24,13 +24,7 @@ OUTAGE_S = 120.0
 
 @dataclass(frozen=True)
 class Drill:
-    """Releases that are drilled together.
-
-    Args:
-        cluster: where they are.
-        releases: by their mode.
-        took: for the table at the end.
-    """
+    """Releases that are drilled together."""
 
     cluster: Cluster
     releases: Mapping[str, Release]

@@ -21,9 +21,6 @@ class Node:
     """One machine of the cluster.
 
     Args:
-        name: as Kubernetes knows it.
-        number: from 1.
-        folder: with all that it writes.
         network: process id of who keeps its network namespace.
     """
 

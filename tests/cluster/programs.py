@@ -72,9 +72,6 @@ def provide_images(programs: Path) -> Path:
     """A tar with the images of the service, of the test broker and of `pause`, for nodes to import.
 
     It has 1.4 GB and is written again only if one of them has changed.
-
-    Args:
-        programs: what `provide_programs` returned.
     """
     kafka_container.provide_image()
     upgrade = SERVICE_IMAGE.replace(":test", f":{NEXT_TAG}")

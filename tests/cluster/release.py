@@ -53,11 +53,7 @@ class Release:
     """One installation.
 
     Args:
-        cluster: where.
-        namespace: its own.
         bootstrap_servers: of the broker, for pods and for this process.
-        folder: for the pipeline file.
-        access: the mode of its volume.
         flags: of helm, beside image, broker and pipeline.
     """
 
@@ -90,12 +86,7 @@ class Release:
         self.kubectl("create", "secret", "generic", "spark", literal)
 
     def install(self, *more: str, edit: Callable[[str], str] = str) -> None:
-        """Install it, or bring it to these flags; does not wait.
-
-        Args:
-            more: flags.
-            edit: what to change in the pipeline file.
-        """
+        """Install it, or bring it to these flags; does not wait."""
         if not self.job.produced:
             self.job.create_input()
             self.job.produce(self.random, records=1_000, seconds=100)

@@ -22,12 +22,10 @@ def offer_volume(
     """Make a disk that a claim will be bound to.
 
     Args:
-        cluster: where.
         folder: for all disks.
         namespace: of the claim.
         claim: its name; need not be there yet.
         size: as Kubernetes writes it; the disk has `DISK_BYTES` all the same.
-        mode: of access.
 
     Returns:
         Where it is mounted.

@@ -16,9 +16,7 @@ class Value:
     """One value that a user may set.
 
     Args:
-        path: with dots.
         default: as JSON; empty for a section.
-        meaning: its comment; empty if there is none.
     """
 
     path: str

@@ -38,7 +38,6 @@ class BrokerChoice:
     Args:
         title: for the top and the bottom of the report.
         address: of a broker that runs already; or empty.
-        is_container: whether Testcontainers runs brokers.
     """
 
     title: str

@@ -37,7 +37,6 @@ class Target:
     """One file of a checkpoint.
 
     Args:
-        path: the file.
         older: the file of its kind that is AGE batches older, or the oldest there is; the file
             itself if there is one of its kind only.
         spared: bytes at the start in which no bit is flipped.
@@ -64,8 +63,6 @@ def damaged(target: Target, damage: Damage, bit: int) -> Iterator[None]:
     """Damage one file; put it and its checksum back at the end of the block.
 
     Args:
-        target: which.
-        damage: how.
         bit: which bit is flipped, counted from what is not spared; larger numbers begin again.
     """
     before = _contents(target)

@@ -27,7 +27,6 @@ class ClockOffset:
 
     Args:
         file: of this object alone; its folder exists.
-        seconds: at first.
     """
 
     def __init__(self, file: Path, seconds: float = 0.0) -> None:

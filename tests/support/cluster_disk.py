@@ -20,11 +20,7 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """A folder that holds a few megabytes.
-
-    Args:
-        folder: to put things into.
-    """
+    """A folder that holds a few megabytes."""
 
     folder: Path
 
@@ -56,7 +52,6 @@ def small_disk(folder: Path, size_bytes: int = 32 << 20) -> Iterator[SmallDisk]:
     path below `/proc` that leads there.
 
     Args:
-        folder: an empty one, or none yet.
         size_bytes: of the disk. A broker's data needs 2 MB to start with.
 
     Raises:

@@ -54,13 +54,7 @@ def program() -> Sequence[str]:
 
 @dataclass(frozen=True)
 class ComposeProject:
-    """One project.
-
-    Args:
-        override: a file that is laid over compose.yaml.
-        name: of the project; on each of its containers, volumes and networks.
-        broker_port, prometheus_port: where they are published.
-    """
+    """One project."""
 
     override: Path
     name: str

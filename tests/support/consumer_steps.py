@@ -149,8 +149,6 @@ def settle(
     """Poll until all partitions are held and every member has one; returns what came.
 
     Args:
-        consumers: the members.
-        partitions: of all topics.
         polls_s: how long each of them is polled at a time; 0.1 s if not given.
     """
     deadline = SystemClock().within(SETTLE_TIMEOUT_S)

@@ -40,14 +40,8 @@ class Job:
     """What one run of the program does.
 
     Args:
-        mode: `commit` or `database`.
         flavour: a key of `FLAVOURS`.
-        bootstrap_servers: where to read.
-        topic: what to read; also the group.
         last: value of the record after which to stop.
-        folder: where effects are kept.
-        commit_every: records between two commits.
-        properties: for the client.
     """
 
     mode: str

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from onceflow.contracts.sink import OutputRecord
 from onceflow.errors import RecordError
-from tests.support.contract_sink import PARTITIONS, UNWRITABLE, Scene, SinkKafka, record
+from tests.support.contract_sink import PARTITIONS, UNWRITABLE, OnAKafka, Scene, record
 
 
-class AppenderContract:
-    """One test per promise. `kafka` is the implementation's."""
-
-    @pytest.fixture
-    def kafka(self) -> SinkKafka:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def scene(self, kafka: SinkKafka) -> Iterator[Scene]:
-        scene = Scene(kafka)
-        yield scene
-        scene.close()
+class AppenderContract(OnAKafka):
+    """One test per promise."""
 
     def test_what_was_appended_can_be_read_at_once_in_order(self, scene: Scene) -> None:
         values = [b"%d" % n for n in range(50)]

@@ -439,16 +439,6 @@ class ConsumerContract(Refusals):
                 kafka.write(name, sequenced(3, partition=kept[1]))
                 expect(one, f"{kept[1]}/3")
 
-    def test_what_a_member_committed_its_successor_does_not_see(
-        self, kafka: ConsumerKafka, topic: str
-    ) -> None:
-        kafka.write(topic, sequenced(1, 2, 3))
-        with kafka.consumer([topic], topic) as one:
-            expect(one, "0/1", "0/2")
-            one.commit()
-        with kafka.consumer([topic], topic) as other:
-            expect(other, "0/3")
-
     def test_a_look_up_that_fails_during_an_assignment_is_made_again(
         self, kafka: ConsumerKafka, name: str
     ) -> None:

@@ -205,8 +205,8 @@ class Scene:
         self.ledger.close()
 
 
-class SinkContract:
-    """One test per promise. `kafka` is the implementation's."""
+class OnAKafka:
+    """Fixtures of a contract. `kafka` is the implementation's."""
 
     @pytest.fixture
     def kafka(self) -> SinkKafka:
@@ -217,6 +217,10 @@ class SinkContract:
         scene = Scene(kafka)
         yield scene
         scene.close()
+
+
+class SinkContract(OnAKafka):
+    """One test per promise."""
 
     # Atomicity
 

@@ -32,10 +32,6 @@ class _Driver:
     """Lives until its crash point.
 
     Args:
-        point: where it dies.
-        arrivals: at which arrival there.
-        proxy: what it reaches Kafka through.
-        checkpoint: its folder; need not exist yet.
         kept: where the checkpoint is kept as it was.
     """
 

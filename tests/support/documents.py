@@ -25,9 +25,7 @@ class CodeBlock:
 
     Args:
         place: document and line of the fence, for messages.
-        language: first word of the fence.
         marks: the words after it: `run` for what a unit test runs, `broker` for what needs one.
-        text: without the fences.
     """
 
     place: str

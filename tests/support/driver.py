@@ -46,17 +46,11 @@ class Driver(Writer):
     """One instance of the service, as far as Kafka can see it.
 
     Args:
-        bootstrap_servers: where.
-        pipeline: whom it writes for.
         output_topic: with PARTITIONS partitions; must exist.
-        lanes: of its layout.
         wrap: put around every incarnation, to inject faults.
-        wrap_appender: the same for its appender.
-        delivery: mode.
         facts: what its checkpoint says.
         remedy: what an operator asks for.
         properties: of its clients, beside a short transaction time-out.
-        settings: of the writer.
     """
 
     def __init__(

@@ -50,9 +50,6 @@ def provide_image() -> str:
 
     Returns:
         Engine and image, for people.
-
-    Raises:
-        UnavailableError: says why it cannot be had.
     """
     tag = image_tag()
     try:

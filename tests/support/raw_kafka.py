@@ -58,11 +58,7 @@ def read_frame(connection: socket.socket) -> bytes:
 
 
 class RawClient:
-    """Sends what it is told and reads what comes. One connection.
-
-    Args:
-        address: `host:port`.
-    """
+    """Sends what it is told and reads what comes. One connection."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -81,11 +77,7 @@ class RawClient:
         self._socket.sendall(len(frame).to_bytes(4) + frame)
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> bytes:
-        """The next frame; empty if the connection has ended.
-
-        Raises:
-            TimeoutError: nothing comes.
-        """
+        """The next frame; empty if the connection has ended."""
         self._socket.settimeout(timeout_s)
         try:
             return read_frame(self._socket)
@@ -110,9 +102,6 @@ class ListeningBroker:
     """Answers a look-up of brokers with itself, and every other request with what it got.
 
     An answer is the request's correlation id, and then the whole request.
-
-    Args:
-        node_id: its own.
     """
 
     def __init__(self, node_id: int = 1) -> None:

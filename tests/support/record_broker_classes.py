@@ -33,12 +33,7 @@ _MAX_ARCHIVES = 4
 
 
 def record(archive: Path) -> None:
-    """Let a broker do a little of everything, and archive the classes that it loaded.
-
-    Raises:
-        ConfigError: the broker cannot be started.
-        DeadlineError: it did not end in time; no archive was written.
-    """
+    """Let a broker do a little of everything, and archive the classes that it loaded."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     # A JVM that uses an archive does not write one.
     archive.unlink(missing_ok=True)

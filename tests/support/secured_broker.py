@@ -87,7 +87,6 @@ def secured_broker(folder: Path, tokens: TokenEndpoint) -> Iterator[SecuredBroke
     """Start it inside the block.
 
     Args:
-        folder: for certificates.
         tokens: issues what it lets in by `OAUTHBEARER`.
     """
     authority = Authority.in_folder(folder)

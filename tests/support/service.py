@@ -176,11 +176,7 @@ def started(
 
     Args:
         folder: for its output and the proof of its crash; made if need be.
-        pipeline_file: what to run.
-        bootstrap_servers: where.
-        arguments: further arguments of the command.
         crash: `POINT:kill|stop:ARRIVALS`, or None.
-        environment: further variables, such as settings of the product.
         command: of `onceflow`; `serve` takes a folder of files, too.
     """
     folder.mkdir(parents=True, exist_ok=True)

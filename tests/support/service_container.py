@@ -74,11 +74,7 @@ def serving(
     """Run a container inside the block, on the machine's own network.
 
     Args:
-        command: of the image.
         volumes: folder of this machine -> where it is in the container; writable.
-        environment: further variables.
-        image: another one than the newest.
-        options: further ones of docker-py.
     """
     client = DockerClient().client
     container = client.containers.run(

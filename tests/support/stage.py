@@ -33,7 +33,6 @@ class Stage:
         bootstrap_servers: where a sceptic reads.
         name: of the pipeline and of its output topic.
         through: where drivers connect; a proxy, for instance.
-        stack: closes the drivers.
     """
 
     bootstrap_servers: str

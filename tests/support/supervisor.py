@@ -29,7 +29,6 @@ class Spec:
 
     Args:
         commands: one for each child; `I` of an order counts from 0.
-        logs: a file for each child's output; appended to.
         environments: for each child, variables on top of the supervisor's own.
         remove: folder to delete at the end.
     """

@@ -17,12 +17,7 @@ PARTS = frozenset({"records", "head", "offsets"})
 
 
 class Append(NamedTuple):
-    """A record that was written outside a transaction: the only one of its batch.
-
-    Args:
-        run: who wrote it.
-        head: the entry that it belongs to.
-    """
+    """A record that was written outside a transaction: the only one of its batch."""
 
     run: int
     head: Head
@@ -129,9 +124,6 @@ def on_append(
     """A record is written outside a transaction: the violation, and the new truth.
 
     Args:
-        append: the record.
-        truth: before.
-        delivery: mode.
         may_differ: whether a driver may have overwritten the plan of another one.
     """
     batch, after = append.head.batch, truth.appended(append)

@@ -52,8 +52,6 @@ def fresh_run(
     It may not even wait for a transaction time-out: its fence has to decide everything.
 
     Args:
-        result: the worlds to begin in.
-        goals: what counts as the end.
         rules: of the fresh run, if not those of the search.
     """
     space = _quiet(result, frozenset(), rules)

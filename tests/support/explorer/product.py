@@ -268,15 +268,7 @@ class Product:
         key: tuple[int, int],
         plan: BatchPlan,
     ) -> Head:
-        """The entry of a batch with one record, as the runtime builds it from the known head.
-
-        Args:
-            head: the known one.
-            delivery: mode.
-            token: of the run.
-            key: the run and the batch.
-            plan: of the batch.
-        """
+        """The entry of a batch with one record, as the runtime builds it from the known head."""
         run, batch = key
         entry = replace(
             head.entry,

@@ -41,7 +41,6 @@ class Removal:
     Args:
         rule: what the product does, as in docs/protocol.md.
         finds: the first word or two of the violation that must be found; others are passed over.
-        rules: without it.
         scope: large enough, and with the faults it takes, to show the harm.
     """
 

@@ -72,8 +72,6 @@ class Scope:
         lanes: of every run; or one number for each run.
         batches: to be written; after them the work is done.
         plan_variants: how many different ends a newly planned batch may have.
-        begins: what exists before the first run.
-        delivery: mode of every run.
         loses_commits: whether the disk of the checkpoint loses the newest entry of the commit log,
             once, and keeps the plan behind it.
     """

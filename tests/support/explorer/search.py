@@ -21,7 +21,6 @@ class Result:
 
     Args:
         violation: the first one, which is one with a shortest trace; None if there is none.
-        trace: the steps that lead to it.
         worlds: how many different ones were reached.
         steps: how many were tried between them.
     """
@@ -47,8 +46,6 @@ def explore(scope: Scope, rules: Rules | None = None, finds: str = "") -> Result
     """Visit every world that can be reached, or stop at the first violation.
 
     Args:
-        scope: how far.
-        rules: the product's, by default.
         finds: how the violation begins that is looked for; the search goes on behind others.
     """
     search = _Search(Space(scope, Product(rules or Rules())), finds)

@@ -40,7 +40,6 @@ class Checkpoint(NamedTuple):
     Args:
         plans: `offsets/N` for N from 0.
         done: newest N of `commits/N`.
-        has_lost: whether an entry of the commit log was lost.
     """
 
     plans: tuple[Plan, ...] = ()

@@ -59,7 +59,6 @@ class Step(dict[int, list[Coded]]):
     Args:
         kinds: the values at every place.
         places: the parts that it looks at and may change.
-        function: gives the outcomes for their values.
         run: whose step it is; None for Kafka's own.
     """
 
