@@ -15,7 +15,7 @@ from onceflow.crashpoints import CrashPoint
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.here import is_at_rest, run_here, run_until_it_fails, running_here
-from tests.support.history import Written, read_ledger, read_topic
+from tests.support.history import Written, read_topic
 from tests.support.service import END_TIMEOUT_S
 from tests.support.topics import ordered_producer
 from tests.support.views_job import FIRST, View, ViewsJob
@@ -65,9 +65,6 @@ class EventsJob(ViewsJob):
             partition = number % self.partitions
             producer.produce(self.input_topic, event.to_json(), partition=partition)
         assert producer.flush(30) == 0
-
-    def heads(self) -> list[dict[str, Any]]:
-        return read_ledger(self.bootstrap_servers, self.name)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import some
 from tests.support.here import dying, is_at_rest, run_here, running_here
-from tests.support.history import read_ledger, read_topic
+from tests.support.history import read_topic
 from tests.support.judge import anomalies
 from tests.support.service import END_TIMEOUT_S
 from tests.support.topics import create_topic
@@ -85,12 +85,9 @@ checkpoint: {self.checkpoint}
             for (page, start), count in counted.items()
         )
 
-    def written(self) -> Counter[tuple[str, str, int]]:
+    def written_windows(self) -> Counter[tuple[str, str, int]]:
         rows = [w.row for w in read_topic(self.bootstrap_servers, self.output_topic)]
         return Counter((row["page"], row["start"], row["views"]) for row in rows)
-
-    def heads(self) -> list[dict[str, Any]]:
-        return read_ledger(self.bootstrap_servers, self.name)
 
 
 class Planned:
@@ -140,7 +137,7 @@ def test_silence_closes_the_same_windows_wherever_a_driver_dies(
         ):
             running.error()
     with running_here(file, job.bootstrap_servers) as running:
-        eventually(lambda: job.windows() == job.written(), timeout_s=END_TIMEOUT_S)
+        eventually(lambda: job.windows() == job.written_windows(), timeout_s=END_TIMEOUT_S)
         eventually(lambda: is_at_rest(running, IDLE_S))
     check_ledger(job)
 
@@ -166,5 +163,5 @@ def test_to_catch_up_ends_though_windows_stay_open(broker: RunningBroker, tmp_pa
     file = job.write_file()
     job.send_to_first(View("/", 0, FIRST))
     run_here(file, job.bootstrap_servers)
-    assert job.written() == Counter()
+    assert job.written_windows() == Counter()
     assert [head["records"]["read"] for head in job.heads()] == [0, 1]

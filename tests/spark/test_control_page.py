@@ -10,9 +10,10 @@ import pytest
 from onceflow.control.access import COOKIE, MAX_SESSIONS
 from onceflow.control.tokens import Role, line_of, new_token
 from onceflow.errors import ConfigError
-from tests.support.control_site import HERE, Callers, Site, answered
+from tests.support.control_site import Callers, Site, answered
 from tests.support.eventually import eventually
 from tests.support.pipelines import pipeline_text
+from tests.support.unreachable import HERE
 
 
 @pytest.fixture

@@ -6,32 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import httpx
 
-from onceflow.app import RunOptions
-from onceflow.clock import SystemClock
 from onceflow.config import read_settings
-from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
-from onceflow.pipeline.file.policies import Restart
-from onceflow.run import Surroundings
-from onceflow.serve.fleet import Fleet, Member
 from onceflow.serve.http_server import Endpoint, answering
-from onceflow.serve.restarts import Restarts
-from onceflow.serving import Service, find_entries
-from onceflow.settings import Settings
+from onceflow.serving import find_entries
 from tests.support.clock import ManualClock
-from tests.support.here import QUICK
 from tests.support.pipelines import pipeline_text
 from tests.support.runs import Maker
-from tests.support.unreachable import unreachable_connector
+from tests.support.unreachable import HERE, fake_service, living_members
 
-HERE = "127.0.0.1"
 SECRET = "marker-of-a-password"
 
 
@@ -63,21 +52,10 @@ class Site:
             f"    spark.sql.catalog.lake.password: {SECRET}-3\n"
             f"    spark.driver.extraJavaOptions: -Dpassword={SECRET}-4\n"
         )
-        around = Surroundings(
-            connector=unreachable_connector(),
-            connection=Connection(HERE),
-            session=QUICK,
-            clock=self.clock,
-            report=lambda event, /, **facts: None,
-        )
         _, values = read_settings({"ONCEFLOW_SPARK__DRIVER_MEMORY": "3g"}, {}, settings)
         entries = find_entries([self.folder])
-        self.service = Service(
-            entries, Settings(), values, around, RunOptions(), lambda name: self.maker.listen
-        )
-        restarts = Restarts(Restart(), SystemClock(), Random(1))
-        self.member = Member("views", self.maker, restarts, self.maker.listen)
-        self.service.fleet = Fleet([self.member], lambda: None, SystemClock())
+        self.service = fake_service(entries, self.clock, {"views": self.maker}, values)
+        self.member = self.service.fleet.members["views"]
         self.gate = Gate(Tokens(self.tokens), self.clock, self.audit)
 
     def audit(self, what: str, **facts: object) -> None:
@@ -98,12 +76,8 @@ class Callers:
 @contextmanager
 def living(site: Site) -> Iterator[Site]:
     """Its pipeline lives inside the block."""
-    site.member.begin()
-    try:
+    with living_members([site.member]):
         yield site
-    finally:
-        site.member.end()
-        assert site.member.has_ended(60)
 
 
 @contextmanager

@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tests.support.history import Written, read_ledger, read_topic
+from tests.support.job import Job
 from tests.support.topics import create_topic, delete_before, ordered_producer
 
 OUTPUT_PARTITIONS = 2
@@ -17,22 +16,12 @@ BATCH = 100
 
 
 @dataclass
-class CopyJob:
+class CopyJob(Job):
     """Copies values of input topics, each with a key of its own."""
 
-    bootstrap_servers: str
-    folder: Path
     name: str = field(default_factory=lambda: f"copy-{uuid.uuid4().hex[:8]}")
     checkpoints: int = 1
     produced: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def output_topic(self) -> str:
-        return f"{self.name}-out"
-
-    @property
-    def ledger_topic(self) -> str:
-        return f"onceflow.ledger.{self.name}"
 
     @property
     def checkpoint(self) -> Path:
@@ -82,15 +71,9 @@ checkpoint: {self.checkpoint}
         for letter, count in self.produced.items():
             delete_before(self.bootstrap_servers, self.input_topic(letter), 0, count)
 
-    def written(self) -> list[Written]:
-        return read_topic(self.bootstrap_servers, self.output_topic)
-
     def values(self) -> list[str]:
         """Of all that is in the output."""
         return values_of([w.value for w in self.written()])
-
-    def heads(self) -> list[dict[str, Any]]:
-        return read_ledger(self.bootstrap_servers, self.name)
 
 
 def values_of(payloads: Sequence[bytes | None]) -> list[str]:

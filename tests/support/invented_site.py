@@ -15,32 +15,23 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from onceflow.app import RunOptions
 from onceflow.clock import SystemClock
-from onceflow.contracts.connector import Connection
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import Views
 from onceflow.errors import ConfigError, Fault
 from onceflow.observe.facts import Facts, InputFacts
-from onceflow.pipeline.file.policies import Restart
 from onceflow.protocol.bulletin import Bulletin, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState
-from onceflow.run import Surroundings
-from onceflow.serve.fleet import Fleet, Member
 from onceflow.serve.history import INTERVAL_S, SLOTS, History
 from onceflow.serve.http_server import Endpoint, answering
-from onceflow.serve.restarts import Restarts
 from onceflow.serving import Entry, Service
-from onceflow.settings import Settings
 from tests.support.clock import ManualClock
-from tests.support.here import QUICK
 from tests.support.runs import Maker
-from tests.support.unreachable import unreachable_connector
+from tests.support.unreachable import HERE, fake_service, living_members
 
-HERE = "127.0.0.1"
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 BATCHES = 60
 SILENT_AT, TAKEN_OVER_AT = 880, 900
@@ -283,14 +274,9 @@ def invented_site(folder: Path) -> Iterator[InventedSite]:
         path = folder / f"{name}.yaml"
         path.write_text(text)
         entries.append(Entry(name, path))
-    around = Surroundings(
-        connector=unreachable_connector(),
-        connection=Connection(HERE),
-        session=QUICK,
-        clock=clock,
-        report=lambda event, /, **facts: None,
-    )
-    service = Service(entries, Settings(), (), around, RunOptions(), lambda name: Maker().listen)
+    makers = {entry.name: Maker() for entry in entries}
+    makers["refunds"].faults.append(REFUSED)
+    service = fake_service(entries, clock, makers)
     facts = _live_through(service, clock)
     tokens = {role: new_token() for role in Role}
     file = folder / "tokens"
@@ -305,7 +291,7 @@ def invented_site(folder: Path) -> Iterator[InventedSite]:
         stack.enter_context(patch.object(Views, "facts", look))
         letters = _letters(clock.unix_ms())
         stack.enter_context(patch.object(Views, "newest_dead_letters", lambda *_: letters))
-        stack.enter_context(_living(service))
+        stack.enter_context(living_members([*service.fleet.members.values()]))
         # Requests are bounded by the time that passes.
         gate = Gate(Tokens(file), SystemClock(), lambda what, **_: None)
         app = control_app(service, gate)
@@ -326,22 +312,3 @@ def _live_through(service: Service, clock: ManualClock) -> dict[str, Facts]:
         "page-views": _facts("page-views", "clicks", views, now_ms),
         "large-orders": _facts("large-orders", "orders", orders, now_ms),
     }
-
-
-@contextmanager
-def _living(service: Service) -> Iterator[None]:
-    makers = {name: Maker() for name in service.entries}
-    makers["refunds"].faults.append(REFUSED)
-    members = [
-        Member(name, maker, Restarts(Restart(), SystemClock(), Random(1)), maker.listen)
-        for name, maker in makers.items()
-    ]
-    service.fleet = Fleet(members, lambda: None, SystemClock())
-    for member in members:
-        member.begin()
-    try:
-        yield
-    finally:
-        for member in members:
-            member.end()
-        assert all(member.has_ended(60) for member in members)

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.support.history import Written, read_ledger, read_topic
+from tests.support.job import Job
 from tests.support.judge import anomalies
 from tests.support.topics import create_topic, ordered_producer
 
@@ -31,13 +31,14 @@ STATELESS = """\
 
 
 @dataclass
-class OrdersJob:
+class OrdersJob(Job):
     """Steps of orders, from two topics to one."""
 
-    bootstrap_servers: str
-    folder: Path
-    name: str
     produced: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "orders-checkpoint"
 
     def topic(self, source: str) -> str:
         return f"{self.name}-{source}"
@@ -58,8 +59,8 @@ class OrdersJob:
         path.write_text(
             f"apiVersion: onceflow/v1\nname: {self.name}\nsources:\n{sources}"
             f"query: |\n{query}\n"
-            f"sink:\n  kafka: {{topic: {self.topic('out')}, partitions: 2, key: id}}\n{sink}\n"
-            f"checkpoint: {self.folder / 'orders-checkpoint'}\n{extra}"
+            f"sink:\n  kafka: {{topic: {self.output_topic}, partitions: 2, key: id}}\n{sink}\n"
+            f"checkpoint: {self.checkpoint}\n{extra}"
         )
         return path
 
@@ -83,12 +84,6 @@ class OrdersJob:
             producer.produce(self.topic(source), json.dumps(step), partition=partition)
             self.produced.append(step)
         assert producer.flush(30) == 0
-
-    def written(self) -> Sequence[Written]:
-        return read_topic(self.bootstrap_servers, self.topic("out"))
-
-    def heads(self) -> Sequence[Mapping[str, Any]]:
-        return read_ledger(self.bootstrap_servers, self.name)
 
     def expected(self) -> Iterable[dict[str, Any]]:
         """Of STATELESS, in the order of each input partition."""

@@ -14,7 +14,6 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from tests.support.history import read_ledger, read_topic
 from tests.support.judge import anomalies
 from tests.support.views_job import FIRST, View, ViewsJob
 
@@ -60,8 +59,7 @@ class TallyJob(ViewsJob):
 
     def check(self) -> None:
         """Each count was only ever raised, and stands where the oracle says."""
-        written = read_topic(self.bootstrap_servers, self.output_topic)
-        heads = read_ledger(self.bootstrap_servers, self.name)
+        written, heads = self.written(), self.heads()
         counts: dict[str, list[tuple[int, int]]] = {}
         for record in sorted(written, key=lambda w: (w.partition, w.offset)):
             seen = counts.setdefault(record.row["page"], [])

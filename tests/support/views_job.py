@@ -15,7 +15,8 @@ from typing import Any
 
 from onceflow.clock import SystemClock
 from tests.faults.history.writes import Expected
-from tests.support.history import read_ledger, read_topic
+from tests.support.history import read_topic
+from tests.support.job import Job
 from tests.support.judge import account_faults, anomalies
 from tests.support.topics import create_topic, ordered_producer
 
@@ -39,11 +40,9 @@ class View:
 
 
 @dataclass
-class ViewsJob:
+class ViewsJob(Job):
     """Views per page and minute, from a topic of its own to a topic of its own."""
 
-    bootstrap_servers: str
-    folder: Path
     name: str = field(default_factory=lambda: f"views-{uuid.uuid4().hex[:8]}")
     produced: list[View] = field(default_factory=list)
     partitions: int = INPUT_PARTITIONS
@@ -56,14 +55,6 @@ class ViewsJob:
     @property
     def input_topic(self) -> str:
         return f"{self.name}-in"
-
-    @property
-    def output_topic(self) -> str:
-        return f"{self.name}-out"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
 
     def write_file(self, batch: int = BATCH, extra: str = "") -> Path:
         path = self.folder / "pipeline.yaml"
@@ -151,9 +142,8 @@ checkpoint: {self.location or self.checkpoint}
 
     def check(self) -> None:
         """The independent check that every fault ends in."""
-        written = read_topic(self.bootstrap_servers, self.output_topic)
+        written, heads = self.written(), self.heads()
         rows = [w.row for w in written]
-        heads = read_ledger(self.bootstrap_servers, self.name)
         found = anomalies(written, heads, Expected.of_rows(self.expected()))
         assert not found, f"{found}; late by the ledger: {sum(h['records']['late'] for h in heads)}"
         if not any(head["note"] or head["generation"] > 1 for head in heads):
