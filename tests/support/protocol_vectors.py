@@ -1,7 +1,7 @@
 """Writes `docs/protocol/vectors.json`: what a reader in another language must reproduce.
 
-`python -m tests.support.protocol_vectors` prints the file. Inputs and the decisions of the
-filter are written down here by hand; bytes and sums are computed, and are pinned by the file.
+`python -m tests.support.protocol_vectors` prints the file. Inputs and the decisions of
+the filter are written down here by hand; bytes and sums are computed, and are pinned by the file.
 """
 
 from __future__ import annotations
