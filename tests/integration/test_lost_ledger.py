@@ -203,7 +203,7 @@ def _lacks_the_new_topic(job: CopyJob, plan: Path) -> None:
     _without_checksum(plan)
 
 
-def _is_gone(job: CopyJob, plan: Path) -> None:
+def _is_gone(_: CopyJob, plan: Path) -> None:
     plan.unlink()
     _without_checksum(plan)
 
@@ -228,6 +228,9 @@ def test_a_plan_is_written_again_though_its_batch_brought_a_new_topic(
     newest = max(plans, key=lambda f: int(f.name))
     assert job.input_topic("b") in newest.read_text()
     damage(job, newest)
+    if remedy:
+        with pytest.raises(CorruptionError, match=r"offset log lost its newest entry(.|\n)*adopt"):
+            run_here(file, servers)
     events = run_here(file, servers, remedy=remedy, reason="in a test" if remedy else "")
     assert events.of_kind("batch")[0]["is_skipped"]
     assert job.values() == sorted(produced)

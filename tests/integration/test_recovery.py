@@ -1,9 +1,10 @@
-"""Each row of the recovery table (docs/protocol.md, "Checkpoint against ledger"), on a real broker.
+"""Each effect of the recovery table (docs/protocol.md, "Checkpoint against ledger") on files.
 
-A pipeline runs for some batches; then checkpoint or ledger are changed by hand, as a crash, a
-restored backup or a person would; then it starts again. Each ends in the right output or in a
-refusal that names what is wrong, with nothing written. Drivers die in the test's own process; those
-that are killed are in `tests/faults/test_crash_points.py`.
+On a real broker; every row is in `tests/unit/protocol/test_compare.py`. A pipeline runs for some
+batches; then checkpoint or ledger are changed by hand, as a crash, a restored backup or a person
+would; then it starts again. Each ends in the right output or in a refusal that names what is wrong,
+with nothing written. Drivers die in the test's own process; those that are killed are in
+`tests/faults/test_crash_points.py`, and a plan that is written again in `test_lost_ledger.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,7 +62,7 @@ REFUSED = 7
 
 @dataclass
 class Started:
-    """A job whose pipeline has run to the end of its input once."""
+    """A job, and the file of its pipeline."""
 
     job: ViewsJob
     file: Path
@@ -101,10 +102,17 @@ class Started:
         folder = self.job.checkpoint / log
         return max((f for f in folder.iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
 
-    def remove(self, path: Path) -> None:
-        """A file of Spark's log, with Hadoop's checksum of it."""
-        path.unlink()
-        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    def lose(self, *logs: str) -> None:
+        """The newest entry of each of Spark's logs, with Hadoop's checksum of it."""
+        for log in logs:
+            path = self.newest(log)
+            path.unlink()
+            _without_checksum(path)
+
+    def overwrite(self, name: str, content: Mapping[str, str]) -> None:
+        path = self.job.checkpoint / name
+        path.write_text(json.dumps(content))
+        _without_checksum(path)
 
     def finish(self) -> None:
         self.job.close_windows()
@@ -114,10 +122,7 @@ class Started:
 
 @pytest.fixture
 def job(broker: RunningBroker, tmp_path: Path) -> Started:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    made.produce(Random(1), records=2_000, seconds=300)
-    return Started(made, made.write_file())
+    return _started(broker, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -126,55 +131,54 @@ def settled(
 ) -> tuple[Started, Path]:
     """A pipeline that has caught up, and a copy of its checkpoint; for refusals."""
     folder = tmp_path_factory.mktemp("settled")
-    made = ViewsJob(broker.bootstrap_servers, folder)
-    made.create_input()
-    made.produce(Random(1), records=2_000, seconds=300)
-    started_job = Started(made, made.write_file())
-    started_job.again()
-    copy = folder / "copy"
-    shutil.copytree(made.checkpoint, copy)
-    return started_job, copy
+    started = _started(broker, folder)
+    started.again()
+    return started, shutil.copytree(started.job.checkpoint, folder / "copy")
+
+
+def _started(broker: RunningBroker, folder: Path) -> Started:
+    job = ViewsJob(broker.bootstrap_servers, folder)
+    job.create_input()
+    job.produce(Random(1), records=2_000, seconds=300)
+    return Started(job, job.write_file())
 
 
 @pytest.fixture
 def caught_up(settled: tuple[Started, Path]) -> Started:
-    started_job, copy = settled
-    shutil.rmtree(started_job.job.checkpoint, ignore_errors=True)
-    shutil.copytree(copy, started_job.job.checkpoint)
-    return started_job
+    started, copy = settled
+    shutil.rmtree(started.job.checkpoint, ignore_errors=True)
+    shutil.copytree(copy, started.job.checkpoint)
+    return started
 
 
-def test_new_checkpoint_and_no_ledger_registers(job: Started) -> None:
+def test_a_checkpoint_with_nothing_planned_registers_again(job: Started) -> None:
+    job.crash(CrashPoint.AFTER_COMMIT, batch=1)
+    assert not (job.job.checkpoint / "offsets").exists()
     job.finish()
     first = read_ledger(job.job.bootstrap_servers, job.job.name)[0]
     assert (first["batch_id"], first["generation"]) == (-1, 1)
 
 
 def test_a_batch_that_was_planned_and_not_committed_is_written(job: Started) -> None:
-    """From the ranges that were planned, although more has come since."""
+    """From the ranges that were planned, although more has come since; and without waiting for the
+    time-out of the transaction that the dead driver left open."""
     job.crash(CrashPoint.BEFORE_COMMIT)
+    died_at = SystemClock().monotonic_s()
+    assert job.has_open_transaction()
     entry = job.newest("offsets")
     planned, plan = int(entry.name), entry.read_text()
     job.job.produce(Random(2), records=500, seconds=100)
-    first = job.again().of_kind("batch")[0]
+    with running_here(job.file, job.job.bootstrap_servers) as running:
+        eventually(lambda: running.events.of_kind("owner"), timeout_s=KAFKA_TIMEOUT_S)
+        assert SystemClock().monotonic_s() - died_at < KAFKA_TIMEOUT_S
+        running.wait_for_batches(1)
+    first = running.events.of_kind("batch")[0]
     assert (first["batch_id"], first["is_skipped"]) == (planned, False)
     assert entry.read_text() == plan
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
     (head,) = (head for head in heads if head["batch_id"] == planned)
     assert _ends(head["sources"]["clicks"]) == _planned_ends(plan)
     assert head["records"]["read"] <= BATCH
-    job.finish()
-
-
-def test_a_start_does_not_wait_for_a_dead_drivers_transaction_to_time_out(job: Started) -> None:
-    """ledger: head (dead driver, open) | the successor fences at once, not after 60 s"""
-    job.crash(CrashPoint.BEFORE_COMMIT)
-    assert job.has_open_transaction()
-    died_at = SystemClock().monotonic_s()
-    with running_here(job.file, job.job.bootstrap_servers) as running:
-        eventually(lambda: running.events.of_kind("owner"), timeout_s=KAFKA_TIMEOUT_S)
-        waited_s = SystemClock().monotonic_s() - died_at
-    assert waited_s < KAFKA_TIMEOUT_S
     job.finish()
 
 
@@ -185,19 +189,11 @@ def test_a_batch_that_kafka_has_and_spark_has_not_is_skipped(job: Started) -> No
     job.finish()
 
 
-def test_a_lost_entry_of_the_commit_log_replays_and_skips(job: Started) -> None:
-    job.again()
-    job.remove(job.newest("commits"))
-    events = job.again()
-    assert events.of_kind("batch")[0]["is_skipped"]
-    job.finish()
-
-
 def test_a_lost_entry_of_the_commit_log_behind_a_plan_replays_and_skips(job: Started) -> None:
     """The plan is withdrawn, which began on state that no entry of the log names any more."""
     job.crash(CrashPoint.BEFORE_BEGIN, batch=4)
     planned, done = (int(job.newest(log).name) for log in ("offsets", "commits"))
-    job.remove(job.newest("commits"))
+    job.lose("commits")
     assert planned == done + 1 == int(job.newest("commits").name) + 2
     events = job.again()
     assert [(b["batch_id"], b["is_skipped"]) for b in events.of_kind("batch")][:2] == [
@@ -205,43 +201,6 @@ def test_a_lost_entry_of_the_commit_log_behind_a_plan_replays_and_skips(job: Sta
         (planned, False),
     ]
     job.finish()
-
-
-def test_where_nothing_proves_the_lost_entry_the_way_that_is_named_leads_on(job: Started) -> None:
-    job.crash(CrashPoint.AFTER_COMMIT, batch=4)
-    job.remove(job.newest("commits"))
-    errors = job.refused()
-    assert "the checkpoint contradicts itself" in errors
-    assert "name an empty directory as `checkpoint`" in errors
-    text = job.file.read_text()
-    job.file.write_text(text.replace(str(job.job.checkpoint), f"{job.job.checkpoint}-2"))
-    job.again(Remedy.NEW_GENERATION, "the commit log lost an entry in a test")
-    assert read_ledger(job.job.bootstrap_servers, job.job.name)[-1]["generation"] == 2
-    _check_sequences(job)
-
-
-def test_a_lost_entry_of_the_offset_log_is_refused_until_adopted(job: Started) -> None:
-    job.crash(CrashPoint.AFTER_COMMIT)
-    job.remove(job.newest("offsets"))
-    errors = job.refused()
-    assert "offset log lost its newest entry" in errors
-    assert "adopt" in errors
-    events = job.again(Remedy.ADOPT, "offsets lost in a test")
-    assert events.of_kind("batch")[0]["is_skipped"]
-    job.finish()
-
-
-def test_a_zombies_plan_is_repaired_while_the_batch_is_not_done(job: Started) -> None:
-    job.crash(CrashPoint.AFTER_COMMIT)
-    _move_end(job.newest("offsets"), by=-7)
-    events = job.again()
-    assert events.of_kind("batch")[0]["is_skipped"]
-    job.finish()
-
-
-def test_a_zombies_plan_of_a_batch_that_is_done_halts(caught_up: Started) -> None:
-    _move_end(caught_up.newest("offsets"), by=-7)
-    assert "two drivers raced" in caught_up.refused()
 
 
 def test_a_query_that_has_run_is_fenced_before_spark_is_up(
@@ -311,13 +270,6 @@ def test_another_driver_that_writes_to_the_checkpoint(job: Started, is_taken_ove
     assert is_taken_over or "another driver wrote to this checkpoint" in str(error)
 
 
-@pytest.mark.parametrize("point", [CrashPoint.BEFORE_BEGIN, CrashPoint.AFTER_COMMIT])
-def test_a_checkpoint_with_nothing_planned_registers_again(job: Started, point: CrashPoint) -> None:
-    job.crash(point, batch=1)
-    assert not (job.job.checkpoint / "offsets").exists()
-    job.finish()
-
-
 def test_a_deleted_checkpoint_is_refused_until_a_new_generation(job: Started) -> None:
     job.again()
     shutil.rmtree(job.job.checkpoint)
@@ -331,31 +283,45 @@ def test_a_deleted_checkpoint_is_refused_until_a_new_generation(job: Started) ->
     _check_sequences(job)
 
 
-def test_an_older_checkpoint_is_refused(caught_up: Started) -> None:
-    for _ in range(2):
-        caught_up.remove(caught_up.newest("commits"))
-        caught_up.remove(caught_up.newest("offsets"))
-    assert "older than the output" in caught_up.refused()
+REFUSED_CHECKPOINTS: Mapping[str, tuple[Callable[[Started], None], str]] = {
+    "a zombie's plan of a batch that is done": (
+        lambda job: _move_end(job.newest("offsets"), by=-7),
+        "two drivers raced",
+    ),
+    "older": (
+        lambda job: job.lose("commits", "offsets", "commits", "offsets"),
+        "older than the output",
+    ),
+    "entries of the commit log lost": (
+        lambda job: job.lose("commits", "commits"),
+        "the checkpoint contradicts itself",
+    ),
+    "of another query": (
+        lambda job: job.overwrite("metadata", {"id": "another-query"}),
+        "belongs to another query",
+    ),
+    "of another pipeline": (
+        lambda job: job.overwrite("onceflow.json", {"pipeline": "orders"}),
+        "another pipeline",
+    ),
+}
 
 
-def test_the_checkpoint_of_another_query_is_refused(caught_up: Started) -> None:
-    (caught_up.job.checkpoint / "metadata").write_text(json.dumps({"id": "another-query"}))
-    (caught_up.job.checkpoint / ".metadata.crc").unlink(missing_ok=True)
-    errors = caught_up.refused()
-    assert "another-query" in errors
-    assert "belongs to another query" in errors
+@pytest.mark.parametrize(("damage", "told"), REFUSED_CHECKPOINTS.values(), ids=REFUSED_CHECKPOINTS)
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    caught_up: Started, damage: Callable[[Started], None], told: str
+) -> None:
+    damage(caught_up)
+    assert told in caught_up.refused()
 
 
-def test_the_checkpoint_of_another_pipeline_is_refused(caught_up: Started) -> None:
-    (caught_up.job.checkpoint / "onceflow.json").write_text(json.dumps({"pipeline": "orders"}))
-    assert "another pipeline" in caught_up.refused()
-
-
-def test_a_ledger_behind_the_checkpoint_halts(job: Started) -> None:
-    job.again()
-    heads = read_ledger(job.job.bootstrap_servers, job.job.name)
-    _publish_head(job.job, heads[-3])
-    assert "the ledger is older than the output" in job.refused()
+def test_a_ledger_behind_the_checkpoint_halts(caught_up: Started) -> None:
+    heads = read_ledger(caught_up.job.bootstrap_servers, caught_up.job.name)
+    _publish_head(caught_up.job, heads[-3])
+    try:
+        assert "the ledger is older than the output" in caught_up.refused()
+    finally:
+        _publish_head(caught_up.job, heads[-1])
 
 
 def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
@@ -414,7 +380,11 @@ def _move_end(entry: Path, by: int) -> None:
     topic["partitions"]["0"] += by
     text = "\n".join([version, metadata, json.dumps(plan, sort_keys=True, separators=(",", ":"))])
     entry.write_text(text)
-    (entry.parent / f".{entry.name}.crc").unlink(missing_ok=True)
+    _without_checksum(entry)
+
+
+def _without_checksum(path: Path) -> None:
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def _check_sequences(job: Started) -> None:
