@@ -183,6 +183,7 @@ def test_partitions_that_were_added_to_the_output_are_left_alone(brokers: Broker
     assert "nothing is written to those from 4 on" in warning
     assert "expected 7" in refusal(brokers, recorded=7)
     assert "expected 4" in refusal(brokers, recorded=4, partitions=6)
+    assert "expected 7, as in sink.kafka.partitions" in refusal(brokers, partitions=7)
 
 
 def test_a_budget_that_the_brokers_do_not_allow_names_our_setting(brokers: Brokers) -> None:
