@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.errors import Fault
+from onceflow.pipeline.analysis.analysis import Analysis
 from onceflow.pipeline.file.rules import Rule
-from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
+from tests.support.pipelines import CLICKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "determinism.md"
 BLOCK = re.compile(
@@ -27,35 +26,26 @@ PRICES = """\
     event_time: set_at
     lateness: 10 seconds
 """
-MODULE = "example_of_the_page"
 
 
 @pytest.mark.parametrize(("language", "rule", "code"), EXAMPLES)
 def test_an_example_gets_its_verdict(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    analysed: Callable[..., Analysis],
+    faults: Callable[..., tuple[Fault, ...]],
+    module: Path,
     language: str,
     rule: str | None,
     code: str,
 ) -> None:
     sources = SOURCES + (PRICES if "prices p" in code else "")
-    code = code.replace("{folder}", str(tmp_path))
-    text = pipeline_text(code, sources=sources)
-    if language == "python":
-        (tmp_path / f"{MODULE}.py").write_text(code)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, MODULE, raising=False)
-        text = pipeline_text("QUERY", sources=sources)
-        text = text.replace("query: |\n  QUERY", f"transform: {MODULE}:transform")
-    (tmp_path / "pages.json").write_text('{"page": "/"}')
-    file = write_pipeline(tmp_path, text)
+    code = code.replace("{folder}", str(module.parent))
+    module.write_text(code)
+    (module.parent / "pages.json").write_text('{"page": "/"}')
+    transform = f"{module.stem}:transform" if language == "python" else ""
     if rule is None:
-        assert analyse(spark, file, NOW_MS).warnings == ()
-        return
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, file, NOW_MS)
-    assert rule in {fault.rule for fault in refused.value.faults}
+        assert analysed(code, sources=sources, transform=transform).warnings == ()
+    else:
+        assert rule in {f.rule for f in faults(code, sources=sources, transform=transform)}
 
 
 def test_every_rule_has_a_section() -> None:

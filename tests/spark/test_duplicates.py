@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import Fault
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.file.source import Source
@@ -37,26 +37,6 @@ EVENTS = """\
 """
 Analyse = Callable[..., Analysis]
 Faults = Callable[..., tuple[Fault, ...]]
-
-
-@pytest.fixture
-def analysed(spark: SparkSession, tmp_path: Path) -> Analyse:
-    def analysed(query: str, sources: str = EVENTS) -> Analysis:
-        return analyse(
-            spark, write_pipeline(tmp_path, pipeline_text(query, sources=sources)), NOW_MS
-        )
-
-    return analysed
-
-
-@pytest.fixture
-def faults(analysed: Analyse) -> Faults:
-    def faults(*arguments: str) -> tuple[Fault, ...]:
-        with pytest.raises(ConfigError) as refused:
-            analysed(*arguments)
-        return refused.value.faults
-
-    return faults
 
 
 @dataclass
@@ -85,9 +65,7 @@ class Run:
             path.write_text("\n".join(lines))
             # Spark takes files in this order.
             os.utime(path, (number, number))
-        text = pipeline_text(self.query, sources=self.sources)
-        if self.transform:
-            text = text.replace(f"query: |\n  {self.query}\n", f"transform: {self.transform}\n")
+        text = pipeline_text(self.query, sources=self.sources, transform=self.transform)
         file = write_pipeline(self.folder, text)
 
         def load(name: str, source: Source, columns: StructType) -> DataFrame:
@@ -193,7 +171,7 @@ def test_what_the_query_drops_itself_is_not_in_the_account(
 def test_a_query_that_looks_at_where_duplicates_differ_is_refused(
     faults: Faults, query: str, differing: str
 ) -> None:
-    (fault,) = faults(query)
+    (fault,) = faults(query, sources=EVENTS)
     assert fault.rule is Rule.ND_ORDER
     assert fault.what == (
         "deduplicate of events: which one stays depends on their order, and they differ in"
@@ -208,9 +186,11 @@ def test_an_event_time_in_which_duplicates_differ_is_refused_if_it_is_used(
 ) -> None:
     sources = EVENTS.replace("event_time: at", f"event_time: {event_time}")
     time = "_timestamp" if event_time == "_timestamp" else "_event_time"
-    (fault,) = faults(f"SELECT count(*) FROM events GROUP BY window({time}, '1 minute')", sources)
+    (fault,) = faults(
+        f"SELECT count(*) FROM events GROUP BY window({time}, '1 minute')", sources=sources
+    )
     assert fault.what.endswith("they differ in _timestamp")
-    assert analysed("SELECT id FROM events", sources).warnings == ()
+    assert analysed("SELECT id FROM events", sources=sources).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -225,11 +205,12 @@ def test_an_event_time_in_which_duplicates_differ_is_refused_if_it_is_used(
 def test_what_duplicates_have_in_common_may_be_used(
     analysed: Analyse, query: str, sources: str
 ) -> None:
-    assert analysed(query, sources).warnings == ()
+    assert analysed(query, sources=sources).warnings == ()
 
 
 def test_columns_are_read_for_the_key_and_the_event_time_and_none_else(analysed: Analyse) -> None:
-    assert analysed("SELECT n FROM events").columns["events"].names == ["id", "n", "at"]
+    columns = analysed("SELECT n FROM events", sources=EVENTS).columns
+    assert columns["events"].names == ["id", "n", "at"]
 
 
 @pytest.mark.parametrize(
@@ -240,5 +221,5 @@ def test_columns_are_read_for_the_key_and_the_event_time_and_none_else(analysed:
     ],
 )
 def test_a_key_that_cannot_be_one_is_refused(faults: Faults, key: str, what: str) -> None:
-    (fault,) = faults("SELECT id FROM events", EVENTS.replace("key: id", f"key: {key}"))
+    (fault,) = faults("SELECT id FROM events", sources=EVENTS.replace("key: id", f"key: {key}"))
     assert (fault.what, fault.where) == (what, "sources.events.deduplicate.key")

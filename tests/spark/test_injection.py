@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,13 +13,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.errors import Fault
+from onceflow.pipeline.analysis.analysis import Analysis
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.plan.plan import jvm_of
-from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
+from tests.support.pipelines import CLICKS
 
-WITNESS = "was-here"
+Faults = Callable[..., tuple[Fault, ...]]
 SECRET = "not to be read"
 
 
@@ -29,7 +29,7 @@ class Listener(HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[str] = []
-        self.port = self.server_address[1]
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -53,12 +53,6 @@ def listener() -> Iterator[Listener]:
         yield server
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture
-def witness(tmp_path: Path) -> Path:
-    """What the queries below try to write."""
-    return tmp_path / WITNESS
 
 
 @pytest.mark.parametrize(
@@ -85,16 +79,14 @@ def witness(tmp_path: Path) -> Path:
     ],
 )
 def test_a_query_reaches_nothing_but_its_sources(
-    spark: SparkSession, tmp_path: Path, witness: Path, query: str
+    faults: Faults, tmp_path: Path, query: str
 ) -> None:
-    file = tmp_path / "file"
+    file, witness = tmp_path / "file", tmp_path / "was-here"
     file.write_text(SECRET)
-    text = query.replace("WITNESS", str(witness)).replace("FILE", str(file))
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, write_pipeline(tmp_path, pipeline_text(text)), NOW_MS)
+    found = faults(query.replace("WITNESS", str(witness)).replace("FILE", str(file)))
     assert not witness.exists()
-    assert SECRET not in str(refused.value)
-    assert all(fault.where == "query" for fault in refused.value.faults)
+    assert SECRET not in str(found)
+    assert all(fault.where == "query" for fault in found)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +127,13 @@ def test_a_query_reaches_nothing_but_its_sources(
     ],
 )
 def test_no_query_reads_a_file_or_asks_a_server(
-    spark: SparkSession, tmp_path: Path, listener: Listener, query: str
+    faults: Faults, tmp_path: Path, listener: Listener, query: str
 ) -> None:
     file = tmp_path / "file"
     file.write_text(f'{{"{SECRET}": 1}}\n')
-    url = f"http://127.0.0.1:{listener.port}/x"
-    text = query.replace("FILE", str(file)).replace("URL", url)
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, write_pipeline(tmp_path, pipeline_text(text)), NOW_MS)
-    assert SECRET not in str(refused.value)
-    assert Rule.NOT_ALLOWED in {fault.rule for fault in refused.value.faults}
+    found = faults(query.replace("FILE", str(file)).replace("URL", f"{listener.url}/x"))
+    assert SECRET not in str(found)
+    assert Rule.NOT_ALLOWED in {fault.rule for fault in found}
     assert listener.requests == []
 
 
@@ -152,13 +141,11 @@ def test_no_query_reads_a_file_or_asks_a_server(
     "event_time", ["now()", "(SELECT max(at) FROM parquet.`URL`)", "version()"]
 )
 def test_an_event_time_reaches_nothing_either(
-    spark: SparkSession, tmp_path: Path, listener: Listener, event_time: str
+    faults: Faults, listener: Listener, event_time: str
 ) -> None:
-    written = event_time.replace("URL", f"http://127.0.0.1:{listener.port}/x")
-    sources = CLICKS.replace("event_time: at", f'event_time: "{written}"')
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, write_pipeline(tmp_path, pipeline_text(sources=sources)), NOW_MS)
-    assert refused.value.faults[0].where == "sources.clicks.event_time"
+    written = event_time.replace("URL", f"{listener.url}/x")
+    found = faults(sources=CLICKS.replace("event_time: at", f'event_time: "{written}"'))
+    assert found[0].where == "sources.clicks.event_time"
     assert listener.requests == []
 
 
@@ -168,7 +155,6 @@ def test_an_event_time_reaches_nothing_either(
         "SELECT user, now() AS x FROM clicks",
         "SELECT user FROM clicks WHERE at > now() - INTERVAL 1 HOUR",
         "SELECT user FROM clicks WHERE at > TIMESTAMP 'now'",
-        "SELECT user FROM clicks WHERE at > DATE 'to' 'day'",
         "SELECT user FROM clicks WHERE at > TIMESTAMP 'n\\u006fw'",
         "SELECT user FROM clicks WHERE at > 'yesterday'",
         "SELECT user, CAST('tomorrow' AS DATE) AS x FROM clicks",
@@ -177,11 +163,8 @@ def test_an_event_time_reaches_nothing_either(
         "SELECT user, TIMESTAMP 'T12:30' AS x FROM clicks",
     ],
 )
-def test_a_clock_that_a_replay_does_not_set_back_is_not_read(
-    spark: SparkSession, tmp_path: Path, query: str
-) -> None:
-    with pytest.raises(ConfigError, match="clock"):
-        analyse(spark, write_pipeline(tmp_path, pipeline_text(query)), NOW_MS)
+def test_a_clock_that_a_replay_does_not_set_back_is_not_read(faults: Faults, query: str) -> None:
+    assert "clock" in str(faults(query))
 
 
 @pytest.mark.parametrize(
@@ -200,14 +183,15 @@ def test_a_clock_that_a_replay_does_not_set_back_is_not_read(
         "SELECT c.page FROM clicks c JOIN VALUES ('/', 1) AS t(page, n) ON t.page = c.page",
     ],
 )
-def test_what_has_been_judged_may_be_used(spark: SparkSession, tmp_path: Path, query: str) -> None:
-    analyse(spark, write_pipeline(tmp_path, pipeline_text(query)), NOW_MS)
+def test_what_has_been_judged_may_be_used(analysed: Callable[..., Analysis], query: str) -> None:
+    analysed(query)
 
 
 @pytest.mark.parametrize("written", ["${env:HOME}", "${system:user.name}", "${spark.app.name}"])
-def test_nothing_is_replaced_in_a_query(spark: SparkSession, tmp_path: Path, written: str) -> None:
-    query = f"SELECT '{written}' AS x FROM clicks"
-    analyse(spark, write_pipeline(tmp_path, pipeline_text(query)), NOW_MS)
+def test_nothing_is_replaced_in_a_query(
+    spark: SparkSession, analysed: Callable[..., Analysis], written: str
+) -> None:
+    analysed(f"SELECT '{written}' AS x FROM clicks")
     row = spark.sql(f"SELECT '{written}' AS x").first()
     assert row is not None
     assert row.x == written
@@ -222,7 +206,7 @@ def test_spark_itself_reads_no_file_that_a_query_names(spark: SparkSession, tmp_
 
 def test_spark_itself_asks_no_server(spark: SparkSession, listener: Listener) -> None:
     """Should an option get past the allow list; and markup in records may name any address."""
-    url = f"http://127.0.0.1:{listener.port}"
+    url = listener.url
     markup = f'<!DOCTYPE a SYSTEM "{url}/a.dtd"><a>x</a>'
     asked = f"SELECT from_xml('<a/>', 'a STRING', map('rowValidationXSDPath', '{url}/x.xsd')) AS x"
     with pytest.raises(Exception, match="accessExternalDTD"):
@@ -238,7 +222,7 @@ def test_java_itself_follows_no_schema(spark: SparkSession, listener: Listener) 
     java = jvm_of(spark)
     schema = (
         '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">'
-        f'<xs:include schemaLocation="http://127.0.0.1:{listener.port}/y.xsd"/></xs:schema>'
+        f'<xs:include schemaLocation="{listener.url}/y.xsd"/></xs:schema>'
     )
     stream = java.java.io.ByteArrayInputStream(schema.encode())
     factory = java.javax.xml.validation.SchemaFactory.newInstance(
@@ -249,13 +233,8 @@ def test_java_itself_follows_no_schema(spark: SparkSession, listener: Listener) 
     assert listener.requests == []
 
 
-def test_a_misspelt_column_is_compared_with_declared_ones_only(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    query = f"SELECT pag FROM (SELECT page AS `{SECRET}` FROM clicks)"
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, write_pipeline(tmp_path, pipeline_text(query)), NOW_MS)
-    assert SECRET not in str(refused.value)
+def test_a_misspelt_column_is_compared_with_declared_ones_only(faults: Faults) -> None:
+    assert SECRET not in str(faults(f"SELECT pag FROM (SELECT page AS `{SECRET}` FROM clicks)"))
 
 
 def test_markup_does_not_read_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -266,22 +245,3 @@ def test_markup_does_not_read_files(spark: SparkSession, tmp_path: Path) -> None
     found = spark.sql(f"SELECT xpath_string('{markup}', 'a') AS x").first()
     assert found is not None
     assert SECRET not in str(found.x)
-
-
-@pytest.mark.parametrize(
-    "name", ["../x", "a/b", "a b", "", ".", "..", "a\\nb", "a;b", "x" * 250, "$(id)"]
-)
-def test_names_of_topics_are_names(tmp_path: Path, name: str) -> None:
-    quoted = f'"{name}"'
-    sink = f"kafka: {{topic: {quoted}, partitions: 1}}"
-    sources = CLICKS.replace("topics: [clicks]", f"topics: [{quoted}]")
-    for text in (pipeline_text(sink=sink), pipeline_text(sources=sources)):
-        with pytest.raises(ConfigError, match="topic"):
-            write_pipeline(tmp_path, text)
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "a.b", "A", "", "a\\nb", "x" * 64, "-a"])
-def test_names_of_pipelines_are_names(tmp_path: Path, name: str) -> None:
-    text = pipeline_text().replace("name: views", f'name: "{name}"')
-    with pytest.raises(ConfigError, match="name"):
-        write_pipeline(tmp_path, text)

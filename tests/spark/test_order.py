@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onceflow.errors import ConfigError
-from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.errors import Fault
+from onceflow.pipeline.analysis.analysis import Analysis
 from onceflow.pipeline.analysis.ordering import order_text
 from onceflow.runtime.batch.executed import ExecutionReader
-from tests.support.pipelines import CLICKS, NOW_MS, pipeline_text, write_pipeline
+from tests.support.pipelines import pipeline_text
 
 PARTITIONS = 3
 CONSTANTS = "VALUES (0, 'even'), (1, 'odd'), (0, 'zero') AS names(code, name)"
@@ -133,27 +133,26 @@ PER_MINUTE = "FROM clicks GROUP BY page, window(at, '1 minute')"
     ],
 )
 def test_the_order_is_known_before_the_start(
-    spark: SparkSession, tmp_path: Path, query: str, order: str
+    analysed: Callable[..., Analysis], query: str, order: str
 ) -> None:
-    file = write_pipeline(tmp_path, pipeline_text(query))
-    assert str(analyse(spark, file, NOW_MS).order) == order
+    assert str(analysed(query).order) == order
 
 
-def ordered_by(*terms: str) -> str:
+ORDERED = (
+    "SELECT page, window(at, '1 minute') AS w, map('a', 1) AS m, count(*) AS `how many`"
+    " FROM clicks GROUP BY page, window(at, '1 minute')"
+)
+
+
+def sink_by(*terms: str) -> str:
     lines = "".join(f"\n  - {term}" for term in terms)
-    sink = "kafka: {topic: views, partitions: 1}\norder_by:" + lines
-    query = (
-        "SELECT page, window(at, '1 minute') AS w, map('a', 1) AS m, count(*) AS `how many`"
-        " FROM clicks GROUP BY page, window(at, '1 minute')"
-    )
-    return pipeline_text(query, sources=CLICKS, sink=sink)
+    return "kafka: {topic: views, partitions: 1}\norder_by:" + lines
 
 
 def test_an_order_of_its_own_comes_before_the_usual_one(
-    spark: SparkSession, tmp_path: Path
+    analysed: Callable[..., Analysis],
 ) -> None:
-    file = write_pipeline(tmp_path, ordered_by("'`how many` desc'", "w.start"))
-    order = analyse(spark, file, NOW_MS).order
+    order = analysed(ORDERED, sink=sink_by("'`how many` desc'", "w.start")).order
     assert str(order) == "`how many` desc, w.start, w.end, content"
     assert order_text(order) == (
         "records in order: by `how many` desc, w.start, w.end; equal ones by key and value"
@@ -170,13 +169,10 @@ def test_an_order_of_its_own_comes_before_the_usual_one(
     ],
 )
 def test_what_cannot_be_ordered_by_is_refused_with_its_line(
-    spark: SparkSession, tmp_path: Path, term: str, what: str
+    faults: Callable[..., tuple[Fault, ...]], term: str, what: str
 ) -> None:
-    file = write_pipeline(tmp_path, ordered_by("page", term))
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, file, NOW_MS)
-    (fault,) = refused.value.faults
+    sink = sink_by("page", term)
+    (fault,) = faults(ORDERED, sink=sink)
     assert what in str(fault)
-    lines = file.path.read_text().splitlines()
-    assert fault.line == lines.index(f"    - {term}") + 1
+    assert fault.line == pipeline_text(ORDERED, sink=sink).splitlines().index(f"    - {term}") + 1
     assert fault.where == "sink.order_by.1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.cli.pipeline.init import init
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.analysis.analysis import analyse
 from onceflow.pipeline.analysis.rehearsal import rehearse
 from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
@@ -118,20 +119,10 @@ def test_views_do_not_outlive_the_query_that_needed_them(
     assert not spark.catalog.tableExists("clicks")
 
 
-@pytest.fixture
-def module(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A file beside the pipeline for the function; its name is used by no other test."""
-    name = "transform_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
-    return tmp_path / f"{name}.py"
-
-
-def with_transform(module: Path, code: str, function: str = "views") -> PipelineFile:
+def with_transform(module: Path, code: str) -> PipelineFile:
     module.write_text(code)
-    text = pipeline_text(sources=TIMELESS).splitlines()
-    lines = [line for line in text if not line.startswith("  SELECT")]
-    at = lines.index("query: |")
-    lines[at] = f"transform: {module.stem}:{function}"
-    return write_pipeline(module.parent, "\n".join(lines) + "\n")
+    text = pipeline_text(sources=TIMELESS, transform=f"{module.stem}:views")
+    return write_pipeline(module.parent, text)
 
 
 def test_a_python_function_takes_each_source_by_its_name(spark: SparkSession, module: Path) -> None:
@@ -146,31 +137,23 @@ def test_a_python_function_takes_each_source_by_its_name(spark: SparkSession, mo
 
 
 @pytest.mark.parametrize(
-    ("code", "function", "what"),
+    ("code", "what"),
     [
-        ("", "views", "has no views"),
-        ("views = 5", "views", "is not a function: int"),
-        ("def views(clicks): ...", "views", "the function's parameters are not the sources"),
-        ("def views(timeless): ...", "views", "the function returns something else: NoneType"),
-        ("def views(timeless):\n    return 1 / 0", "views", "ZeroDivisionError: division by zero"),
-        (
-            "def views(timeless):\n    return timeless.select('usr')",
-            "views",
-            "unknown column `usr`",
-        ),
-        ("import no_such_module", "views", "cannot be imported: No module named 'no_such_module'"),
-        ("def views(:", "views", "cannot be imported"),
+        ("", "has no views"),
+        ("views = 5", "is not a function: int"),
+        ("def views(clicks): ...", "the function's parameters are not the sources"),
+        ("def views(timeless): ...", "the function returns something else: NoneType"),
+        ("def views(timeless):\n    return 1 / 0", "ZeroDivisionError: division by zero"),
+        ("def views(timeless):\n    return timeless.select('usr')", "unknown column `usr`"),
+        ("import no_such_module", "cannot be imported: No module named 'no_such_module'"),
+        ("def views(:", "cannot be imported"),
     ],
 )
 def test_a_python_function_that_cannot_serve_is_refused(
-    spark: SparkSession, module: Path, code: str, function: str, what: str
+    faults: Callable[..., tuple[Fault, ...]], module: Path, code: str, what: str
 ) -> None:
-    file = with_transform(module, code, function)
-
-    with pytest.raises(ConfigError) as refused:
-        analyse(spark, file, NOW_MS)
-
-    (fault,) = refused.value.faults
+    module.write_text(code)
+    (fault,) = faults(sources=TIMELESS, transform=f"{module.stem}:views")
     assert what in fault.what
     assert (fault.where, fault.line) == ("transform", 3)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -34,7 +32,6 @@ from tests.support.clock import ManualClock
 from tests.support.log_source import LogBlock, LogOrigin, open_log
 from tests.support.processes import command_of
 
-ROOT = Path(__file__).parents[2]
 SECRET = "correct-horse"  # not one of anybody's
 
 
@@ -42,18 +39,6 @@ SECRET = "correct-horse"  # not one of anybody's
 def origin(tmp_path: Path) -> Iterator[LogOrigin]:
     with open_log(tmp_path) as origin:
         yield origin
-
-
-@pytest.fixture
-def plugin(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everything that Spark starts finds the connector."""
-    folder = tmp_path_factory.mktemp("plugin")
-    log_connector.install(folder)
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    paths = os.pathsep.join([str(folder), str(ROOT)])
-    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", paths)
 
 
 def handle(origin: LogOrigin, name: str = "log", **options: Any) -> SourceHandle:

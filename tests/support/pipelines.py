@@ -36,14 +36,16 @@ def pipeline_text(
     *,
     sources: str = CLICKS,
     sink: str = "kafka: {topic: views, partitions: 1}",
+    transform: str = "",
 ) -> str:
-    """A pipeline file. The query begins in the line after `query:`."""
+    """A pipeline file. The query begins in the line after `query:`; `transform` replaces it."""
     indented = query.replace("\n", "\n  ")
+    computed = f"transform: {transform}" if transform else f"query: |\n  {indented}"
     sink_lines = sink.replace("\n", "\n  ")
     return (
         "apiVersion: onceflow/v1\n"
         "name: views\n"
-        f"query: |\n  {indented}\n"
+        f"{computed}\n"
         f"sink:\n  {sink_lines}\n"
         f"sources:\n{sources}"
     )

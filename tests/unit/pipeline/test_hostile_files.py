@@ -17,7 +17,7 @@ from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.pipeline.text import yaml_text
 from onceflow.protocol.identity import check_pipeline_name
 from onceflow.serving import find_entries, load_alone
-from tests.support.pipelines import CLICKS, pipeline_text
+from tests.support.pipelines import CLICKS, pipeline_text, write_pipeline
 
 QUICK_S = 10.0
 """Of processor time, for each file. What hung took 30 s, or never ended."""
@@ -141,6 +141,18 @@ def test_whatever_goes_wrong_with_a_file_is_its_own_fault(folder: Path, error: E
         told = assert_refused_alone(folder)
     assert str(bad) in str(told)
     assert type(error).__name__ in str(told)
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "a b", "", ".", "..", "a\\nb", "a;b", "x" * 250, "$(id)"]
+)
+def test_names_of_topics_are_names(tmp_path: Path, name: str) -> None:
+    quoted = f'"{name}"'
+    sink = f"kafka: {{topic: {quoted}, partitions: 1}}"
+    sources = CLICKS.replace("topics: [clicks]", f"topics: [{quoted}]")
+    for text in (pipeline_text(sink=sink), pipeline_text(sources=sources)):
+        with pytest.raises(ConfigError, match="topic"):
+            write_pipeline(tmp_path, text)
 
 
 INTERNAL = ("onceflow.ledger.good", "onceflow.x", "__consumer_offsets", "__transaction_state")

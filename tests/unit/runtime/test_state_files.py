@@ -87,20 +87,18 @@ def test_a_copy_of_an_older_file_under_a_newer_name_is_found() -> None:
     assert find_copy(list(contents), with_checksums(contents).get) == "state/0/0/10_a.changelog"
 
 
-def test_a_copy_that_no_start_loads_does_not_matter() -> None:
-    contents = {f"state/0/0/{version}_a.changelog": b"x" for version in (8, 9)}
-    contents["state/0/0/11_a.zip"] = b"snapshot"
-    assert find_copy(list(contents), with_checksums(contents).get) is None
-
-
-def test_a_version_that_was_written_twice_is_no_copy() -> None:
-    contents = {f"state/0/0/8_{name}.changelog": b"the same batch" for name in "ab"}
-    assert find_copy(list(contents), with_checksums(contents).get) is None
-
-
-def test_equal_files_of_two_partitions_are_no_copies() -> None:
-    contents = {f"state/0/{partition}/8_a.changelog": b"nothing" for partition in range(3)}
-    assert find_copy(list(contents), with_checksums(contents).get) is None
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {"0/8_a.changelog": b"x", "0/9_a.changelog": b"x", "0/11_a.zip": b"snapshot"},
+        {"0/8_a.changelog": b"the same batch", "0/8_b.changelog": b"the same batch"},
+        {"0/8_a.changelog": b"nothing", "1/8_a.changelog": b"nothing"},
+    ],
+    ids=["no start loads them", "a version written twice", "two partitions"],
+)
+def test_equal_files_that_are_no_copies(contents: dict[str, bytes]) -> None:
+    files = {f"state/0/{name}": content for name, content in contents.items()}
+    assert find_copy(list(files), with_checksums(files).get) is None
 
 
 def test_files_without_checksums_are_not_compared() -> None:
