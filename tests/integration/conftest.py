@@ -1,8 +1,9 @@
-"""What tests of the sink and the ledger stand on: the connector, against a real broker."""
+"""What many tests here stand on: a job, and the connector's sink and ledger, on a real broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ from kafka.net.inet import KafkaNetSocket
 from tests.support.brokers import RunningBroker
 from tests.support.contract_sink import Scene
 from tests.support.real_sink import RealSink
+from tests.support.views_job import ViewsJob
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +30,14 @@ def _closed_attempts() -> Iterator[None]:
 
     with patch.object(KafkaNetSocket, "sock_connect", connect_or_close):
         yield
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
+    """A job with an input topic, and nothing in it."""
+    made = ViewsJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    return made
 
 
 @pytest.fixture

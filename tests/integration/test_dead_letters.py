@@ -18,7 +18,6 @@ from onceflow.cli.main import build_app
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import RecordError
 from onceflow.runtime.batch.executed import Execution, ExecutionReader
-from tests.support.brokers import RunningBroker
 from tests.support.here import run_here, run_until_it_fails
 from tests.support.history import Written, read_ledger, read_topic
 from tests.support.topics import create_topic, ordered_producer, set_topic
@@ -62,11 +61,9 @@ BAD = [
 
 
 @pytest.fixture
-def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    made.produce(Random(1), records=400, seconds=120)
-    return made
+def job(job: ViewsJob) -> ViewsJob:
+    job.produce(Random(1), records=400, seconds=120)
+    return job
 
 
 def send_bad(job: ViewsJob, bad: Sequence[Bad] = tuple(BAD)) -> dict[tuple[str, int, int], Bad]:

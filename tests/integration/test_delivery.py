@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,7 +12,6 @@ from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError
 from onceflow.protocol.record import Flag, RecordHeader
 from tests.faults.history.writes import Expected
-from tests.support.brokers import RunningBroker
 from tests.support.here import run_here, run_until_it_fails
 from tests.support.history import Written, read_ledger, read_topic
 from tests.support.judge import anomalies
@@ -21,12 +19,10 @@ from tests.support.views_job import ViewsJob
 
 
 @pytest.fixture
-def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    made.produce(Random(1), records=600, seconds=300)
-    made.close_windows()
-    return made
+def job(job: ViewsJob) -> ViewsJob:
+    job.produce(Random(1), records=600, seconds=300)
+    job.close_windows()
+    return job
 
 
 def flags(written: Sequence[Written]) -> set[Flag]:

@@ -9,7 +9,6 @@ import pytest
 
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import CorruptionError
-from tests.support.brokers import RunningBroker
 from tests.support.clock_in_c import write_clock_in_c
 from tests.support.here import run_here, run_until_it_fails
 from tests.support.history import read_ledger, read_topic
@@ -17,11 +16,9 @@ from tests.support.views_job import ViewsJob
 
 
 @pytest.fixture
-def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    made.produce(Random(1), records=30, seconds=30)
-    return made
+def job(job: ViewsJob) -> ViewsJob:
+    job.produce(Random(1), records=30, seconds=30)
+    return job
 
 
 @pytest.fixture

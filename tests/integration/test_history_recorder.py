@@ -116,13 +116,8 @@ def writer(broker: RunningBroker, topic: Callable[[str], str]) -> Writer:
     return Writer(broker.bootstrap_servers, topic("out"))
 
 
-def recording(writer: Writer, *, keep_uncommitted: bool = True) -> Recorder:
-    return Recorder(
-        writer.bootstrap_servers,
-        writer.pipeline,
-        writer.pipeline,
-        keep_uncommitted=keep_uncommitted,
-    )
+def recording(writer: Writer) -> Recorder:
+    return Recorder(writer.bootstrap_servers, writer.pipeline, writer.pipeline)
 
 
 def values_seen(history: History, isolation: Isolation) -> Counter[bytes | None]:
@@ -179,26 +174,6 @@ def test_an_open_transaction_is_seen(writer: Writer) -> None:
     assert values_seen(history, Isolation.UNCOMMITTED)[b"open"] == 1
 
 
-def test_a_batch_that_is_written_twice_is_seen(writer: Writer) -> None:
-    with recording(writer, keep_uncommitted=False) as recorder:
-        writer.create_topics()
-        writer.claim()
-        writer.commit(0, ["a", "b"])
-        expected, sequence = Counter(writer.expected), Counter(writer.sequence)
-        writer.sequence.clear()
-        writer.commit(0, ["a", "b"])
-        assert writer.sequence == sequence
-        writer.expected = expected
-        recorder.quiesce()
-
-    assert names(recorder.history(), writer) == {
-        "duplicate",
-        "nonmonotonic_sequence",
-        "ledger_mismatch",
-    }
-    assert values_seen(recorder.history(), Isolation.UNCOMMITTED).total() == 0
-
-
 def test_an_hour_of_inputs_need_not_be_kept(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,8 +220,3 @@ def test_readers_outlive_their_broker(topic: Callable[[str], str]) -> None:
 
     assert_clean(recorder.history(), Expected(writer.expected))
     assert values_seen(recorder.history(), Isolation.COMMITTED).total() == 4
-
-
-def test_a_history_that_is_not_complete_is_not_judged(writer: Writer) -> None:
-    with recording(writer) as recorder, pytest.raises(RuntimeError, match="quiesce"):
-        recorder.history()

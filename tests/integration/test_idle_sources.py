@@ -18,7 +18,7 @@ from onceflow.crashpoints import CrashPoint
 from tests.support.brokers import RunningBroker
 from tests.support.eventually import eventually
 from tests.support.everything import some
-from tests.support.here import dying, is_at_rest, run_here, running_here
+from tests.support.here import dying, is_at_rest, running_here
 from tests.support.history import read_topic
 from tests.support.judge import anomalies
 from tests.support.service import END_TIMEOUT_S
@@ -155,13 +155,3 @@ def check_ledger(job: IdleJob) -> None:
     # A tick moves event time and no position: its batch is told from others by its clock.
     plans = [(head["event_watermark_ms"], head["batch_timestamp_ms"]) for head in heads]
     assert len(set(plans)) == len(plans)
-
-
-def test_to_catch_up_ends_though_windows_stay_open(broker: RunningBroker, tmp_path: Path) -> None:
-    job = IdleJob(broker.bootstrap_servers, tmp_path)
-    job.create_input()
-    file = job.write_file()
-    job.send_to_first(View("/", 0, FIRST))
-    run_here(file, job.bootstrap_servers)
-    assert job.written_windows() == Counter()
-    assert [head["records"]["read"] for head in job.heads()] == [0, 1]

@@ -7,13 +7,11 @@ does is in `tests/integration/test_source_kafka.py` and the conformance kit.
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from onceflow.errors import ConfigError, CorruptionError
-from tests.support.brokers import RunningBroker
 from tests.support.groups import group_offsets
 from tests.support.here import end_engine, run_here, running_here
 from tests.support.history import read_ledger, read_topic
@@ -30,13 +28,6 @@ from tests.support.views_job import FIRST, INPUT_PARTITIONS, View, ViewsJob
 START_MS = 1_700_000_000_000
 LOST = 7
 """Offsets of each partition that retention takes although nobody has read them."""
-
-
-@pytest.fixture
-def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    return made
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])

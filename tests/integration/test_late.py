@@ -6,12 +6,10 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.support.brokers import RunningBroker
 from tests.support.here import run_here
 from tests.support.history import Written, read_ledger, read_topic
 from tests.support.topics import ordered_producer
@@ -22,12 +20,10 @@ LATENESS = timedelta(seconds=5)
 
 
 @pytest.fixture
-def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    made.produce(Random(1), records=400, seconds=120)
-    made.close_windows()
-    return made
+def job(job: ViewsJob) -> ViewsJob:
+    job.produce(Random(1), records=400, seconds=120)
+    job.close_windows()
+    return job
 
 
 def event_watermark(job: ViewsJob) -> datetime:

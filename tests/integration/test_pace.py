@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 
-from tests.support.brokers import RunningBroker
 from tests.support.here import running_here
 from tests.support.history import read_ledger
 from tests.support.views_job import ViewsJob
@@ -16,11 +14,7 @@ BATCH = 100
 BATCHES = 4
 
 
-def test_no_batch_is_larger_or_sooner_than_its_file_says(
-    broker: RunningBroker, tmp_path: Path
-) -> None:
-    job = ViewsJob(broker.bootstrap_servers, tmp_path)
-    job.create_input()
+def test_no_batch_is_larger_or_sooner_than_its_file_says(job: ViewsJob) -> None:
     job.produce(Random(1), records=(BATCHES + 1) * BATCH, seconds=100)
     file = job.write_file(BATCH, extra=f"trigger: {TRIGGER_MS} ms\n")
     with running_here(file, job.bootstrap_servers) as running:

@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.runtime.spark import jvm
-from tests.support.brokers import RunningBroker
 from tests.support.clock_in_c import write_clock_in_c
 from tests.support.here import QUICK, run_here
 from tests.support.history import read_ledger, read_topic
@@ -24,13 +23,11 @@ SETTINGS = {"spark": {**QUICK.__dict__, "max_result_bytes": "256 MiB"}}
 
 
 @pytest.fixture
-def job(broker: RunningBroker, tmp_path: Path) -> ViewsJob:
-    made = ViewsJob(broker.bootstrap_servers, tmp_path)
-    made.create_input()
-    made.produce(Random(1), records=300, seconds=200)
-    made.close_windows()
+def job(job: ViewsJob, tmp_path: Path) -> ViewsJob:
+    job.produce(Random(1), records=300, seconds=200)
+    job.close_windows()
     (tmp_path / "onceflow.yaml").write_text(json.dumps(SETTINGS))
-    return made
+    return job
 
 
 @pytest.fixture
