@@ -351,7 +351,7 @@ def with_bulletins(
     around: Surroundings,
     before_close: Callable[[BaseException | None], None],
 ) -> Application:
-    """A run that also posts bulletins; `before_close` is told its end before that is posted."""
+    """A run that also posts bulletins; `before_close` gets its end before that is posted."""
     board = around.connector.bulletin_board(file.pipeline.name, around.connection)
     budget_bytes = around.session.driver_memory_bytes
     bulletins = Bulletins(board, socket.gethostname(), budget_bytes, around.clock, around.report)

@@ -68,7 +68,7 @@ class Batch:
 
 
 def _key(of: Batch | RecordHeader) -> tuple[int, int]:
-    """What names a batch, and rises with each."""
+    """The name of a batch; it rises with each batch."""
     return of.generation, of.batch_id
 
 

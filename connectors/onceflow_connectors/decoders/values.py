@@ -67,7 +67,7 @@ def _wrong(value: object, expected: str) -> ValueError:
 
 
 def _exactly(kind: type, expected: str) -> Callable[[object], object]:
-    """Take values of one class only: a bool is no int."""
+    """Take values of one class only: a bool is not an int."""
 
     def convert(value: object) -> object:
         if type(value) is kind:

@@ -164,7 +164,7 @@ class Broker(Protocol):
     """Look-ups and plain reads and writes, for preflight, tools and repair. Never for output.
 
     Every method raises DeadlineError if there is no answer in time, and ConfigError if the brokers
-    refuse for good. A topic or group that does not exist is no error: there is nothing of it.
+    refuse for good. A topic or group that does not exist is not an error: the answer is empty.
     """
 
     def brokers(self, deadline: Deadline) -> int:
@@ -260,7 +260,7 @@ class BulletinBoard(Protocol):
 
 @dataclass(frozen=True)
 class Connector:
-    """What a pipeline writes to: output, ledger and positions. Sources: `source_block`.
+    """The functions for what a pipeline writes: output, ledger, positions. Sources: `source_block`.
 
     The makers only store what they are given: nothing connects before its first use.
 
@@ -271,7 +271,7 @@ class Connector:
         grant: grants rights to a principal, such as `User:jane`, in addition to those it has; the
             connection is of a user who may. Raises ConfigError if refused and DeadlineError without
             an answer; some may have been granted.
-        partitions_of: the partition of each key, by crc32 or murmur2 and for so many partitions; a
+        partitions_of: the partition of each key, by crc32 or murmur2 for this many partitions; a
             null key counts as empty.
         encode_avro: rows as plain Avro datums of a schema (no container, no registry prefix).
     """

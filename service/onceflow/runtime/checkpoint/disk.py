@@ -59,7 +59,7 @@ def parse_mounts(text: str) -> Mapping[int, Mount]:
 def why_lost(mount: Mount, *, is_in_container: bool) -> str:
     """Why files on this mount would be lost, as the end of a sentence; empty if they would not.
 
-    A machine that is no container may have an overlay for its root, too, which lasts.
+    A machine that is not a container may have an overlay for its root, too, which lasts.
     """
     if mount.kind in _IN_MEMORY:
         return f"in memory ({mount.kind} at {mount.point})"

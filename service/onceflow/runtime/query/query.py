@@ -113,7 +113,7 @@ class RunningQuery:
     ) -> None:
         """Wait until the query ends by itself or a drain is requested.
 
-        Every WATCH_INTERVAL_S, `on_tick` is told Spark's newest progress, or None, and `watches`
+        Every WATCH_INTERVAL_S, `on_tick` gets Spark's newest progress, or None, and `watches`
         are called; an error of one stops the query.
 
         Raises:

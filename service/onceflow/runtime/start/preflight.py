@@ -216,7 +216,7 @@ def _output_faults(
 
 
 def _changes(output: TopicInfo, sink: KafkaSink, recorded: SinkState) -> Iterator[Fault]:
-    """What is no longer as the ledger has recorded it."""
+    """Name each difference from what the ledger has recorded."""
     if recorded.topic_id not in {"", output.topic_id}:
         yield Fault(
             "the output topic was deleted and created again: what was committed is gone",
