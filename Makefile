@@ -133,7 +133,7 @@ $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m onceflow.runtime.spark.record_classes & recorded=$$!; \
-	    $(BIN)/python -m tests.support.record_broker_classes && wait $$recorded
+	    $(BIN)/python -m tests.support.brokers.record_classes && wait $$recorded
 	@touch $@
 
 $(HELM): requirements/helm.lock tests/deploy/provide_helm.py | $(READY)

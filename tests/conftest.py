@@ -18,9 +18,9 @@ import hypothesis
 import pytest
 
 from onceflow.devkit.broker_config import COPIES
-from tests.support.brokers import BrokerChoice, RunningBroker, choose_broker
-from tests.support.cluster import FaultyCluster
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.choice import BrokerChoice, RunningBroker, choose_broker
+from tests.support.brokers.cluster import FaultyCluster
 
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()

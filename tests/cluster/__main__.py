@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from tests.cluster.cluster import FOLDER_VARIABLE, IMAGES, PROGRAMS
 from tests.cluster.node import GROUPS
 from tests.cluster.programs import provide_images, provide_programs
-from tests.support.object_store import versitygw
+from tests.support.sites.object_store import versitygw
 
 NEEDED = ("docker", "go", "ip", "kubectl", "nft", "nsenter", "runc", "unshare")
 """In Debian: docker.io, iproute2, nftables, util-linux; runc comes with the engine."""

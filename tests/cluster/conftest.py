@@ -15,7 +15,7 @@ from tests.cluster.cluster import FOLDER_VARIABLE, ROUTER, Cluster, cluster
 from tests.cluster.drill import Drill, Took
 from tests.cluster.release import Release
 from tests.cluster.volumes import offer_volume
-from tests.support.object_store import ACCESS_KEY, BUCKET, SECRET_KEY, running_store
+from tests.support.sites.object_store import ACCESS_KEY, BUCKET, SECRET_KEY, running_store
 
 BROKER = Path(__file__).parent / "manifests" / "broker.yaml"
 BROKER_ADDRESS = "kafka-0.kafka.kafka.svc.cluster.local:9092"

@@ -15,7 +15,7 @@ from tarfile import TarFile, TarInfo
 from rich.console import Console
 
 from onceflow.devkit.paths import cache_dir
-from tests.support import kafka_container
+from tests.support.brokers import image as kafka_container
 
 SOURCES = Path(__file__).parent / "go"
 BUILD_TIMEOUT_S = 3600

@@ -21,9 +21,9 @@ from tests.cluster.volumes import offer_volume
 from tests.deploy.chart import CHART, helm
 from tests.faults.history.writes import Expected
 from tests.support.eventually import eventually
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.judge import anomalies
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import Written, read_ledger, read_topic
+from tests.support.outside.judge import anomalies
 
 HELM_TIMEOUT_S = 300
 READY_TIMEOUT_S = 240.0

@@ -13,7 +13,7 @@ from tests.cluster.conftest import install, volumes
 from tests.cluster.drill import Drill, Took, outage
 from tests.cluster.programs import NEXT_TAG
 from tests.cluster.release import DRIVER, EXECUTOR, JVM, READY_TIMEOUT_S, Release
-from tests.support.cluster_disk import SmallDisk
+from tests.support.brokers.small_disk import SmallDisk
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy.chart import CHART, EXAMPLES, REWRITE, ROOT, manifests_in, run_helm
 from tests.deploy.values_table import values_in, with_table
-from tests.support.documents import Document
+from tests.support.documents.markdown import Document
 
 README = Document(CHART / "README.md")
 GUIDE = Document(ROOT / "docs" / "kubernetes.md")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.deploy.chart import ROOT
-from tests.support.compose_project import FILE, services
+from tests.support.sites.compose_project import FILE, services
 
 MONITORING = ROOT / "docker" / "monitoring"
 PROVISIONING = PurePosixPath("/etc/grafana/provisioning")

@@ -22,9 +22,9 @@ from tests.faults.sweep.storm.workload import (
     write_pipeline,
 )
 from tests.support.eventually import eventually
-from tests.support.history import read_ledger, read_topic
-from tests.support.judge import account_faults, anomalies
-from tests.support.topics import create_topic, end_of
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.judge import account_faults, anomalies
+from tests.support.outside.topics import create_topic, end_of
 
 MAX_RECORDS_PER_BATCH = 100_000
 

@@ -16,7 +16,7 @@ import pytest
 
 from onceflow.errors import OnceflowError
 from tests.chaos import ChaosProxy
-from tests.support.cluster import (
+from tests.support.brokers.cluster import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
     FaultyBroker,
@@ -29,15 +29,15 @@ from tests.support.cluster import (
     partition_of_group,
     partition_of_transactional_id,
 )
-from tests.support.driver import Driver
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.here import finish, run_here, running_here
+from tests.support.drivers.stage import VALUES, Stage, open_stage
 from tests.support.eventually import eventually
 from tests.support.everything import some
-from tests.support.faulty import Faults
-from tests.support.here import finish, run_here, running_here
-from tests.support.history import read_ledger
-from tests.support.stage import VALUES, Stage, open_stage
-from tests.support.topics import set_topic
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_ledger
+from tests.support.outside.topics import set_topic
 
 pytestmark = pytest.mark.crash
 

@@ -18,12 +18,12 @@ import pytest
 from onceflow.app import RunOptions
 from onceflow.clock import Clock, SystemClock
 from onceflow.errors import RetriableError
-from tests.support.brokers import RunningBroker
-from tests.support.cluster_disk import SmallDisk, small_disk
+from tests.support.brokers.choice import RunningBroker
+from tests.support.brokers.small_disk import SmallDisk, small_disk
+from tests.support.drivers.here import application, run_here
+from tests.support.drivers.service import QUICK_CONF, Service, started
 from tests.support.eventually import eventually
-from tests.support.here import application, run_here
-from tests.support.service import QUICK_CONF, Service, started
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
 
 START_TIMEOUT_S = 200.0
 UPLOAD_TIMEOUT_S = 120.0

@@ -21,12 +21,12 @@ from pyspark import SparkContext
 from onceflow.app import RunOptions
 from onceflow.errors import InvariantError, OnceflowError
 from onceflow.runtime.spark.session import SessionSettings
-from tests.support.brokers import RunningBroker
-from tests.support.checkpoint_damage import Damage, Target, damaged, of_checksum, targets
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import QUICK, application, run_here
 from tests.support.eventually import eventually
 from tests.support.everything import is_everything, some
-from tests.support.here import QUICK, application, run_here
-from tests.support.tally_job import TallyJob
+from tests.support.jobs.tally import TallyJob
+from tests.support.outside.checkpoint_damage import Damage, Target, damaged, of_checksum, targets
 
 REFUSALS = 10
 """Of a short run. Each takes a second: Spark is started meanwhile, and not used."""

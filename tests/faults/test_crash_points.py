@@ -2,7 +2,7 @@
 
 Each start but the last dies somewhere else; the survivor has to end with exactly the oracle's rows.
 A chain is harder than single crashes: each one meets what the one before left behind. All points
-are played in the test's own process, whose Spark is warm (`tests/support/deaths.py`). Whole
+are played in the test's own process, whose Spark is warm (`tests/support/drivers/deaths.py`). Whole
 processes are killed at points that the seed draws; with everything asked for, at all of them.
 """
 
@@ -14,12 +14,12 @@ from random import Random
 import pytest
 
 from onceflow.crashpoints import CrashPoint
-from tests.support.brokers import RunningBroker
-from tests.support.deaths import die_here
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.deaths import die_here
+from tests.support.drivers.here import finish
+from tests.support.drivers.service import run_to_crash
 from tests.support.everything import some
-from tests.support.here import finish
-from tests.support.service import run_to_crash
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
 
 TAKE_OVER = ["before_claim", "after_claim", "mid_fence", "after_fence", "after_head_read"]
 COMMIT = [

@@ -26,13 +26,13 @@ from onceflow.protocol.record import RecordHeader
 from onceflow.repair.verification import verify
 from onceflow.runtime.commit import committer
 from onceflow_connectors.consumer import Consumer, Divergence, Gap, Hooks
-from tests.support.brokers import RunningBroker
-from tests.support.driver import NOW_MS, Driver
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.driver import NOW_MS, Driver
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.stage import Stage, open_stage
 from tests.support.eventually import eventually
-from tests.support.faulty import Faults
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.judge import anomalies
-from tests.support.stage import Stage, open_stage
+from tests.support.outside.history import Written, read_ledger, read_topic
+from tests.support.outside.judge import anomalies
 
 RECORDS = 40
 """Of every batch; the first half of them goes to partition 0."""

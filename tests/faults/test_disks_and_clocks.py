@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import OnceflowError
-from tests.support.cluster import leader_of, move_leader
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
-from tests.support.cluster_clock import ClockOffset
-from tests.support.cluster_disk import small_disk
-from tests.support.driver import Driver
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.cluster import leader_of, move_leader
+from tests.support.brokers.small_disk import small_disk
+from tests.support.brokers.wrong_clock import ClockOffset
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.stage import VALUES, Stage, open_stage
 from tests.support.eventually import eventually
-from tests.support.faulty import Faults
-from tests.support.stage import VALUES, Stage, open_stage
 
 pytestmark = pytest.mark.crash
 

@@ -19,11 +19,11 @@ from confluent_kafka import Producer
 from onceflow.clock import Deadline
 from onceflow.errors import DeadlineError, FencedError, LineageError, OutcomeUnknownError
 from onceflow.protocol.compare import CheckpointFacts
-from tests.support.brokers import RunningBroker
-from tests.support.driver import QUERY_ID, Driver
-from tests.support.faulty import Faults
-from tests.support.history import read_ledger
-from tests.support.stage import VALUES, Stage, open_stage
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.driver import QUERY_ID, Driver
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.stage import VALUES, Stage, open_stage
+from tests.support.outside.history import read_ledger
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_death_before_finding_out_is_decided_by_the_next_start(
     """p: 40 rec + C | the driver heard nothing and was killed | the successor skips the batch"""
     proof = tmp_path / f"crashed-{attempt}"
     armed = {"ONCEFLOW_CRASH_POINT": "commit_unknown:kill:1", "ONCEFLOW_CRASH_PROOF": str(proof)}
-    command = [sys.executable, "-m", "tests.support.dying_driver"]
+    command = [sys.executable, "-m", "tests.support.drivers.dying"]
     died = subprocess.run(
         [*command, stage.bootstrap_servers, stage.name],
         env={**os.environ, **armed},

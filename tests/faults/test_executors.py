@@ -11,14 +11,14 @@ from random import Random
 import psutil
 import pytest
 
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import finish
+from tests.support.drivers.service import QUICK_CONF, QUICK_JVM, Service, started
 from tests.support.eventually import eventually
 from tests.support.everything import some
-from tests.support.here import finish
-from tests.support.orders_job import OrdersJob
+from tests.support.jobs.orders import OrdersJob
+from tests.support.jobs.views import ViewsJob
 from tests.support.processes import command_of
-from tests.support.service import QUICK_CONF, QUICK_JVM, Service, started
-from tests.support.views_job import ViewsJob
 
 pytestmark = pytest.mark.crash
 

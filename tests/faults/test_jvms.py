@@ -11,13 +11,13 @@ from random import Random
 import psutil
 import pytest
 
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import finish
+from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
 from tests.support.everything import some
-from tests.support.here import finish
+from tests.support.jobs.views import ViewsJob
 from tests.support.processes import command_of
-from tests.support.service import Service, started
-from tests.support.views_job import ViewsJob
 
 pytestmark = pytest.mark.crash
 

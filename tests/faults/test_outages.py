@@ -13,12 +13,12 @@ import pytest
 from onceflow.clock import SystemClock
 from onceflow.devkit.broker_start import answers
 from tests.faults.steady import steady_load
-from tests.support.brokers import RunningBroker
-from tests.support.cluster import FaultyCluster
+from tests.support.brokers.choice import RunningBroker
+from tests.support.brokers.cluster import FaultyCluster
+from tests.support.drivers.here import run_here, running_here
+from tests.support.drivers.service import started
 from tests.support.eventually import eventually
 from tests.support.everything import is_everything
-from tests.support.here import run_here, running_here
-from tests.support.service import started
 
 pytestmark = pytest.mark.long
 

@@ -11,12 +11,12 @@ import pytest
 from kafka import KafkaAdminClient
 
 from onceflow.app import LANES
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import finish, run_here, running_here
+from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
-from tests.support.here import finish, run_here, running_here
-from tests.support.service import Service, started
-from tests.support.topics import readable_to_the_end
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import readable_to_the_end
 
 pytestmark = pytest.mark.crash
 

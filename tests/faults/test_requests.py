@@ -15,10 +15,10 @@ import pytest
 from onceflow.errors import DeadlineError, OutcomeUnknownError
 from tests.chaos import ChaosProxy, Rule, RunningRule
 from tests.chaos.rules import Action, Side
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.stage import BUDGET_S, VALUES, Stage, open_stage
 from tests.support.everything import some
-from tests.support.faulty import Faults
-from tests.support.stage import BUDGET_S, VALUES, Stage, open_stage
 
 DELAY_MS = 1_500
 LOOKS_FOR_A_COORDINATOR = 3

@@ -18,12 +18,12 @@ from random import Random
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_sink import RealSink
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.stage import VALUES, Stage, open_stage
 from tests.support.eventually import eventually
-from tests.support.faulty import Faults
-from tests.support.history import read_topic
-from tests.support.real_sink import RealSink
-from tests.support.stage import VALUES, Stage, open_stage
+from tests.support.outside.history import read_topic
 
 TURNS = 10
 BATCHES = 1_000
@@ -55,7 +55,7 @@ class Rival:
 
 @contextmanager
 def rival(stage: Stage, output: Path) -> Iterator[Rival]:
-    command = [sys.executable, "-m", "tests.support.writing_driver"]
+    command = [sys.executable, "-m", "tests.support.drivers.writing"]
     with output.open("wb") as out:
         process = subprocess.Popen(
             [*command, stage.bootstrap_servers, stage.name, str(BATCHES)],

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from tests.support.brokers import RunningBroker
-from tests.support.here import finish
-from tests.support.service import started
-from tests.support.topics import delete_topic
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import finish
+from tests.support.drivers.service import started
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import delete_topic
 
 pytestmark = pytest.mark.crash
 

@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import Producer
 
 from onceflow.errors import ConfigError, CorruptionError, OnceflowError
-from tests.support.brokers import RunningBroker
-from tests.support.cluster_children import ChildProcessCluster
-from tests.support.here import finish, run_here, running_here
-from tests.support.history import read_ledger, read_topic
-from tests.support.stage import VALUES, Stage, open_stage
-from tests.support.topics import add_partitions, delete_topic, recreate_topic
-from tests.support.views_job import INPUT_PARTITIONS, ViewsJob
+from tests.support.brokers.children import ChildProcessCluster
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import finish, run_here, running_here
+from tests.support.drivers.stage import VALUES, Stage, open_stage
+from tests.support.jobs.views import INPUT_PARTITIONS, ViewsJob
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.topics import add_partitions, delete_topic, recreate_topic
 
 OUTPUT_PARTITIONS = 3
 

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Producer
 
 from onceflow.errors import FencedError
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
-from tests.support.driver import Driver
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.faulty import Faults
+from tests.support.drivers.stage import VALUES, Stage, open_stage
 from tests.support.eventually import eventually
-from tests.support.faulty import Faults
-from tests.support.history import Written, read_topic
-from tests.support.stage import VALUES, Stage, open_stage
+from tests.support.outside.history import Written, read_topic
 
 TRANSACTION_LOG = "__transaction_state"
 LAST_EPOCH = 32_766

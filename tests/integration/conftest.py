@@ -10,10 +10,10 @@ from unittest.mock import patch
 import pytest
 from kafka.net.inet import KafkaNetSocket
 
-from tests.support.brokers import RunningBroker
-from tests.support.contract_sink import Scene
-from tests.support.real_sink import RealSink
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_sink import RealSink
+from tests.support.contracts.sink import Scene
+from tests.support.jobs.views import ViewsJob
 
 
 @pytest.fixture(scope="session", autouse=True)

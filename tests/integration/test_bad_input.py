@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Consumer
 
 from onceflow.errors import ConfigError, OnceflowError, RecordError
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.drivers.here import QUICK, run_here
 from tests.support.eventually import eventually
-from tests.support.here import QUICK, run_here
-from tests.support.history import read_topic
-from tests.support.topics import create_topic, find_topic, ordered_producer
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_topic
+from tests.support.outside.topics import create_topic, find_topic, ordered_producer
 
 INCOMPRESSIBLE = "array_join(transform(sequence(1, 200), i -> sha2(page || i, 256)), '')"
 """12,800 characters that no compression makes small: the limit is on what arrives."""

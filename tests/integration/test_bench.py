@@ -10,9 +10,9 @@ from bench.engines import ONCEFLOW
 from bench.runs import Laboratory, Sizes
 from bench.workload import Workload
 from onceflow.clock import SystemClock
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.service import QUICK
 from tests.support.everything import some
-from tests.support.service import QUICK
 
 pytestmark = pytest.mark.long
 

@@ -14,13 +14,13 @@ from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
 from onceflow_connectors.kafka.admin.administration import MIN_PATIENCE_S, Administration
 from onceflow_connectors.kafka.admin.broker import NO_ANSWER_S
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
 from tests.support.clock import ManualClock
-from tests.support.contract_sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record
+from tests.support.contracts.real_sink import RealSink
+from tests.support.contracts.sink import MAX_RECORD_BYTES, PARTITIONS, Scene, record
 from tests.support.eventually import eventually
-from tests.support.real_sink import RealSink
+from tests.support.outside.topics import delete_before, delete_topic
 from tests.support.threads import client_threads
-from tests.support.topics import delete_before, delete_topic
 
 NOBODY = "127.0.0.1:1"
 SLACK_S = 3.0

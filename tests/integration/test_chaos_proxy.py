@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.chaos import ChaosProxy, Rule
-from tests.support.brokers import RunningBroker
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.brokers.children import ChildProcessCluster
+from tests.support.brokers.choice import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.history import read_topic
-from tests.support.topics import administration, create_topic
+from tests.support.outside.history import read_topic
+from tests.support.outside.topics import administration, create_topic
 
 TIMEOUT_S = 30
 SHORT_S = 2

@@ -18,10 +18,10 @@ from onceflow.errors import ConfigError, CorruptionError, OutcomeUnknownError
 from onceflow.protocol.dead_letter import NOWHERE, DeadLetter
 from onceflow.repair import dead_letters
 from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
-from tests.support.brokers import RunningBroker
-from tests.support.history import Written, read_topic
-from tests.support.topics import create_topic, ordered_producer
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import Written, read_topic
+from tests.support.outside.topics import create_topic, ordered_producer
 
 HEADERS = (("trace", b"\x00\xff"), ("trace", b"again"), ("none", None))
 COUNT = 25

@@ -7,7 +7,7 @@ import json
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
 
 
 def test_a_machine_and_a_broker_on_which_tests_pass_have_no_fault(broker: RunningBroker) -> None:

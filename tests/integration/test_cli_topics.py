@@ -29,9 +29,9 @@ from onceflow.protocol.identity import (
 )
 from onceflow.protocol.ledger import HEAD_KEY, BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.topics import create_topic, end_of, ordered_producer
+from tests.support.outside.topics import create_topic, end_of, ordered_producer
 
 Cli = Callable[..., Result]
 Topic = Callable[[str], str]

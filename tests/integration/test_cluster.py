@@ -16,7 +16,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import CoordinatorLoadInProgressError, KafkaConnectionError
 
 from onceflow.clock import SystemClock
-from tests.support.cluster import (
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.cluster import (
     TRANSACTION_STATE,
     FaultyBroker,
     FaultyCluster,
@@ -27,12 +28,11 @@ from tests.support.cluster import (
     move_leader,
     partition_of_transactional_id,
 )
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
-from tests.support.cluster_clock import ClockOffset, faketime_environment
-from tests.support.cluster_disk import SmallDisk, small_disk
-from tests.support.cluster_view import complaints, views
+from tests.support.brokers.small_disk import SmallDisk, small_disk
+from tests.support.brokers.view import complaints, views
+from tests.support.brokers.wrong_clock import ClockOffset, faketime_environment
 from tests.support.eventually import eventually
-from tests.support.topics import administration, create_topic, ordered_producer
+from tests.support.outside.topics import administration, create_topic, ordered_producer
 
 pytestmark = pytest.mark.long
 

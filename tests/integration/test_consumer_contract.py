@@ -8,11 +8,11 @@ import pytest
 
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Position
-from tests.support.brokers import RunningBroker
-from tests.support.consumer_kafka import FLAVOURS, NOBODY, RealConsumerKafka
-from tests.support.consumer_steps import enter, expect, sequenced, take
-from tests.support.contract_consumer import ConsumerContract
-from tests.support.contract_lineage import LineageContract
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.consumer import ConsumerContract
+from tests.support.contracts.consumer_steps import enter, expect, sequenced, take
+from tests.support.contracts.lineage import LineageContract
+from tests.support.contracts.real_consumer import FLAVOURS, NOBODY, RealConsumerKafka
 
 
 class TestConsumer(ConsumerContract, LineageContract):

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint
-from tests.support.brokers import RunningBroker
-from tests.support.consumer_kafka import FLAVOURS, RealConsumerKafka
-from tests.support.consumer_steps import sequenced
-from tests.support.consumer_worker import TAKEN_OVER, Job
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.consumer_steps import sequenced
+from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.eventually import eventually
+from tests.support.outside.consumer_worker import TAKEN_OVER, Job
 
 ROOT = Path(__file__).parents[2]
 RUN_TIMEOUT_S = 90
@@ -68,7 +68,12 @@ def started(job: Job, crash: str = "") -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, PROOF_VARIABLE: str(proof_of(job))}
     if crash:
         environment[ENVIRONMENT_VARIABLE] = crash
-    command = [sys.executable, "-m", "tests.support.consumer_worker", json.dumps(asdict(job))]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.outside.consumer_worker",
+        json.dumps(asdict(job)),
+    ]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
         try:
             yield process

@@ -18,10 +18,10 @@ from onceflow.cli.main import build_app
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import RecordError
 from onceflow.runtime.batch.executed import Execution, ExecutionReader
-from tests.support.here import run_here, run_until_it_fails
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.topics import create_topic, ordered_producer, set_topic
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import run_here, run_until_it_fails
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import Written, read_ledger, read_topic
+from tests.support.outside.topics import create_topic, ordered_producer, set_topic
 
 PREFIX = "onceflow.dead_letter."
 BOUNDS = """\

@@ -12,13 +12,13 @@ from random import Random
 from typing import Any
 
 from onceflow.crashpoints import CrashPoint
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import is_at_rest, run_here, run_until_it_fails, running_here
+from tests.support.drivers.service import END_TIMEOUT_S
 from tests.support.eventually import eventually
-from tests.support.here import is_at_rest, run_here, run_until_it_fails, running_here
-from tests.support.history import Written, read_topic
-from tests.support.service import END_TIMEOUT_S
-from tests.support.topics import ordered_producer
-from tests.support.views_job import FIRST, View, ViewsJob
+from tests.support.jobs.views import FIRST, View, ViewsJob
+from tests.support.outside.history import Written, read_topic
+from tests.support.outside.topics import ordered_producer
 
 SECOND = timedelta(seconds=1)
 WINDOW = timedelta(seconds=2)

@@ -12,10 +12,10 @@ from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError
 from onceflow.protocol.record import Flag, RecordHeader
 from tests.faults.history.writes import Expected
-from tests.support.here import run_here, run_until_it_fails
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.judge import anomalies
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import run_here, run_until_it_fails
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import Written, read_ledger, read_topic
+from tests.support.outside.judge import anomalies
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import CorruptionError
-from tests.support.clock_in_c import write_clock_in_c
-from tests.support.here import run_here, run_until_it_fails
-from tests.support.history import read_ledger, read_topic
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import run_here, run_until_it_fails
+from tests.support.jobs.clock_in_c import write_clock_in_c
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_ledger, read_topic
 
 
 @pytest.fixture

@@ -20,18 +20,18 @@ from onceflow.devkit import broker_start, dev_broker
 from onceflow.devkit.broker_start import answers, free_ports
 from onceflow.devkit.paths import CACHE_VARIABLE, cache_dir
 from onceflow.errors import ConfigError
-from tests.support.brokers import RunningBroker
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.choice import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.history import read_topic
-from tests.support.topics import create_topic
+from tests.support.outside.history import read_topic
+from tests.support.outside.topics import create_topic
 
 pytestmark = pytest.mark.crash
 
 TIMEOUT_S = 30
 UNTIL_KILLED = """
 import signal
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.brokers.children import ChildProcessCluster
 with ChildProcessCluster() as cluster:
     broker = cluster.brokers[0]
     print(broker.address, broker.log.parent.parent, flush=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.history.writes import Expected
-from tests.support.brokers import RunningBroker
-from tests.support.here import run_here
-from tests.support.history import read_topic
-from tests.support.judge import anomalies
-from tests.support.topics import create_topic, ordered_producer
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import run_here
+from tests.support.outside.history import read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import create_topic, ordered_producer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))

@@ -15,10 +15,10 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.brokers import RunningBroker
-from tests.support.here import run_here
-from tests.support.history import Written, read_topic
-from tests.support.topics import create_topic, ordered_producer
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import run_here
+from tests.support.outside.history import Written, read_topic
+from tests.support.outside.topics import create_topic, ordered_producer
 
 AVRO_SCHEMA = {
     "type": "record",

@@ -18,10 +18,10 @@ from tests.faults.history.model import Isolation, Outcome
 from tests.faults.history.recorded import History
 from tests.faults.history.recorder import Recorder
 from tests.faults.history.writes import Expected, Pair
-from tests.support.brokers import RunningBroker
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.brokers.children import ChildProcessCluster
+from tests.support.brokers.choice import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.topics import create_topic
+from tests.support.outside.topics import create_topic
 
 PARTITIONS = 2
 TIMEOUT_S = 20.0

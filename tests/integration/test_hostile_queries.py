@@ -19,12 +19,12 @@ from onceflow.errors import ConfigError, OnceflowError, RetriableError
 from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.run import Surroundings
 from onceflow.runtime.spark.session import SharedEngine
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import LOST_WITH_THE_TEST, QUICK, Events
+from tests.support.drivers.service import END_TIMEOUT_S
 from tests.support.eventually import eventually
-from tests.support.here import LOST_WITH_THE_TEST, QUICK, Events
-from tests.support.history import read_topic
-from tests.support.service import END_TIMEOUT_S
-from tests.support.topics import create_topic, ordered_producer
+from tests.support.outside.history import read_topic
+from tests.support.outside.topics import create_topic, ordered_producer
 
 LIMITED = replace(QUICK, max_rows=1_000_000)
 BRIEF = replace(LIMITED, max_batch_s=5)

@@ -15,15 +15,15 @@ from random import Random
 from typing import Any
 
 from onceflow.crashpoints import CrashPoint
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import dying, is_at_rest, running_here
+from tests.support.drivers.service import END_TIMEOUT_S
 from tests.support.eventually import eventually
 from tests.support.everything import some
-from tests.support.here import dying, is_at_rest, running_here
-from tests.support.history import read_topic
-from tests.support.judge import anomalies
-from tests.support.service import END_TIMEOUT_S
-from tests.support.topics import create_topic
-from tests.support.views_job import FIRST, View, ViewsJob
+from tests.support.jobs.views import FIRST, View, ViewsJob
+from tests.support.outside.history import read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import create_topic
 
 HOUR = timedelta(hours=1)
 WINDOW = timedelta(seconds=2)

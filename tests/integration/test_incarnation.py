@@ -21,11 +21,11 @@ from onceflow.errors import (
 from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow_connectors.kafka.sink.incarnation import ABORT_TIMEOUT_S
 from onceflow_connectors.kafka.sink.outbox import POLL_INTERVAL
-from tests.support.brokers import RunningBroker
-from tests.support.cluster_children import ChildProcessBroker, ChildProcessCluster
-from tests.support.contract_sink import Scene, head, head_record, record
+from tests.support.brokers.children import ChildProcessBroker, ChildProcessCluster
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_sink import RealSink
+from tests.support.contracts.sink import Scene, head, head_record, record
 from tests.support.eventually import eventually
-from tests.support.real_sink import RealSink
 from tests.support.threads import client_threads
 
 SLACK_S = 3.0

@@ -12,10 +12,11 @@ from random import Random
 import pytest
 
 from onceflow.errors import ConfigError, CorruptionError
-from tests.support.groups import group_offsets
-from tests.support.here import end_engine, run_here, running_here
-from tests.support.history import read_ledger, read_topic
-from tests.support.topics import (
+from tests.support.drivers.here import end_engine, run_here, running_here
+from tests.support.jobs.views import FIRST, INPUT_PARTITIONS, View, ViewsJob
+from tests.support.outside.groups import group_offsets
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.topics import (
     create_topic,
     delete_before,
     delete_topic,
@@ -23,7 +24,6 @@ from tests.support.topics import (
     recreate_topic,
     set_topic,
 )
-from tests.support.views_job import FIRST, INPUT_PARTITIONS, View, ViewsJob
 
 START_MS = 1_700_000_000_000
 LOST = 7

@@ -13,10 +13,10 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from tests.support.brokers import RunningBroker
-from tests.support.here import run_here
-from tests.support.history import Written, read_topic
-from tests.support.topics import create_topic, set_topic
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import run_here
+from tests.support.outside.history import Written, read_topic
+from tests.support.outside.topics import create_topic, set_topic
 
 PREFIX = "onceflow.dead_letter."
 MEGABYTE = 1_000_000

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from tests.support.here import run_here
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.topics import ordered_producer
-from tests.support.views_job import FIRST, View, ViewsJob
+from tests.support.drivers.here import run_here
+from tests.support.jobs.views import FIRST, View, ViewsJob
+from tests.support.outside.history import Written, read_ledger, read_topic
+from tests.support.outside.topics import ordered_producer
 
 PREFIX = "onceflow.dead_letter."
 LATENESS = timedelta(seconds=5)

@@ -11,11 +11,11 @@ from onceflow.contracts.connector import TopicSpec
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.identity import DRIVER_SLOT, head_partition, ledger_topic
 from onceflow_connectors.kafka.sink.ledger import FIRST_REACH, HISTORY_MS
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
-from tests.support.contract_sink import LEDGER_PARTITIONS, Scene, head, head_record
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.contracts.real_sink import RealSink
+from tests.support.contracts.sink import LEDGER_PARTITIONS, Scene, head, head_record
 from tests.support.eventually import eventually
-from tests.support.real_sink import RealSink
-from tests.support.topics import find_topic
+from tests.support.outside.topics import find_topic
 
 COMPACTING = {
     "cleanup.policy": "compact",

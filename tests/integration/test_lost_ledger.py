@@ -22,14 +22,14 @@ from onceflow.protocol.identity import DRIVER_SLOT
 from onceflow.repair.verification import Verification, verify
 from onceflow_connectors.consumer import Hooks, LineageChange, OnFault, Rules
 from onceflow_connectors.consumer.admission import STRICT
-from tests.support.brokers import RunningBroker
-from tests.support.consumer_kafka import FLAVOURS, RealConsumerKafka
-from tests.support.consumer_steps import expect_error, take
-from tests.support.copy_job import OUTPUT_PARTITIONS, CopyJob, values_of
-from tests.support.here import application, run_here, run_until_it_fails
-from tests.support.history import read_topic
-from tests.support.judge import anomalies
-from tests.support.topics import (
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.consumer_steps import expect_error, take
+from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
+from tests.support.drivers.here import application, run_here, run_until_it_fails
+from tests.support.jobs.copies import OUTPUT_PARTITIONS, CopyJob, values_of
+from tests.support.outside.history import read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import (
     create_topic,
     delete_before,
     delete_topic,

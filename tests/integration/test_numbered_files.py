@@ -15,12 +15,12 @@ from onceflow.crashpoints import CrashPoint
 from onceflow.observe.diagnosis import diagnose
 from onceflow.observe.facts import Facts
 from onceflow.observe.survey import Survey
-from tests.support.brokers import RunningBroker
-from tests.support.copy_job import CopyJob
-from tests.support.here import engine, run_here, run_until_it_fails
-from tests.support.judge import anomalies
-from tests.support.numbered_files import Files, importable, install
-from tests.support.service import run_to_crash, started
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import engine, run_here, run_until_it_fails
+from tests.support.drivers.service import run_to_crash, started
+from tests.support.jobs.copies import CopyJob
+from tests.support.jobs.numbered_files import Files, importable, install
+from tests.support.outside.judge import anomalies
 
 POINTS = ("before_commit", "after_commit")
 """A batch that is not written, which is read again, and one that is, which is skipped."""

@@ -19,8 +19,8 @@ from onceflow.java.choice import find_java
 from onceflow.java.s3_jars import FILE_MANAGER, install
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.spark.session import SessionSettings
-from tests.support.brokers import RunningBroker
-from tests.support.here import (
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import (
     QUICK,
     Events,
     engine,
@@ -28,11 +28,11 @@ from tests.support.here import (
     run_until_it_fails,
     running_here,
 )
-from tests.support.history import read_ledger, read_topic
-from tests.support.object_store import BUCKET, ObjectStore, running_store
-from tests.support.service import QUICK_CONF, run_to_crash, started
-from tests.support.store_proxy import StoreProxy
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.service import QUICK_CONF, run_to_crash, started
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.sites.object_store import BUCKET, ObjectStore, running_store
+from tests.support.sites.store_proxy import StoreProxy
 
 pytestmark = pytest.mark.long
 """The server is built by Go, which CI does not have."""

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from onceflow.crashpoints import CrashPoint
-from tests.support.brokers import RunningBroker
-from tests.support.here import run_here, run_until_it_fails
-from tests.support.history import Written
-from tests.support.orders_job import OrdersJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import run_here, run_until_it_fails
+from tests.support.jobs.orders import OrdersJob
+from tests.support.outside.history import Written
 
 ARRIVAL = {"by": [], "ties": "arrival"}
 PER_MINUTE = """\

@@ -1,7 +1,7 @@
 """Pipelines that the version before left in the middle of a batch end it, and go on in our order.
 
 It wrote the rows of a batch by (partition, key, value). See
-`tests/support/recording.py` for what is recorded, and how.
+`tests/support/jobs/recording.py` for what is recorded, and how.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.brokers import RunningBroker
-from tests.support.here import run_here
-from tests.support.history import Written, read_ledger, read_topic
-from tests.support.recording import CASES, name_of, restore, topics_of
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import run_here
+from tests.support.jobs.recording import CASES, name_of, restore, topics_of
+from tests.support.outside.history import Written, read_ledger, read_topic
 
 RECORDED = Path(__file__).parent / "recorded"
 ARRIVAL = {"by": [], "ties": "arrival"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from tests.support.here import running_here
-from tests.support.history import read_ledger
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import running_here
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_ledger
 
 TRIGGER_MS = 700
 BATCH = 100

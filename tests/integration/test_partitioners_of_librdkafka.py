@@ -12,7 +12,7 @@ from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow_connectors.kafka.admin.broker import KafkaBroker
 from onceflow_connectors.kafka.sink.partitioners import partitions_of
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
 
 PARTITIONS = 7
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import RunningBroker
-from tests.support.documents import ROOT, CodeBlock, Document
-from tests.support.driver import PARTITIONS, Driver
+from tests.support.brokers.choice import RunningBroker
+from tests.support.documents.markdown import ROOT, CodeBlock, Document
+from tests.support.drivers.driver import PARTITIONS, Driver
+from tests.support.drivers.service import QUICK
 from tests.support.eventually import eventually
-from tests.support.groups import group_offsets
-from tests.support.service import QUICK
-from tests.support.topics import create_topic
+from tests.support.outside.groups import group_offsets
+from tests.support.outside.topics import create_topic
 
 README = [*Document(ROOT / "README.md").blocks()]
 BLOCKS = [block for block in README if "broker" in block.marks]

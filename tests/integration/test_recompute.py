@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.runtime.spark import jvm
-from tests.support.clock_in_c import write_clock_in_c
-from tests.support.here import QUICK, run_here
-from tests.support.history import read_ledger, read_topic
-from tests.support.topics import delete_before
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import QUICK, run_here
+from tests.support.jobs.clock_in_c import write_clock_in_c
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.topics import delete_before
 
 SETTINGS = {"spark": {**QUICK.__dict__, "max_result_bytes": "256 MiB"}}
 

@@ -38,21 +38,21 @@ from onceflow.errors import (
 from onceflow.protocol.compare import Remedy
 from onceflow.run import Run
 from tests.faults.history.writes import Expected
-from tests.support.brokers import RunningBroker
-from tests.support.driver import Driver
-from tests.support.eventually import eventually
-from tests.support.here import (
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.here import (
     Events,
     application,
     run_here,
     run_until_it_fails,
     running_here,
 )
-from tests.support.history import read_ledger, read_topic
-from tests.support.judge import anomalies
-from tests.support.service import QUICK
-from tests.support.topics import delete_topic, ordered_producer
-from tests.support.views_job import BATCH, MINUTE, ViewsJob
+from tests.support.drivers.service import QUICK
+from tests.support.eventually import eventually
+from tests.support.jobs.views import BATCH, MINUTE, ViewsJob
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import delete_topic, ordered_producer
 
 KAFKA_TIMEOUT_S = 55
 """A little less than the time after which Kafka itself aborts a transaction."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.brokers import RunningBroker
-from tests.support.contract_appender import AppenderContract
-from tests.support.contract_sink import SinkContract
-from tests.support.real_sink import RealSink
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.appender import AppenderContract
+from tests.support.contracts.real_sink import RealSink
+from tests.support.contracts.sink import SinkContract
 
 
 class TestKafkaSink(SinkContract):

@@ -16,8 +16,8 @@ from onceflow.testing import (
     TransactionPromises,
 )
 from onceflow_connectors.kafka.source.consumers import close_idle_readers
-from tests.support.brokers import RunningBroker
-from tests.support.kafka_origin import KafkaOrigin
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_origin import KafkaOrigin
 
 
 class TestKafkaSource(

@@ -30,11 +30,11 @@ from onceflow_connectors.kafka.source.consumers import (
     leased_reader,
 )
 from onceflow_connectors.kafka.source.source import KafkaSource
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_origin import KafkaOrigin
 from tests.support.eventually import eventually
 from tests.support.everything import is_everything
-from tests.support.kafka_origin import KafkaOrigin
-from tests.support.topics import delete_topic, ordered_producer, set_topic
+from tests.support.outside.topics import delete_topic, ordered_producer, set_topic
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, SourceSpec
 from onceflow.runtime.source.data_source import SourceHandle, open_stream
-from tests.support.brokers import RunningBroker
-from tests.support.here import engine, run_here
-from tests.support.history import read_ledger
-from tests.support.kafka_origin import KafkaOrigin
-from tests.support.topics import ordered_producer
-from tests.support.views_job import FIRST, View, ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_origin import KafkaOrigin
+from tests.support.drivers.here import engine, run_here
+from tests.support.jobs.views import FIRST, View, ViewsJob
+from tests.support.outside.history import read_ledger
+from tests.support.outside.topics import ordered_producer
 
 BEGIN_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -11,10 +11,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from onceflow.crashpoints import CrashPoint
-from tests.support.brokers import RunningBroker
-from tests.support.here import engine, run_here, run_until_it_fails
-from tests.support.history import read_ledger
-from tests.support.views_job import FIRST, MINUTE, ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import engine, run_here, run_until_it_fails
+from tests.support.jobs.views import FIRST, MINUTE, ViewsJob
+from tests.support.outside.history import read_ledger
 
 BATCH = 300
 RECORDS = 5 * BATCH

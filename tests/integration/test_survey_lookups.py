@@ -12,11 +12,11 @@ from onceflow.contracts.connector import MAX_BULLETIN_BYTES, Connection, TopicSp
 from onceflow.errors import ConfigError, DeadlineError, InvariantError
 from onceflow.protocol.identity import bulletin_group
 from onceflow_connectors.kafka.admin.bulletins import KafkaBulletinBoard
-from tests.support.brokers import RunningBroker
-from tests.support.contract_sink import Scene
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_sink import RealSink
+from tests.support.contracts.sink import Scene
 from tests.support.eventually import eventually
-from tests.support.real_sink import RealSink
-from tests.support.topics import delete_before, ordered_producer
+from tests.support.outside.topics import delete_before, ordered_producer
 
 NOBODY = "127.0.0.1:1"
 SLACK_S = 3.0

@@ -26,11 +26,11 @@ from onceflow.observe.survey import Survey
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.protocol.ledger import SourceRanges
 from onceflow.serve.bulletins import Bulletins
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
 from tests.support.clock import ManualClock
-from tests.support.driver import PARTITIONS, Driver
+from tests.support.drivers.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
-from tests.support.topics import (
+from tests.support.outside.topics import (
     add_partitions,
     create_topic,
     delete_before,

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from onceflow.devkit.jars import JarCache, jar_set
 from onceflow.java.loader import SOURCES
 from onceflow.runtime.spark.launch import MODULE_OPTIONS
-from tests.support import slow_files
+from tests.support.fakes import slow_files
 
 TESTS = Path(__file__).with_name("src")
 FOLDERS = (SOURCES, slow_files.SOURCES, TESTS)

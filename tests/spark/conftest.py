@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.rules import Rule
-from tests.support import log_connector
-from tests.support.control_site import Callers, Site, answered, living
-from tests.support.here import engine
+from tests.support.drivers.here import engine
+from tests.support.fakes import log_connector
 from tests.support.pipelines import COUNT_PER_MINUTE, NOW_MS, pipeline_text, write_pipeline
+from tests.support.sites.control import Callers, Site, answered, living
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.drivers.service import QUICK
 from tests.support.pipelines import QUERY_LINE, pipeline_text
-from tests.support.service import QUICK
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 250

@@ -25,11 +25,11 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.serve.fleet import Observed, Status
 from onceflow.settings import Settings
-from tests.support.control_site import SECRET, Callers, Site
 from tests.support.eventually import eventually
+from tests.support.fakes.runs import wait_until
+from tests.support.fakes.unreachable import HERE
 from tests.support.pipelines import pipeline_text
-from tests.support.runs import wait_until
-from tests.support.unreachable import HERE
+from tests.support.sites.control import SECRET, Callers, Site
 
 READS = (
     "/v1/pipelines",

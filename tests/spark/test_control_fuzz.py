@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans
 
 from tests.support.clock import ManualClock
-from tests.support.control_site import Callers, Site, answered, living
+from tests.support.sites.control import Callers, Site, answered, living
 
 EXAMPLES = 40
 ANSWER_TIMEOUT_S = 120

@@ -10,10 +10,10 @@ import pytest
 from onceflow.control.access import COOKIE, MAX_SESSIONS
 from onceflow.control.tokens import Role, line_of, new_token
 from onceflow.errors import ConfigError
-from tests.support.control_site import Callers, Site, answered
 from tests.support.eventually import eventually
+from tests.support.fakes.unreachable import HERE
 from tests.support.pipelines import pipeline_text
-from tests.support.unreachable import HERE
+from tests.support.sites.control import Callers, Site, answered
 
 
 @pytest.fixture

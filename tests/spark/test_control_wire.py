@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from tests.support.control_site import Callers, Site
+from tests.support.sites.control import Callers, Site
 
 
 def connected(callers: Callers) -> socket.socket:

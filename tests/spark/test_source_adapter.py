@@ -27,9 +27,9 @@ from onceflow.runtime.source.data_source import (
 )
 from onceflow.runtime.spark.errors import from_text
 from onceflow.runtime.spark.launch import PLANNERS
-from tests.support import log_connector
 from tests.support.clock import ManualClock
-from tests.support.log_source import LogBlock, LogOrigin, open_log
+from tests.support.fakes import log_connector
+from tests.support.fakes.log_source import LogBlock, LogOrigin, open_log
 from tests.support.processes import command_of
 
 SECRET = "correct-horse"  # not one of anybody's

@@ -29,9 +29,9 @@ from onceflow.runtime.batch.executed import Execution, ExecutionReader, observed
 from onceflow.runtime.query.query import QueryHandle
 from onceflow.runtime.source.data_source import SourceHandle, open_stream
 from onceflow.runtime.source.ticks import EventTimeTeller
-from tests.support import log_connector
 from tests.support.eventually import eventually
-from tests.support.log_source import LogOrigin, open_log
+from tests.support.fakes import log_connector
+from tests.support.fakes.log_source import LogOrigin, open_log
 from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
 
 IDLE_MS = 400

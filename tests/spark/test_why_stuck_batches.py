@@ -16,7 +16,7 @@ from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.runtime.query.progress import figures
 from onceflow.serve.bulletins import Bulletins
 from tests.support.eventually import eventually
-from tests.support.slow_files import use_slow_files
+from tests.support.fakes.slow_files import use_slow_files
 from tests.unit.serve.test_bulletins import Board
 from tests.unit.serve.test_diagnosis import facts
 

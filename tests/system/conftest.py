@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.conftest import _closed_attempts
-from tests.support.brokers import RunningBroker
-from tests.support.contained_job import prepared
-from tests.support.service_container import folder_of_the_user
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.service_container import folder_of_the_user
+from tests.support.jobs.contained import prepared
+from tests.support.jobs.views import ViewsJob
 
 __all__ = ["_closed_attempts"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.chart import Manifest, one, pods, render
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.service import QUICK
 from tests.support.everything import is_everything
-from tests.support.service import QUICK
 
 RUN_TIMEOUT_S = 240
 

@@ -18,11 +18,11 @@ import yaml
 
 from tests.deploy.chart import ROOT
 from tests.faults.history.writes import Expected
-from tests.support import kafka_container
-from tests.support.compose_project import ComposeProject, compose_project, services
+from tests.support.brokers import image as kafka_container
 from tests.support.eventually import eventually
-from tests.support.history import read_ledger, read_topic
-from tests.support.judge import anomalies
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.sites.compose_project import ComposeProject, compose_project, services
 
 EXAMPLE = ROOT / "examples" / "page-views"
 FILES = ROOT / "deploy" / "helm" / "onceflow" / "files"

@@ -12,17 +12,17 @@ from random import Random
 
 from onceflow.settings import Settings
 from tests.faults.history.writes import Expected
-from tests.support.cluster_disk import small_disk
-from tests.support.contained_job import RECORDS_PER_STEP, command, prepared, wait_for_all
-from tests.support.here import finish, run_here
-from tests.support.history import read_ledger, read_topic
-from tests.support.judge import anomalies
-from tests.support.secured_broker import grant_to_run, secured_broker, settings_by_certificate
-from tests.support.service import LOST_WITH_THE_TEST
-from tests.support.service_container import USER, folder_of_the_user, serving
-from tests.support.token_endpoint import TokenEndpoint
-from tests.support.topics import readable_to_the_end
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.secured import grant_to_run, secured_broker, settings_by_certificate
+from tests.support.brokers.small_disk import small_disk
+from tests.support.drivers.here import finish, run_here
+from tests.support.drivers.service import LOST_WITH_THE_TEST
+from tests.support.drivers.service_container import USER, folder_of_the_user, serving
+from tests.support.jobs.contained import RECORDS_PER_STEP, command, prepared, wait_for_all
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import readable_to_the_end
+from tests.support.sites.token_endpoint import TokenEndpoint
 
 LOST_CHECKPOINT = 7
 

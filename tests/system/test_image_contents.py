@@ -16,7 +16,7 @@ from testcontainers.core.docker_client import DockerClient
 
 import onceflow
 from tests.deploy.chart import ROOT
-from tests.support.service_container import IMAGE, USER
+from tests.support.drivers.service_container import IMAGE, USER
 
 # Not by import: `docker` is the client library.
 NATIVE_JARS = str(runpy.run_path(str(ROOT / "docker" / "slim.py"))["NATIVE_JARS"])

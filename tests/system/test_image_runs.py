@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from tests.support.brokers import RunningBroker
-from tests.support.here import finish
-from tests.support.service_container import USER, folder_of_the_user, serving
-from tests.support.topics import readable_to_the_end
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import finish
+from tests.support.drivers.service_container import USER, folder_of_the_user, serving
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import readable_to_the_end
 
 FREEZE = "import os, signal; os.kill(-1, signal.SIGSTOP)"
 """A signal to all processes leaves out the sender, and the first of a container."""

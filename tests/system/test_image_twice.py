@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from testcontainers.core.docker_client import DockerClient
 
-from tests.support.service_container import IMAGE
+from tests.support.drivers.service_container import IMAGE
 
 ROOT = Path(__file__).parents[2]
 FIRST = "onceflow:first"

@@ -14,12 +14,12 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, ViewportSize, expect, sync_playwright
 
 from onceflow.control.tokens import Role, line_of, new_token
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
-from tests.support.invented_site import InventedSite, invented_site
-from tests.support.service import Service, started
-from tests.support.topics import ordered_producer
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import ordered_producer
+from tests.support.sites.invented import InventedSite, invented_site
 
 HERE = "127.0.0.1"
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"

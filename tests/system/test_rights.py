@@ -32,11 +32,11 @@ from onceflow_connectors.consumer import Consumer as ConfluentConsumer
 from onceflow_connectors.consumer import FilteringConsumer, Record
 from onceflow_connectors.consumer.kafka_python import Consumer as KafkaPythonConsumer
 from onceflow_connectors.kafka_python_settings import kafka_python_settings
-from tests.support.here import batches, end_engine, run_here
-from tests.support.secured_broker import SIGNED, SecuredBroker, secured_broker
-from tests.support.token_endpoint import TokenEndpoint
-from tests.support.topics import ordered_producer
-from tests.support.views_job import ViewsJob
+from tests.support.brokers.secured import SIGNED, SecuredBroker, secured_broker
+from tests.support.drivers.here import batches, end_engine, run_here
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import ordered_producer
+from tests.support.sites.token_endpoint import TokenEndpoint
 
 NAME = "jane"
 PASSWORD = "correct horse"

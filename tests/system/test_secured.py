@@ -22,10 +22,7 @@ from onceflow_connectors.consumer import Consumer as ConfluentConsumer
 from onceflow_connectors.consumer import FilteringConsumer
 from onceflow_connectors.consumer.kafka_python import Consumer as KafkaPythonConsumer
 from onceflow_connectors.kafka_python_settings import kafka_python_settings
-from tests.support.contained_job import wait_for_all
-from tests.support.here import run_here
-from tests.support.history import read_topic
-from tests.support.secured_broker import (
+from tests.support.brokers.secured import (
     CONSUMERS,
     SIGNED,
     SecuredBroker,
@@ -33,9 +30,12 @@ from tests.support.secured_broker import (
     secured_broker,
     settings_by_certificate,
 )
-from tests.support.service import Service, started
-from tests.support.token_endpoint import TokenEndpoint, answering
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import run_here
+from tests.support.drivers.service import Service, started
+from tests.support.jobs.contained import wait_for_all
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.history import read_topic
+from tests.support.sites.token_endpoint import TokenEndpoint, answering
 
 NAME = "jane"
 PASSWORD, SECRET, TOKEN_MARK = "pw-marker-7f1", "secret-marker-2c9", "token-marker"

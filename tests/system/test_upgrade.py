@@ -11,10 +11,10 @@ from random import Random
 
 from testcontainers.core.docker_client import DockerClient
 
-from tests.support.contained_job import RECORDS_PER_STEP, command, wait_for_all
-from tests.support.here import finish
-from tests.support.service_container import IMAGE, USER, serving
-from tests.support.views_job import ViewsJob
+from tests.support.drivers.here import finish
+from tests.support.drivers.service_container import IMAGE, USER, serving
+from tests.support.jobs.contained import RECORDS_PER_STEP, command, wait_for_all
+from tests.support.jobs.views import ViewsJob
 
 ROOT = Path(__file__).parents[2]
 OLDER = "ONCEFLOW_TEST_OLDER"

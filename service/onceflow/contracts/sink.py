@@ -2,7 +2,7 @@
 
 The appender is for the delivery modes that write records outside a transaction. The product writes
 output in no other way. Every implementation, fakes included, passes
-`tests/support/contract_sink.py`.
+`tests/support/contracts/sink.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tests.faults.mutants.laboratory import Laboratory, Result
 from tests.faults.mutants.mutant import Mutant, read_mutants
 from tests.faults.mutants.show import JsonLines, Terminal, list_mutants
 from tests.faults.mutants.trial import Verdict
-from tests.support.brokers import ADDRESS_VARIABLE, choose_broker
+from tests.support.brokers.choice import ADDRESS_VARIABLE, choose_broker
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_BROKER = "tests/unit/"

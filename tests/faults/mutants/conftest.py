@@ -22,7 +22,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     """The Kafka in memory, which every driver of the test will use."""
     world = FakeWorld()
     connector = FakeConnector(world.kafka)
-    monkeypatch.setattr("tests.support.driver.find_connector", lambda _: connector)
+    monkeypatch.setattr("tests.support.drivers.driver.find_connector", lambda _: connector)
     return world
 
 

@@ -10,14 +10,14 @@ from onceflow.clock import Clock, Deadline, SystemClock
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from tests.support.clock import ManualClock
-from tests.support.driver import PARTITIONS, Driver
+from tests.support.contracts.real_sink import RealSink
+from tests.support.drivers.driver import PARTITIONS, Driver
 from tests.support.eventually import eventually
-from tests.support.fake_sink import MAX_CLIENT_BYTES, FakeKafka
-from tests.support.groups import group_offsets
-from tests.support.history import Written, read_topic
-from tests.support.judge import anomalies
-from tests.support.real_sink import RealSink
-from tests.support.topics import create_topic
+from tests.support.fakes.sink import MAX_CLIENT_BYTES, FakeKafka
+from tests.support.outside.groups import group_offsets
+from tests.support.outside.history import Written, read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import create_topic
 
 VALUES = [b'{"n":%d}' % n for n in range(40)]
 SOON_S = 10.0

@@ -31,8 +31,8 @@ from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.records.rows import KEY_COLUMN, VALUE_COLUMN
 from tests.faults.mutants.stage import VALUES, Stage
-from tests.support.driver import NOW_MS, PARTITIONS, QUERY_ID
-from tests.support.faulty import Faults
+from tests.support.drivers.driver import NOW_MS, PARTITIONS, QUERY_ID
+from tests.support.drivers.faulty import Faults
 
 CLOCK_MS = NOW_MS - 3_600_000
 """Of every batch: an hour ago."""

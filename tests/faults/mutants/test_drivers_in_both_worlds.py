@@ -23,10 +23,10 @@ from onceflow.protocol.compare import CheckpointFacts, Remedy
 from onceflow.protocol.lane import LanePhase
 from onceflow.runtime.commit.lanes import Lane
 from tests.faults.mutants.stage import VALUES, FakeWorld, Stage
-from tests.support.driver import Driver
+from tests.support.drivers.driver import Driver
+from tests.support.drivers.faulty import Faults, FaultyIncarnation
 from tests.support.eventually import eventually
-from tests.support.fake_sink import Fault
-from tests.support.faulty import Faults, FaultyIncarnation
+from tests.support.fakes.sink import Fault
 
 
 def wait_for_lanes(driver: Driver) -> None:

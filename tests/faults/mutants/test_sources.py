@@ -16,10 +16,10 @@ from onceflow.errors import CorruptionError
 from onceflow_connectors.kafka.source import planner
 from onceflow_connectors.kafka.source.planner import KafkaPlanner
 from onceflow_connectors.kafka.source.source import KafkaSource
-from tests.support.brokers import RunningBroker
+from tests.support.brokers.choice import RunningBroker
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.topics import create_topic
+from tests.support.outside.topics import create_topic
 
 PATIENCE_S = 20
 

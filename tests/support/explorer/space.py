@@ -8,17 +8,17 @@ from typing import Any, TypeAlias
 from onceflow.protocol import commit, takeover
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import FencingToken
+from tests.support.explorer.acts.commit_steps import CommitSteps
+from tests.support.explorer.acts.kafka_steps import KafkaSteps
+from tests.support.explorer.acts.query_steps import QuerySteps
+from tests.support.explorer.acts.takeover_steps import TakeoverSteps
 from tests.support.explorer.checks import Append, Truth, on_halt
-from tests.support.explorer.commit_steps import CommitSteps
 from tests.support.explorer.kafka import Handle, HeadLog, Lane, Owner, TransactionalId
-from tests.support.explorer.kafka_steps import KafkaSteps
 from tests.support.explorer.product import Product, batch_plan
-from tests.support.explorer.query_steps import QuerySteps
 from tests.support.explorer.run import Outcome, Outcomes, Run, Scene, Stage
 from tests.support.explorer.scope import KEPT, Beginning, Scope
 from tests.support.explorer.spark import Checkpoint, Plan
 from tests.support.explorer.steps import ONES, WIDTH, Mapping, Note, Step, Values
-from tests.support.explorer.takeover_steps import TakeoverSteps
 
 World: TypeAlias = int
 OWNER, HEADS, TRUTH, CHECKPOINT, LANES = 0, 1, 2, 3, 4

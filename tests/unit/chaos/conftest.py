@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.chaos import ChaosProxy
-from tests.support.raw_kafka import ListeningBroker, RawClient
+from tests.support.fakes.raw_kafka import ListeningBroker, RawClient
 
 
 @pytest.fixture

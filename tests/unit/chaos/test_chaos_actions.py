@@ -11,7 +11,7 @@ from onceflow.errors import DeadlineError
 from tests.chaos import ChaosProxy, Rule
 from tests.chaos.rules import Side
 from tests.support.eventually import eventually
-from tests.support.raw_kafka import (
+from tests.support.fakes.raw_kafka import (
     OF_BROKER,
     ListeningBroker,
     RawClient,

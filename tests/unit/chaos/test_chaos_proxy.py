@@ -14,7 +14,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from tests.chaos import ChaosProxy, Rule
 from tests.support.eventually import eventually
-from tests.support.raw_kafka import (
+from tests.support.fakes.raw_kafka import (
     OF_BROKER,
     ListeningBroker,
     RawClient,

@@ -13,7 +13,7 @@ import pytest
 from onceflow.cli.pipeline.sarif import SarifLevel, SarifResult, sarif_log
 from onceflow.errors import Fault
 from onceflow.pipeline.file.rules import SUMMARIES, Rule
-from tests.support.documents import ROOT
+from tests.support.documents.markdown import ROOT
 
 UNKNOWN_KEY = Fault(
     "unknown key `latness`",

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from onceflow.errors import AbortableError, RetriableError
 from onceflow_connectors.consumer import Hooks, Partition, Position, Record
-from tests.support.consumer_steps import Notes, expect, sequenced, settle
-from tests.support.contract_consumer import ConsumerContract
-from tests.support.contract_lineage import LineageContract
-from tests.support.fake_kafka import FakeConsumerKafka
+from tests.support.contracts.consumer import ConsumerContract
+from tests.support.contracts.consumer_steps import Notes, expect, sequenced, settle
+from tests.support.contracts.lineage import LineageContract
+from tests.support.fakes.consumer import FakeConsumerKafka
 
 TOPIC, GROUP, PARTITIONS = "out", "readers", 3
 

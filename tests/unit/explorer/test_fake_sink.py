@@ -14,9 +14,9 @@ from onceflow.errors import (
     OutcomeUnknownError,
 )
 from tests.support.clock import ManualClock
-from tests.support.contract_appender import AppenderContract
-from tests.support.contract_sink import Scene, SinkContract, head, head_record, record
-from tests.support.fake_sink import APPENDER, FakeKafka, Fault
+from tests.support.contracts.appender import AppenderContract
+from tests.support.contracts.sink import Scene, SinkContract, head, head_record, record
+from tests.support.fakes.sink import APPENDER, FakeKafka, Fault
 
 
 class TestFakeSink(SinkContract):

@@ -11,8 +11,8 @@ import pytest
 
 from tests.faults.history.wire import HEADER, VERSION
 from tests.faults.history.writes import Expected
-from tests.support.history import Written
-from tests.support.judge import account_faults, anomalies
+from tests.support.outside.history import Written
+from tests.support.outside.judge import account_faults, anomalies
 
 PIPELINE = "judged"
 ROWS = [{"n": n} for n in range(4)]

@@ -33,7 +33,7 @@ from onceflow.testing import (
 )
 from tests.support.clock import ManualClock
 from tests.support.entries import head
-from tests.support.numbered_files import KIND, PACKAGE, Files, importable, install
+from tests.support.jobs.numbered_files import KIND, PACKAGE, Files, importable, install
 
 pytestmark = pytest.mark.usefixtures("installed")
 ORDERS = (PACKAGE / "orders.yaml").read_text()

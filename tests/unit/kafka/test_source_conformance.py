@@ -24,7 +24,7 @@ from onceflow.testing import (
     SourceUnderTest,
     TransactionPromises,
 )
-from tests.support.log_source import (
+from tests.support.fakes.log_source import (
     ABORTED,
     TOPIC,
     LogBlock,

@@ -12,13 +12,15 @@ import pytest
 
 from onceflow.errors import CorruptionError
 from onceflow.protocol.record import RecordHeader
-from tests.support.protocol_vectors import FILE, text
+from tests.support.documents.protocol_vectors import FILE, text
 
 PUBLISHED: dict[str, Any] = json.loads(FILE.read_text())
 
 
 def test_the_published_vectors_are_current() -> None:
-    assert FILE.read_text() == text(), "run: python -m tests.support.protocol_vectors > FILE"
+    assert FILE.read_text() == text(), (
+        "run: python -m tests.support.documents.protocol_vectors > FILE"
+    )
 
 
 @pytest.mark.parametrize("vector", PUBLISHED["record_headers"], ids=lambda v: v["hex"][:8])

@@ -21,8 +21,8 @@ from onceflow.cli.main import build_app
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.file.loader import load_pipeline
 from tests.deploy.chart import REWRITE
-from tests.support.command_table import PAGE, command_table, table_in, with_table
-from tests.support.documents import ROOT, CodeBlock, Document, documents, names_of_tests
+from tests.support.documents.command_table import PAGE, command_table, table_in, with_table
+from tests.support.documents.markdown import ROOT, CodeBlock, Document, documents, names_of_tests
 
 DOCUMENTS = documents()
 BLOCKS = [block for document in DOCUMENTS for block in document.blocks()]

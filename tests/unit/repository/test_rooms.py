@@ -16,7 +16,7 @@ from itertools import takewhile
 import grimp
 import pytest
 
-from tests.support.documents import ROOT, CodeBlock, Document
+from tests.support.documents.markdown import ROOT, CodeBlock, Document
 
 PACKAGES = ("onceflow", "onceflow_connectors")
 PICTURES = [b for b in Document(ROOT / "docs" / "design.md").blocks() if b.language == "mermaid"]

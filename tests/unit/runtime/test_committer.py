@@ -15,7 +15,7 @@ def test_a_batch_that_needs_longer_than_its_budget_names_the_setting(
 ) -> None:
     world = FakeWorld()
     connector = FakeConnector(world.kafka)
-    monkeypatch.setattr("tests.support.driver.find_connector", lambda _: connector)
+    monkeypatch.setattr("tests.support.drivers.driver.find_connector", lambda _: connector)
     with ExitStack() as stack:
         stage = Stage(world, "slow", stack)
         driver = stage.driver(transaction_timeout_s=7.0)

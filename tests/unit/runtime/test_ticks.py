@@ -20,7 +20,7 @@ from onceflow.runtime.batch.executed import Execution
 from onceflow.runtime.source.data_source import SourceHandle, SourceReader
 from onceflow.runtime.source.ticks import TICKS_PER_IDLE, EventTimeTeller, Ticker, TickSettings
 from tests.support.clock import ManualClock
-from tests.support.log_source import LogBlock, LogOrigin, open_log
+from tests.support.fakes.log_source import LogBlock, LogOrigin, open_log
 
 IDLE_MS = 20_000
 STEP_MS = IDLE_MS // TICKS_PER_IDLE

@@ -15,7 +15,7 @@ from onceflow.errors import FencedError, OnceflowError
 from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.run import Surroundings
 from onceflow.runtime.spark.session import SessionSettings
-from tests.support.views_job import ViewsJob
+from tests.support.jobs.views import ViewsJob
 
 HANGS = """\
 import threading

@@ -18,7 +18,7 @@ from onceflow.serve import fleet as fleet_module
 from onceflow.serve.fleet import Desired, Fleet, Member, Observed
 from onceflow.serve.restarts import Restarts
 from tests.support.eventually import eventually
-from tests.support.runs import Maker, wait_until
+from tests.support.fakes.runs import Maker, wait_until
 
 WAIT_S = 10.0
 

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from onceflow.serve.leftovers import delete_leftovers
-from tests.support.certificates import Authority
-from tests.support.tls_server import serving
+from tests.support.sites.certificates import Authority
+from tests.support.sites.tls_server import serving
 
 SELECTOR = "app=a,role=executor"
 TOKEN = "token-of-the-account"

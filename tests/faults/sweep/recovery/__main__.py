@@ -12,7 +12,7 @@ import typer
 from onceflow.clock import SystemClock
 from tests.faults.sweep.frozen import at_home, run_frozen
 from tests.faults.sweep.recovery.trial import Found, Trial
-from tests.support.cluster_children import ChildProcessCluster
+from tests.support.brokers.children import ChildProcessCluster
 
 MODULE = "tests.faults.sweep.recovery"
 FOLDER = Path("artifacts/faults")

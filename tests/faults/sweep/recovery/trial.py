@@ -23,11 +23,11 @@ from tests.faults.sweep.recovery.figures import (
     summarise,
 )
 from tests.faults.sweep.recovery.watch import Watch
+from tests.support.drivers.service import WAREHOUSE, Service, started
 from tests.support.eventually import eventually
-from tests.support.history import read_ledger, read_topic
-from tests.support.judge import anomalies
-from tests.support.service import WAREHOUSE, Service, started
-from tests.support.topics import create_topic
+from tests.support.outside.history import read_ledger, read_topic
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import create_topic
 
 NAME = "recovery"
 INPUT, OUTPUT = f"{NAME}-in", f"{NAME}-out"

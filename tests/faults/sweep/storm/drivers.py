@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from onceflow.clock import Clock
 from tests.faults.sweep.storm.draw import TRANSACTION_TIMEOUT_S
-from tests.support.service import Service, started
+from tests.support.drivers.service import Service, started
 
 MAY_ALWAYS_END_WITH = frozenset({3, 5})
 """Brokers that did not answer in time, and an unknown outcome: start again."""

@@ -16,7 +16,7 @@ from tests.chaos import ChaosProxy
 from tests.faults.sweep.storm.draw import Fault
 from tests.faults.sweep.storm.drivers import Drivers, Running
 from tests.faults.sweep.storm.workload import Names
-from tests.support.cluster import FaultyCluster
+from tests.support.brokers.cluster import FaultyCluster
 from tests.support.eventually import eventually
 
 START_TIMEOUT_S = 300.0

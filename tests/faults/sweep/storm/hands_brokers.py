@@ -20,7 +20,7 @@ from tests.faults.sweep.storm.hands import (
     require,
 )
 from tests.faults.sweep.storm.workload import INPUT_PARTITIONS, OUTPUT_PARTITIONS
-from tests.support.cluster import (
+from tests.support.brokers.cluster import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
     FaultyBroker,

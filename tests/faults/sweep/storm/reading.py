@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.faults.sweep.storm.workload import Counted
-from tests.support.history import stream_topic
+from tests.support.outside.history import stream_topic
 
 
 def count_input(bootstrap_servers: str, topic: str) -> Counted:

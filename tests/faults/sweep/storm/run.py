@@ -23,10 +23,10 @@ from tests.faults.sweep.storm.hands_brokers import heal
 from tests.faults.sweep.storm.player import Course, Played, Player, Timing
 from tests.faults.sweep.storm.verdict import Seen, Verdict, judge
 from tests.faults.sweep.storm.workload import INPUT_PARTITIONS, Names, write_pipeline
-from tests.support.cluster_children import ChildProcessCluster, ClusterOptions
+from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
+from tests.support.drivers.service import started
 from tests.support.eventually import eventually
-from tests.support.service import started
-from tests.support.topics import create_topic
+from tests.support.outside.topics import create_topic
 
 FIRST_BATCH_TIMEOUT_S = 420.0
 CATCH_UP_TIMEOUT_S = 600.0

@@ -1,0 +1,99 @@
+"""Judges an output that was read back, by the checks of `tests.faults.history`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.faults.history.anomaly import Anomaly
+from tests.faults.history.ledger import ledger_mismatch
+from tests.faults.history.model import FinalPartition, Record
+from tests.faults.history.recorded import History
+from tests.faults.history.writes import (
+    Expected,
+    duplicate,
+    lost_write,
+    nonmonotonic_sequence,
+    sequence_hole,
+    torn_batch,
+)
+from tests.support.outside.history import Written
+
+_OUTPUT = "output"
+
+
+def anomalies(
+    written: Sequence[Written],
+    heads: Sequence[dict[str, Any]] = (),
+    expected: Expected | None = None,
+) -> list[Anomaly]:
+    """Find what is lost, repeated, torn or out of sequence.
+
+    Args:
+        written: every committed record of the output topic.
+        heads: every head of its ledger, oldest first; without, nothing is compared with it.
+        expected: what an oracle computed; without, contents are not compared.
+    """
+    history = _history(written, heads)
+    checks = (nonmonotonic_sequence, sequence_hole, torn_batch, ledger_mismatch)
+    found = [anomaly for check in checks for anomaly in check(history)]
+    if expected is not None:
+        found += lost_write(history, expected) + duplicate(history, expected)
+    return found
+
+
+def account_faults(heads: Sequence[dict[str, Any]], counted: Mapping[str, int]) -> list[str]:
+    """Name each count of the ledger that differs from what was counted without it.
+
+    Args:
+        heads: of the ledger, oldest first; the last one is up to date.
+        counted: by the names of the ledger's counts.
+    """
+    totals = heads[-1]["totals"]
+    by_batch: Counter[str] = Counter()
+    for head in heads:
+        by_batch.update(head["records"])
+    return [
+        f"{name}: {by_batch[name]} in all batches, {total} in the totals"
+        for name, total in totals.items()
+        if by_batch[name] != total
+    ] + [
+        f"{name}: {totals[name]} by the ledger, {count} counted"
+        for name, count in counted.items()
+        if totals[name] != count
+    ]
+
+
+def _history(written: Sequence[Written], heads: Sequence[dict[str, Any]]) -> History:
+    history = History(_OUTPUT, heads[-1]["pipeline"] if heads else None)
+    partitions = {record.partition for record in written}
+    partitions |= {int(number) for head in heads for number in head["sink"]["sequence"]}
+    for number in partitions:
+        _add(
+            history,
+            _OUTPUT,
+            number,
+            [
+                Record(_OUTPUT, number, record.offset, record.key, record.value, record.header, 0)
+                for record in written
+                if record.partition == number
+            ],
+        )
+    if (ledger := history.ledger_topic) is not None:
+        _add(
+            history,
+            ledger,
+            0,
+            [
+                Record(ledger, 0, place, b"head", json.dumps(head).encode(), None, 0)
+                for place, head in enumerate(heads)
+            ],
+        )
+    return history
+
+
+def _add(history: History, topic: str, partition: int, records: list[Record]) -> None:
+    end = records[-1].offset + 1 if records else 0
+    history.final[topic, partition] = FinalPartition(topic, partition, 0, end, end, records)
