@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import kafka
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from tests.chaos import ChaosProxy, Rule
 from tests.support.brokers.children import ChildProcessCluster
 from tests.support.brokers.choice import RunningBroker
 from tests.support.eventually import eventually
-from tests.support.outside.history import read_topic
 from tests.support.outside.topics import administration, create_topic
 
 TIMEOUT_S = 30
@@ -43,9 +42,29 @@ def write(bootstrap_servers: str, topic: str, values: Sequence[bytes]) -> None:
     assert writer.flush(TIMEOUT_S) == 0
 
 
-def read(bootstrap_servers: str, topic: str) -> list[bytes | None]:
-    """Everything committed in a topic."""
-    return [record.value for record in read_topic(bootstrap_servers, topic)]
+def read(bootstrap_servers: str, topic: str) -> list[bytes]:
+    """Everything committed in a topic, up to its last stable offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "never joined",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            **QUIET,
+        }
+    )
+    partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+    values, ended = [], 0
+    while ended < len(partitions):
+        record = consumer.poll(TIMEOUT_S)
+        assert record is not None, f"{ended} of {len(partitions)} ends were reported"
+        if record.error() is None:
+            values.append(record.value() or b"")
+        else:
+            ended += 1
+    consumer.close()
+    return values
 
 
 def advertised(bootstrap_servers: str) -> set[str]:

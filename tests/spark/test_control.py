@@ -147,13 +147,13 @@ LETTERS = "dead_letter: {topic: d}\n"
 @pytest.mark.parametrize(
     ("more", "asked", "status", "why"),
     [
-        ("", "GET ", 200, "nobody answers"),
-        ("", "GET /position", 502, "nobody answers"),
-        ("", "GET /ledger", 502, "nobody answers"),
-        ("", "GET /why-stuck", 502, "nobody answers"),
+        ("", "GET ", 200, "no one answers"),
+        ("", "GET /position", 502, "no one answers"),
+        ("", "GET /ledger", 502, "no one answers"),
+        ("", "GET /why-stuck", 502, "no one answers"),
         ("", "GET /dead-letters", 409, "no dead-letter topic"),
         ("", "POST /dead-letters/replay", 409, "no dead-letter topic"),
-        (LETTERS, "POST /dead-letters/replay", 502, "nobody answers"),
+        (LETTERS, "POST /dead-letters/replay", 502, "no one answers"),
     ],
 )
 def test_what_cannot_be_looked_at_is_told_and_not_a_crash(

@@ -124,7 +124,7 @@ def test_orders_are_offered_to_those_who_may(site: Site, callers: Callers) -> No
 def test_what_went_wrong_is_told_once_and_is_no_markup(site: Site, client: httpx.Client) -> None:
     sign_in(client, site.writer)
     paths = ("/", "/pipelines/views")
-    assert [client.get(path).text.count("nobody answers") for path in paths] == [1, 1]
+    assert [client.get(path).text.count("no one answers") for path in paths] == [1, 1]
     site.maker.faults += [ConfigError("<script>alert(1)</script>")]
     site.member.restart()
     eventually(lambda: "alert(1)" in client.get("/").text)

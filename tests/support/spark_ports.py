@@ -1,4 +1,4 @@
-"""What listens on behalf of Spark, and what it answers to somebody without its secret."""
+"""Ports that listen on behalf of Spark, and their answers to a caller without the secret."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listening() -> list[tuple[str, int]]:
 
 
 def answer_to_a_stranger(port: int) -> bytes:
-    """What comes back for a call without a secret; empty if the connection is closed."""
+    """The answer to a call without a secret; empty if the connection is closed."""
     body = struct.pack(">BqI", _RPC_REQUEST, 1, len(_SENSELESS)) + _SENSELESS
     frame = struct.pack(">q", len(body) + 8) + body
     with socket.create_connection(("127.0.0.1", port), _TIMEOUT_S) as connection:

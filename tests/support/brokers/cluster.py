@@ -4,8 +4,8 @@ Replication 3 and min ISR 2: any one of them may be lost. What follows holds for
 (`children.py`) and for containers (`containers.py`).
 
 The functions wait until what they say is true and agreed on: every broker that answers must tell
-the same, those must be more than half, and whoever they name must be one of them. So they can be
-called right after a fault, as long as no more than one broker is down.
+the same, those must be more than half, and a broker that they name must be among them. So they
+can be called right after a fault, as long as no more than one broker is down.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ class FaultyCluster(ABC):
 
 
 def coordinator_of(cluster: FaultyCluster, transactional_id: str) -> FaultyBroker:
-    """The coordinator of a transactional id, which nobody needs to have used yet."""
+    """The coordinator of a transactional id, which may be unused so far."""
     return _coordinator(cluster, transactional_id, CoordinatorType.TRANSACTION)
 
 
 def group_coordinator_of(cluster: FaultyCluster, group: str) -> FaultyBroker:
-    """The coordinator of a consumer group, which nobody needs to have used yet."""
+    """The coordinator of a consumer group, which may be unused so far."""
     return _coordinator(cluster, group, CoordinatorType.GROUP)
 
 

@@ -67,7 +67,7 @@ class ContainerBroker(FaultyBroker):
 
 
 class ContainerCluster(FaultyCluster):
-    """What an earlier run left behind is removed first.
+    """A cluster of containers. Leftovers of an earlier run are removed first.
 
     Args:
         count: of its brokers, 1 or 3.

@@ -69,7 +69,7 @@ def provide_image() -> str:
 def _build(tag: str) -> None:
     engine = DockerClient(timeout=BUILD_TIMEOUT_S).client
     with tempfile.TemporaryDirectory() as context:
-        # Left out: jars that somebody fetched for docker/compose.yaml, maybe of another version.
+        # Without jars fetched by hand for docker/compose.yaml, which may be of another version.
         shutil.copytree(
             BUILD_FOLDER, context, dirs_exist_ok=True, ignore=shutil.ignore_patterns("jars")
         )

@@ -53,7 +53,7 @@ def _use(bootstrap_servers: str) -> None:
     servers = {"bootstrap.servers": bootstrap_servers}
     with AdminClient({**servers}) as admin:
         admin.create_topics([NewTopic(name, 1)])[name].result(_ANSWER_TIMEOUT_S)
-    # Quiet: that a coordinator of a new broker is still loading is no news.
+    # Quiet: the coordinator of a new broker may still be loading, which is expected.
     producer = Producer({**servers, "transactional.id": name, "log_level": 2})
     producer.init_transactions(_ANSWER_TIMEOUT_S)
     producer.begin_transaction()

@@ -1,6 +1,6 @@
-"""A real broker that lets nobody in without a name, and nobody do what was not granted.
+"""A real broker that requires a login and allows only what was granted.
 
-Beside the ordinary listener, over which tests administer it, it has two: `SIGNED` with SASL over
+Besides the ordinary listener, over which tests administer it, it has two: `SIGNED` with SASL over
 TLS, `MUTUAL` with client certificates.
 """
 
@@ -51,21 +51,21 @@ class SecuredBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of the listener that asks nobody for a name, for tests' own tools."""
+        """Address of the listener without authentication, for tests' own tools."""
         return self.cluster.bootstrap_servers
 
     def address_of(self, listener: str) -> str:
         return self.cluster.address_of(1, listener)
 
     def set_password(self, name: str, password: str) -> None:
-        """Of SCRAM-SHA-512; a new one replaces the old."""
+        """Set a password for SCRAM-SHA-512; a new one replaces the old."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(name, info, password.encode())
         with administration(self.bootstrap_servers) as admin:
             admin.alter_user_scram_credentials([wanted])[name].result(ANSWER_TIMEOUT_S)
 
     def revoke_all(self, principal: str = _ANYTHING) -> None:
-        """Nobody, or not this one, may do anything any more, but over the ordinary listener."""
+        """Take all rights from everyone or one principal, except over the ordinary listener."""
         every = AclBindingFilter(
             ResourceType.ANY,
             _ANYTHING,
@@ -129,7 +129,7 @@ def _settings(authority: Authority, store: Path, key_set: str) -> Mapping[str, s
 
 
 def grant_to_run(broker: SecuredBroker, file: Path, *names: str) -> None:
-    """These may run a pipeline and consume its output, and nobody else may do anything."""
+    """Let these users run a pipeline and consume its output, and no one else do anything."""
     topics = topics_of(load_pipeline(file))
     connector = find_connector("kafka")
     broker.revoke_all()
@@ -144,9 +144,9 @@ def grant_to_run(broker: SecuredBroker, file: Path, *names: str) -> None:
 def settings_by_certificate(
     broker: SecuredBroker, folder: Path, name: str = "jane"
 ) -> dict[str, Any]:
-    """Settings of somebody who signs in by a new certificate, which is put into files of a folder.
+    """Settings of a user who signs in with a new certificate, written to files in a folder.
 
-    The authority's certificate is beside them.
+    The authority's certificate is next to them.
     """
     issued = broker.authority.issue(name)
     files = {

@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Spec:
-    """What to supervise.
+    """The processes to supervise.
 
     Args:
         commands: one for each child; `I` of an order counts from 0.
@@ -70,7 +70,7 @@ class AttachedProcesses:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
+        """The supervisor's own process id."""
         return self._started().pid
 
     def exit_code(self, index: int) -> int | None:
@@ -130,7 +130,7 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
     if number == signal.SIGKILL:
         child.wait()
     elif number == signal.SIGSTOP:
-        # Threads go on until they are told. Its exit code, if it ends, is left to `poll`.
+        # Threads go on until the signal reaches them. If the child ends, `poll` gets its exit code.
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 

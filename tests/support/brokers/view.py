@@ -1,4 +1,4 @@
-"""What each broker of a cluster says about it, asked one by one.
+"""Views that the brokers of a cluster have of it, asked one by one.
 
 The clients' own administration asks whichever broker they like, also one that they have merely
 heard of. Here each question is one connection to one broker, with kafka-python's encoding.
@@ -57,7 +57,7 @@ def views(addresses: Addresses) -> Mapping[int, View]:
 
 
 def agreed(addresses: Addresses, topic: str, partition: int) -> Partition | None:
-    """What all brokers that answer say of a partition, if its leader is one of them."""
+    """A partition, if all brokers that answer agree on it and its leader is one of them."""
     seen = views(addresses)
     told = {node_id: view.partitions.get((topic, partition)) for node_id, view in seen.items()}
     found = _unanimous(addresses, told)
@@ -79,7 +79,7 @@ def agreed_controller(addresses: Addresses) -> int | None:
 
 
 def complaints(addresses: Addresses) -> list[str]:
-    """What keeps the cluster from being whole; none if each broker sees all in sync."""
+    """Reasons why the cluster is not whole; none if each broker sees all in sync."""
     seen = views(addresses)
     found = [f"broker {node_id} does not answer" for node_id in addresses if node_id not in seen]
     for node_id, view in seen.items():
@@ -121,7 +121,7 @@ def _named(addresses: Addresses, question: Any, read: Callable[[Any], int]) -> i
 
 
 def _unanimous(addresses: Addresses, told: Mapping[int, T]) -> T | None:
-    """What more than half of all brokers say, unless one says something else.
+    """The answer of more than half of all brokers, unless one of them says something else.
 
     Any two majorities have a broker in common, so an answer is never older than the one before.
     """

@@ -1,4 +1,4 @@
-"""What every appender must do. Subclasses give a Kafka, real or fake, to do it with."""
+"""Contract of every appender. Subclasses provide a Kafka, real or fake."""
 
 from __future__ import annotations
 

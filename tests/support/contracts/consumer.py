@@ -1,4 +1,4 @@
-"""What every flavour of the consumer must do. Subclasses give a Kafka to do it with.
+"""Contract of every flavour of the consumer. Subclasses provide a Kafka.
 
 Nothing is awaited that must *not* happen: a last record is written instead, and the test shows that
 exactly this one comes next.
@@ -378,7 +378,7 @@ class ConsumerContract(Refusals):
     def test_a_group_that_lost_its_offsets_is_refused_if_told(
         self, kafka: ConsumerKafka, topic: str
     ) -> None:
-        """To a reader, it looks like a new one: so the first start must be told otherwise."""
+        """It looks like a new group to a reader, so the first start needs the default rule."""
         strict = Rules(missing_offset=OnFault.RAISE)
         with kafka.consumer([topic], topic, rules=strict):
             pass  # Of an empty topic nothing can be repeated.

@@ -1,4 +1,4 @@
-"""What every flavour of the consumer must refuse. Part of `ConsumerContract`."""
+"""Cases that every flavour of the consumer must refuse. Part of `ConsumerContract`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Refusals:
 
     @pytest.fixture
     def name(self) -> str:
-        """Of a topic and a group that nobody else uses."""
+        """Unique name for a topic and a group."""
         return f"consumer-{uuid.uuid4().hex[:12]}"
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""What tests of the consumer say: what was written, what must be read, what must be refused."""
+"""Steps of consumer tests: what was written, what must be read, what must be refused."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ class ConsumerKafka(Protocol):
         """Write in a transaction and abort it."""
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """What retention does."""
+        """Delete records as retention does."""
 
     def commit_by_another(self, group: str, position: Position) -> None:
         """Commit an offset as any program would."""
 
     def committed(self, group: str, topic: str, partition: int) -> Position | None:
-        """What the group has committed."""
+        """The position that the group has committed."""
 
     def forget_offsets(self, group: str) -> None:
-        """What happens to those of a group without members, by default after 7 days."""
+        """Drop them, as Kafka does for a group without members, by default after 7 days."""
 
     def expel_all(self, group: str) -> None:
         """Throw every member out of the group."""
@@ -167,7 +167,7 @@ def settle(
 
 @dataclass
 class Notes:
-    """Hooks that write down what they are told."""
+    """Hooks that write down what they are called with."""
 
     generations: list[GenerationChange] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What every flavour of the consumer must do about a pipeline that began again at sequence 1."""
+"""How every flavour of the consumer must treat a pipeline that began again at sequence 1."""
 
 from __future__ import annotations
 

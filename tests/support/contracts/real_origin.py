@@ -87,7 +87,7 @@ class KafkaOrigin:
         return len(found.partitions) if found else 0
 
     def _keys(self) -> list[bytes | None]:
-        """Of everything that is still in partition 0, committed or not."""
+        """Keys of all records that are still in partition 0, committed or not."""
         left = read_topic(self.bootstrap_servers, self.topic, "read_uncommitted")
         return [record.key for record in left if record.partition == 0]
 

@@ -1,4 +1,4 @@
-"""What every transactional sink must do. Subclasses give a Kafka, real or fake, to do it with."""
+"""Contract of every transactional sink. Subclasses provide a Kafka, real or fake."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class SinkKafka(Protocol):
         """Create it, without retention, and wait until it can be written."""
 
     def committed(self, topic: str) -> Sequence[OutputRecord]:
-        """What a read_committed reader sees at this moment, partition by partition."""
+        """Records that a read_committed reader sees at this moment, partition by partition."""
 
     def undecided(self, topic: str) -> int:
         """How many offsets lie between the last stable offsets and the high watermarks."""
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What lag tools see at this moment."""
+        """Offsets that lag tools see at this moment."""
 
 
 def head(batch_id: int, pipeline: str = "p") -> HeadEntry:
@@ -121,7 +121,7 @@ UNWRITABLE = {
 
 
 class Scene:
-    """One pipeline on a Kafka, with names that nobody else uses."""
+    """One pipeline on a Kafka, with unique names."""
 
     def __init__(self, kafka: SinkKafka) -> None:
         self.kafka = kafka
@@ -142,7 +142,7 @@ class Scene:
 
     @cached_property
     def ledger_topic(self) -> str:
-        """Of a ledger that exists."""
+        """Create the ledger and return its topic."""
         self.ledger.create(LEDGER_PARTITIONS, self.within())
         return ledger_topic(self.pipeline)
 

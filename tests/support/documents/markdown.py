@@ -72,7 +72,7 @@ class Document:
                 yield found["target"]
 
     def anchors(self) -> set[str]:
-        """What a link may point to behind its `#`."""
+        """Anchors that a link may have after its `#`."""
         titles = (m["title"] for line in self.prose().splitlines() if (m := _HEADING.match(line)))
         return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 

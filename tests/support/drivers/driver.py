@@ -50,7 +50,7 @@ class Driver(Writer):
         wrap: put around every incarnation, to inject faults.
         facts: what its checkpoint says.
         remedy: what an operator asks for.
-        properties: of its clients, beside a short transaction time-out.
+        properties: of its clients, besides a short transaction time-out.
     """
 
     def __init__(

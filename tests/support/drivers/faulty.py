@@ -1,4 +1,4 @@
-"""What misbehaves on purpose, around real incarnations and appenders. Each tells that it did."""
+"""Wrappers that misbehave on purpose, around real incarnations and appenders; each counts it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onceflow.errors import AbortableError, DeadlineError, FencedError, OutcomeU
 
 @dataclass
 class Faults:
-    """What shall go wrong at the next commit of a lane, and how often it did.
+    """Faults to inject at the next commit of a lane, and how often each has happened.
 
     Args:
         before_records: called before records are sent.
         before_offsets: called before offsets are sent.
         before_commit: called in place of the request's way to the broker.
-        loses_answer: the commit happens; nobody hears of it.
-        loses_request: the commit does not happen; nobody hears of that either.
+        loses_answer: the commit happens; the answer is lost.
+        loses_request: the commit does not happen; there is no answer either.
         answers_fenced: the commit happens, and a retry of it is answered "fenced".
         refuses_records: the first half of the records is sent, then produce() fails.
         refuses_append: half of what an appender is given is written, then it fails.

@@ -71,7 +71,7 @@ LOST_WITH_THE_TEST = CheckpointWaiver(
 
 @dataclass
 class Events:
-    """What a run reported."""
+    """Events that a run reported."""
 
     all: list[dict[str, Any]] = field(default_factory=list)
 
@@ -117,7 +117,7 @@ def run_here(
 
 
 class DeadError(RetriableError):
-    """Stands for a kill: nobody aborts, or settles, or commits anything after it."""
+    """Stands for a kill: no code aborts, settles or commits anything after it."""
 
 
 def run_until_it_fails(
@@ -172,7 +172,7 @@ class Running:
             raise AssertionError(f"ended before batch {count}")
 
     def error(self) -> OnceflowError:
-        """What it ended with; waits for it."""
+        """Wait for the end and return its error."""
         self.is_error_expected = True
         error = self.result.exception(END_TIMEOUT_S)
         assert isinstance(error, OnceflowError), error
@@ -208,7 +208,7 @@ def batches(events: Events) -> Sequence[dict[str, Any]]:
 
 
 def is_at_rest(running: Running, idle_s: float) -> bool:
-    """Whether no batch follows for so long that several ticks would have been due."""
+    """Whether no batch follows in a time in which several ticks would have been due."""
     before, pause = len(batches(running.events)), SystemClock().within(2 * idle_s)
     eventually(lambda: pause.is_over)
     return len(batches(running.events)) == before

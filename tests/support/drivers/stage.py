@@ -15,11 +15,11 @@ from tests.support.outside.judge import anomalies
 from tests.support.outside.topics import create_topic
 
 VALUES = [b'{"n":%d}' % n for n in range(40)]
-"""Of every batch, unless a test has reasons for others."""
+"""Values of every batch, unless a test needs others."""
 HASTY = {"socket.timeout.ms": "2000"}
-"""A request that nobody answers is tried again after this, ten seconds by default."""
+"""An unanswered request is tried again after this time; the default is ten seconds."""
 BUDGET_S = 25.0
-"""Of a transaction of a hasty driver: longer than two requests that nobody answers, and than the
+"""For a transaction of a hasty driver: longer than two unanswered requests, and than the
 four seconds after which a dead broker is missed, with its successors' start."""
 MAX_NAME = 60
 """Names of pipelines are short; the end of a test's name tells it from the others."""

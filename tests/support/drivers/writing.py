@@ -1,8 +1,8 @@
 """`python -m tests.support.drivers.writing ADDRESS NAME BATCHES`: a service without Spark.
 
-Takes over, writes batch after batch, and takes over again when somebody else has, as a supervisor
-would start a service again. Prints the run_id with each batch that it has committed. Ends when the
-ledger holds the last batch.
+Takes over, writes batch after batch, and takes over again when another process has, as a
+supervisor would start a service again. Prints the run_id with each batch that it has committed.
+Ends when the ledger holds the last batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _write(driver: Driver, batches: int) -> None:
     assert driver.head is not None
     while driver.head.batch.batch_id + 1 < batches:
         driver.commit(driver.head.batch.batch_id + 1, VALUES)
-        print(driver.run_id, flush=True)  # noqa: T201  for whoever started us
+        print(driver.run_id, flush=True)  # noqa: T201  for the parent process
 
 
 if __name__ == "__main__":

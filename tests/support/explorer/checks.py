@@ -1,4 +1,4 @@
-"""What must never happen, and the little that has to be remembered to notice it.
+"""Checks for what must never happen, and the little that they have to remember.
 
 A check returns a sentence about the violation, or None.
 """
@@ -24,12 +24,12 @@ class Append(NamedTuple):
 
     @property
     def plan(self) -> tuple[object, ...]:
-        """What the record was made from, as its plan tag tells it."""
+        """The batch, input and clock that the record was made from, as in its plan tag."""
         return self.head.batch, self.head.input, self.head.clock
 
 
 class Truth(NamedTuple):
-    """What the coordinators have decided so far, whoever can read it already.
+    """All that the coordinators have decided so far, even if no reader can see it yet.
 
     Args:
         plans: what each committed batch was made from.
@@ -103,7 +103,7 @@ def _wrong_rebuild(write: Write, truth: Truth) -> str | None:
 
 
 def _wrong_for(delivery: Delivery, write: Write, truth: Truth) -> str | None:
-    """What a mode demands of the records at the moment at which `head` is decided."""
+    """The violation of the mode by the records at the moment at which `head` is decided, if any."""
     batch, entry = write.head.batch, write.head.entry
     if delivery is Delivery.AT_LEAST_ONCE:
         is_there = any(a.plan == Append(write.run, write.head).plan for a in truth.appends)

@@ -24,7 +24,7 @@ MAX_END_TXN = 2
 
 
 class Status(Enum):
-    """What the coordinator knows of a transactional id."""
+    """State of a transactional id, as its coordinator knows it."""
 
     EMPTY = auto()
     """No transaction; also after an abort."""
@@ -97,7 +97,7 @@ class TransactionalId(NamedTuple):
         return Initialised(empty, is_done=True)
 
     def late_init_arrives(self) -> TransactionalId:
-        """InitProducerId reaches the coordinator; nobody hears the answer."""
+        """InitProducerId reaches the coordinator; the answer is lost."""
         result = self.initialised_by(NOBODY)
         return (result.id if result else self)._replace(has_late_init=False)
 
@@ -140,14 +140,14 @@ class TransactionalId(NamedTuple):
 
 
 class Initialised(NamedTuple):
-    """What InitProducerId comes to: answered, or first an open transaction has to be aborted."""
+    """Result of InitProducerId: answered, or first an open transaction has to be aborted."""
 
     id: TransactionalId
     is_done: bool
 
 
 class Owner(NamedTuple):
-    """The id that claims are written with, and ledger partition 0, which nobody else writes.
+    """The id that claims are written with, and ledger partition 0, which has no other writer.
 
     Args:
         id: its content is the claim of an undecided transaction.
@@ -160,7 +160,7 @@ class Owner(NamedTuple):
     waiting: frozenset[tuple[int, int]] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.entry.run_id}, token {self.entry.token}" if self.entry else "nobody"
+        return f"{self.entry.run_id}, token {self.entry.token}" if self.entry else "no one"
 
     def read_begun(self, run: int, lane: int) -> Owner:
         """A read to the high watermark begins."""
@@ -234,7 +234,7 @@ class HeadLog(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What an open lane transaction holds.
+    """Content of an open lane transaction.
 
     Args:
         run: who wrote it.

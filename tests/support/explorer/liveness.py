@@ -1,7 +1,7 @@
 """Whether work can always be finished: from every world that a search has reached.
 
 Safety alone is cheap: a driver that never writes is safe. So take every reached world, let
-everybody die but one run, and see whether it can always come to its end with nobody to disturb it.
+all runs but one die, and see whether that one can always finish with no other run to disturb it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TIMEOUTS = frozenset({Fault.OWNER_TIMEOUT, Fault.LANE_TIMEOUT})
 
 @dataclass(frozen=True)
 class Liveness:
-    """What became of the runs that were left alone.
+    """Outcome of the runs that were left alone.
 
     Args:
         starts: different worlds that a run was left alone in.
@@ -63,7 +63,7 @@ def fresh_run(
 def living_runs(result: Result) -> list[Liveness]:
     """For each run: all others die, it goes on, and has to finish or to stop.
 
-    It may have to wait until the coordinator times out the claim of somebody who died.
+    It may have to wait until the coordinator times out the claim of a dead run.
     """
     space = _quiet(result, TIMEOUTS, None)
     goals = frozenset({Stage.FINISHED, Stage.ENDED, Stage.HALTED})

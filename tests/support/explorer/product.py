@@ -126,7 +126,7 @@ def input_of(sources: SourceRanges) -> tuple[int, int] | None:
 
 
 def batch_plan(start: int, end: int, clock: int) -> BatchPlan:
-    """What Spark pins for a batch."""
+    """The plan that Spark pins for a batch."""
     return BatchPlan(ranges(start, end), 0, clock)
 
 
@@ -234,7 +234,7 @@ class Product:
         )
 
     def begun_from(self, output: tails.OutputTails, blank: Head, before: Head | None) -> Head:
-        """That of a new generation, which numbers on."""
+        """The head of a new generation, which continues the numbering."""
         known = before.entry if before else None
         return self.head(self.rules.new_generation(blank.entry, known, output))
 
@@ -294,7 +294,7 @@ class Product:
     def _position(self, state: Any, actions: tuple[Any, ...], head: Head | None = None) -> Position:
         if isinstance(state, commit.CommitState):
             # The count only leads to FAILED, which acts no more (a crash in disguise): a machine
-            # that has attempts left for ever does everything that one with five does.
+            # with unlimited attempts does everything that one with five does.
             state = replace(state, attempts=0)
         values = (getattr(state, f.name) for f in fields(state))
         key = (type(state), actions, *(id(v) if hasattr(v, "judge") else v for v in values))

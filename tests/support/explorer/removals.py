@@ -209,7 +209,7 @@ class _RecordsBeforeHead(BatchProposal):
 
 
 class _FinishedByAnybody(BatchProposal):
-    """What is found committed behind a lost answer counts as one's own."""
+    """Counts a commit found after a lost answer as its own, even if another run made it."""
 
     def judge(self, head: HeadEntry | None) -> commit.Judgement:
         judgement = super().judge(head)
@@ -291,7 +291,7 @@ REMOVALS = (
         _quick(Fault.REFUSED),
     ),
     Removal(
-        "owner is read after a lane was initialised behind a lost answer",
+        "owner is read after a lane was initialised and the answer was lost",
         "ZOMBIE COMMIT",
         Rules(resettle_step=_unconfirmed_lane),
         _quick(Fault.LOST_ANSWER),

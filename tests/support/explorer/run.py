@@ -6,11 +6,11 @@ parts of the world that it may look at and gives every outcome that is possible,
 the same parts. A crash needs no step: a run may stop being scheduled.
 
 What runs together in one step, and why nothing is lost by it: a step may be joined with its
-predecessor if nobody else can see or disturb it in between. That holds for
+predecessor if no one else can see or disturb it in between. This holds for
 - steps of a machine alone, and a lane that is renewed as soon as it is stale;
 - handing a message to the network: it arrives, late or never, in a step of its own;
-- the beginning of a read right behind the answer before it: a later one only sees less old data;
-- `head` and offsets right behind one another: whatever could come in between, a fence or a
+- the beginning of a read right after the answer before it: a later one only sees less old data;
+- `head` and offsets right after one another: whatever could come in between, a fence or a
   time-out, leads to the same phase and the same broker as if it came after both. (Records and
   `head` stay apart: a late EndTxn of a reused incarnation may arrive between them.)
 - everything that a fenced incarnation sends: it has no effect.
@@ -32,7 +32,7 @@ from tests.support.explorer.scope import Scope
 
 
 class Stage(Enum):
-    """What a run is busy with."""
+    """The work that a run is busy with."""
 
     TAKING_OVER = auto()
     REGISTERING = auto()
@@ -73,7 +73,7 @@ class Run(NamedTuple):
     Args:
         at: position of the take-over or commit machine; None between two machines.
         is_sent: the outstanding claim is sent; its answer is awaited.
-        head: newest `head` that the run knows; None where nobody will look at it again.
+        head: newest `head` that the run knows; None where it is not used any more.
         batch, start, end: what Spark runs, with the input that its rows are made from.
     """
 
@@ -128,7 +128,7 @@ Outcomes: TypeAlias = Iterator[Outcome]
 
 @dataclass(frozen=True)
 class Executor:
-    """What executes actions for every run of a search."""
+    """Executes actions for every run of a search."""
 
     scope: Scope
     product: Product

@@ -10,14 +10,14 @@ from tests.support.explorer.spark import LogWrites
 
 
 class Fault(Enum):
-    """What may go wrong at any time. A crash is always possible: nobody has to be scheduled."""
+    """Faults that may happen at any time. A crash is always possible: no run has to go on."""
 
     LANE_TIMEOUT = auto()
     """The coordinator aborts a lane's transaction by itself."""
     OWNER_TIMEOUT = auto()
     """The same for a claim."""
     LOST_ANSWER = auto()
-    """To a claim, an initialisation, a commit, or a read of `owner` behind an initialisation."""
+    """To a claim, an initialisation, a commit, or a read of `owner` after an initialisation."""
     REPEATED_END_TXN = auto()
     """The client library sends EndTxn again while the first copy is still under way."""
     REFUSED = auto()
@@ -47,7 +47,7 @@ class PlanReads(Enum):
 
 
 class Beginning(Enum):
-    """What exists before the first run."""
+    """State before the first run."""
 
     NOTHING = auto()
     """A checkpoint without batches and an empty ledger: the first run has to register."""
@@ -73,7 +73,7 @@ class Scope:
         batches: to be written; after them the work is done.
         plan_variants: how many different ends a newly planned batch may have.
         loses_commits: whether the disk of the checkpoint loses the newest entry of the commit log,
-            once, and keeps the plan behind it.
+            once, and keeps the plan that follows it.
     """
 
     runs: int = 2
@@ -88,7 +88,7 @@ class Scope:
     loses_commits: bool = False
 
     def lanes_of(self, run: int) -> int:
-        """Lanes of one run; whoever comes later has as many as run 0."""
+        """Lanes of one run; a run that comes later has as many as run 0."""
         if isinstance(self.lanes, int):
             return self.lanes
         return self.lanes[run] if run < len(self.lanes) else self.lanes[0]
@@ -106,5 +106,5 @@ class Scope:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether lane 0 and lane 1 may change their names: nobody prefers one of them."""
+        """Whether lanes 0 and 1 can be swapped: no run prefers one of them."""
         return self.all_lanes == 2 and all(self.lanes_of(run) == 2 for run in range(self.runs))

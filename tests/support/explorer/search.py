@@ -17,7 +17,7 @@ MAX_WORLDS = 20_000_000
 
 @dataclass
 class Result:
-    """What a search found.
+    """Result of a search.
 
     Args:
         violation: the first one, which is one with a shortest trace; None if there is none.

@@ -58,7 +58,7 @@ class Space:
     # ---- worlds
 
     def initial(self) -> World:
-        """Nobody has begun."""
+        """The world in which no run has begun."""
         parts: list[object] = [Owner(), HeadLog(), Truth(), Checkpoint()]
         if self.scope.begins is Beginning.AFTER_ONE_BATCH:
             gone = -1

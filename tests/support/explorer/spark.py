@@ -16,7 +16,7 @@ class LogWrites(Enum):
     EXCLUSIVE = auto()
     """Atomically: the second writer fails."""
     CHECK_THEN_RENAME = auto()
-    """As on a `file:` checkpoint: whoever looked before the first writer was done overwrites it."""
+    """As on a `file:` checkpoint: a writer that looked before the first was done overwrites it."""
 
 
 class Plan(NamedTuple):
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What is on disk.
+    """Content of the disk.
 
     Args:
         plans: `offsets/N` for N from 0.
@@ -77,11 +77,11 @@ class Checkpoint(NamedTuple):
         return self._replace(done=max(self.done, batch))
 
     def next_batch(self) -> int:
-        """What a query that starts now runs first; it may be planned already."""
+        """The batch that a query runs first if it starts now; it may be planned already."""
         return self.planned if self.planned > self.done else self.done + 1
 
     def facts(self) -> CheckpointFacts:
-        """What the comparison with the ledger is given."""
+        """Facts that are compared with the ledger."""
         plans = {
             n: batch_plan(self.start(n), self.plans[n].end, self.plans[n].clock)
             for n in {self.planned, self.done} - {NOTHING_COMMITTED}

@@ -62,7 +62,7 @@ class Group:
         self._is_rebalancing = False
 
     def rebalance(self) -> None:
-        """Begin a rebalance; shares of the last one that nobody fetched are void."""
+        """Begin a rebalance; unfetched shares of the last one are void."""
         self._is_rebalancing = True
         self._rejoined.clear()
         self._shares.clear()
@@ -85,7 +85,7 @@ class Group:
     def share_of(
         self, member: FakeClient, partitions: Sequence[Partition]
     ) -> list[Partition] | None:
-        """What the member got in a rebalance that is over, once; None if there is nothing new."""
+        """The member's share in a rebalance that is over, once; None if there is nothing new."""
         if self._is_rebalancing and len(self._rejoined) == len(self.members):
             self._is_rebalancing = False
             self._shares = {each: [] for each in self.members}

@@ -37,7 +37,7 @@ def end_txn(transactional_id: str) -> bytes:
 
 def request_frame(message: Any) -> bytes:
     """A request of kafka-python as the raw client sends it."""
-    return framed(message, CORRELATION_ID, "somebody")
+    return framed(message, CORRELATION_ID, "raw-client")
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:
@@ -58,7 +58,7 @@ def read_frame(connection: socket.socket) -> bytes:
 
 
 class RawClient:
-    """Sends what it is told and reads what comes. One connection."""
+    """Sends the bytes it is given and reads what comes. One connection."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

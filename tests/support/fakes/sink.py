@@ -40,7 +40,7 @@ LOOK_S = 0.01
 
 
 class Fault(Enum):
-    """What can go wrong once, for one transactional id."""
+    """Faults that can happen once, for one transactional id."""
 
     INITIALISE_UNANSWERED = auto()
     """Older incarnations are fenced; the answer does not arrive."""
@@ -69,7 +69,7 @@ class _Decision(Enum):
 
 @dataclass(eq=False)
 class _Transaction:
-    """What one producer epoch wrote."""
+    """The writes of one producer epoch."""
 
     decision: _Decision = _Decision.OPEN
     is_marked: bool = False
@@ -152,7 +152,7 @@ class FakeKafka:
             self._topics.setdefault(name, _Topic(logs, max_record_bytes))
 
     def committed(self, topic: str) -> Sequence[OutputRecord]:
-        """What a read_committed reader sees now. Markers that are due land right after the look."""
+        """Records that a read_committed reader sees now. Due markers land right after the look."""
         with self._lock:
             seen = [
                 stored.record
@@ -170,7 +170,7 @@ class FakeKafka:
             )
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What lag tools see now. Markers that are due land right after the look."""
+        """Offsets that lag tools see now. Due markers land right after the look."""
         with self._lock:
             seen = {
                 place: offset for (g, place), offset in self._group_offsets.items() if g == group
@@ -234,7 +234,7 @@ class FakeKafka:
             return True
 
     def append_alone(self, topic: str, record: OutputRecord) -> bool:
-        """The same outside any transaction: visible as soon as nothing open stands before it."""
+        """The same outside any transaction: visible as soon as no open transaction precedes it."""
         decided = _Transaction(_Decision.COMMITTED, is_marked=True)
         with self._lock:
             return self._store(topic, _Stored(decided, record))

@@ -25,20 +25,20 @@ HERE = "127.0.0.1"
 
 
 class _Silent:
-    """Any client: whatever it is asked, nobody answers."""
+    """Any client: no request is answered."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "close":
             return lambda: None
 
         def ask(*_: object, **__: object) -> None:
-            raise DeadlineError("nobody answers", subject=name)
+            raise DeadlineError("no one answers", subject=name)
 
         return ask
 
 
 def unreachable_connector() -> Connector:
-    """Return a connector of which whatever it makes is silent."""
+    """Return a connector whose clients are all silent."""
     silent: Any = lambda *_: _Silent()  # noqa: E731  of the type of every field
     return Connector(**dict.fromkeys((each.name for each in fields(Connector)), silent))
 

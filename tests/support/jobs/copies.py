@@ -67,12 +67,12 @@ checkpoint: {self.checkpoint}
         return values
 
     def forget_input(self) -> None:
-        """What retention does, to all that was produced."""
+        """Delete all input produced so far, as retention does."""
         for letter, count in self.produced.items():
             delete_before(self.bootstrap_servers, self.input_topic(letter), 0, count)
 
     def values(self) -> list[str]:
-        """Of all that is in the output."""
+        """Values of all records in the output."""
         return values_of([w.value for w in self.written()])
 
 

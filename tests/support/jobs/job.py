@@ -1,4 +1,4 @@
-"""What all jobs of tests have: a folder, names in Kafka, and what became of them there."""
+"""Common parts of all jobs of tests: a folder, names in Kafka, and the results there."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 class Files:
-    """An origin of `onceflow.testing`: a folder beside a pipeline file."""
+    """An origin of `onceflow.testing`: a folder next to a pipeline file."""
 
     def __init__(self, folder: Path, partitions: int = 2) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""A job without state, whose output must stand in the order of its input. Shares no code with the
+"""A job without state, whose output must be in the order of its input. Shares no code with the
 product."""
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class OrdersJob(Job):
         assert producer.flush(30) == 0
 
     def expected(self) -> Iterable[dict[str, Any]]:
-        """Of STATELESS, in the order of each input partition."""
+        """Output expected of STATELESS, in the order of each input partition."""
         names: Mapping[int, Sequence[str | None]] = {0: ["zero", "null"], 1: ["one"]}
         for step in self.produced:
             if step["state"] == "sent":

@@ -75,7 +75,7 @@ def restore(bootstrap_servers: str, recording: Mapping[str, Any], folder: Path) 
 
 
 def _by_this_machine(entry: str) -> str:
-    """As though the Spark and the Python that are here had been there: this is no test of them."""
+    """Put in the versions of Spark and Python installed here, which are not under test."""
     fields = json.loads(entry)
     if "plan_parts" in fields:
         here = {"spark": version("pyspark"), "python": ".".join(map(str, sys.version_info[:2]))}

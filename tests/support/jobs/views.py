@@ -152,7 +152,7 @@ checkpoint: {self.location or self.checkpoint}
             assert not faults, faults
 
     def account(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
-        """What became of each record of the input topic; none is late."""
+        """Count the records of the input topic by what became of them; none is late."""
         read = len(read_topic(self.bootstrap_servers, self.input_topic))
         used = sum(row["views"] for row in rows)
         over = sum(row["views"] for row in self.expected())

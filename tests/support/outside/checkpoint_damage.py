@@ -22,7 +22,7 @@ _VERSION = re.compile(r"(?P<version>\d+)_[0-9a-f-]{36}\.(?:changelog|zip)")
 
 
 class Damage(Enum):
-    """What happens to a file."""
+    """Damage to a file."""
 
     DELETED = "deleted"
     HALF = "cut to half"
@@ -53,7 +53,7 @@ def checksum(path: Path) -> Path:
 
 
 def of_checksum(target: Target) -> Target:
-    """The checksum beside a file, as a target of its own."""
+    """The checksum of a file, as a target of its own."""
     # Its first bytes hold the length of a chunk: a longer one means the same for a small file.
     return Target(checksum(target.path), checksum(target.older), spared=8)
 
@@ -73,7 +73,7 @@ def damaged(target: Target, damage: Damage, bit: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # What Spark wrote anew meanwhile stays.
+        # A file that Spark has written again meanwhile stays.
         if _contents(target) == after:
             for path, content in before.items():
                 _put(path, content)
@@ -134,7 +134,7 @@ _DAMAGES: Mapping[Damage, Callable[[Target, int], None]] = {
 
 
 def targets(checkpoint: Path) -> Mapping[str, Target]:
-    """What there is to damage, by kind of file. Two of a kind differ in age."""
+    """Files to damage, by kind. Two of a kind differ in age."""
     return {**_singles(checkpoint), **_logged(checkpoint), **_state(checkpoint / _STORE)}
 
 

@@ -37,7 +37,7 @@ ON CONFLICT DO UPDATE SET next = :next, state = :state WHERE next <= :read
 
 @dataclass(frozen=True)
 class Job:
-    """What one run of the program does.
+    """Settings of one run of the program.
 
     Args:
         flavour: a key of `FLAVOURS`.
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def database(self) -> Path:
-        """Of the mode `database`."""
+        """File of the mode `database`."""
         return Path(self.folder) / "effects.sqlite"
 
 

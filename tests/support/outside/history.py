@@ -1,4 +1,4 @@
-"""What a sceptic reads back: topics and ledger through a plain client, decoded from the published
+"""A sceptic's history: topics and ledger read with a plain client, decoded from the published
 formats alone. Shares nothing with the product but its clock, so that it can contradict it."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _consumer(bootstrap_servers: str, isolation_level: str) -> Consumer:
 def _ends(bootstrap_servers: str, topic: str) -> dict[int, tuple[int, int]]:
     """Partition -> first offset and high watermark.
 
-    Not asked through a reader of committed records, which is told the last stable offset instead.
+    Not asked through a reader of committed records, which gets the last stable offset instead.
     """
     consumer = _consumer(bootstrap_servers, "read_uncommitted")
     try:

@@ -1,4 +1,4 @@
-"""What tests do to topics of a real Kafka without the product."""
+"""Operations on topics of a real Kafka, without the product."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def create_topic(
 def ordered_producer(
     bootstrap_servers: str, compression: str | int | float | bool = "none"
 ) -> Producer:
-    """Keeps the order of each partition: without idempotence, a request that is retried goes behind
+    """Keeps the order of each partition: without idempotence, a retried request lands after
     its successors, and a test's records would truly be late."""
-    # Quiet: a broker that is gone at the end of a test is no news.
+    # Quiet: a broker may be gone at the end of a test, which is expected.
     return Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -94,7 +94,7 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
 
 
 def recreate_topic(bootstrap_servers: str, topic: str, partitions: int = 1) -> None:
-    """Delete it and create it anew, under another topic id."""
+    """Delete it and create it again, with another topic id."""
     delete_topic(bootstrap_servers, topic)
     eventually(lambda: _creates(bootstrap_servers, topic, partitions))
 

@@ -25,9 +25,9 @@ STAND_IN = "onceflow/test-prometheus"
 """Debian's Prometheus: the image that compose.yaml names is in a registry only."""
 RECIPE = """\
 FROM debian:bookworm-slim
-RUN install --directory --owner=nobody /prometheus
+RUN install --directory --owner=65534 /prometheus
 COPY prometheus /bin/prometheus
-USER nobody
+USER 65534
 WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 """
@@ -37,7 +37,7 @@ LABEL = "com.docker.compose"
 
 
 def services() -> dict[str, dict[str, Any]]:
-    """Of compose.yaml, as they are written."""
+    """Services of compose.yaml, as written there."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
     return found
 

@@ -259,7 +259,7 @@ def _letters(now_ms: int) -> Sequence[dict[str, Any]]:
 
 @dataclass
 class InventedSite:
-    """Where the page is, and the token of somebody who may give orders."""
+    """Address of the page, and a token for each role."""
 
     address: str
     tokens: dict[Role, str]

@@ -58,7 +58,7 @@ class StoreProxy:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Nobody gets an answer."""
+        """Leave all requests unanswered inside the block."""
         self.is_away = True
         try:
             yield

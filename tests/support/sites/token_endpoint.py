@@ -25,7 +25,7 @@ KEY_ID = "key-1"
 
 @dataclass
 class TokenEndpoint:
-    """Answers whoever knows the secret."""
+    """Answers every client that knows the secret."""
 
     secrets: Mapping[str, str]
     key: rsa.RSAPrivateKey = field(
@@ -37,7 +37,7 @@ class TokenEndpoint:
     moved_to: str = ""
 
     def write_key_set(self, path: Path) -> Path:
-        """What brokers verify signatures with (RFC 7517)."""
+        """Write the keys with which brokers verify signatures (RFC 7517)."""
         numbers = self.key.public_key().public_numbers()
         key = {"kty": "RSA", "kid": KEY_ID, "use": "sig", "alg": "RS256"}
         key |= {"n": _number(numbers.n), "e": _number(numbers.e)}

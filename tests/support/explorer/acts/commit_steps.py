@@ -78,7 +78,7 @@ class CommitSteps(LaneSteps):
             yield Outcome(label, (*scene_after, lane_after, after), violation)
 
     def append_after(self, scene: Scene, truth: Truth) -> Outcomes:
-        """Write the record behind the commit; no lane is held any more."""
+        """Write the record after the commit; no lane is held any more."""
         run = scene.run
         if run.position.phase is not Phase.APPENDING_AFTER:
             return
@@ -148,7 +148,7 @@ class CommitSteps(LaneSteps):
         if not sending.is_current:
             yield self._came(sending, f", {part} fenced", Event.FENCED)
             if Fault.UNNOTICED_FENCE in self.scope.faults:
-                yield self._came(sending, f", {part} sent in vain", Event.DONE)
+                yield self._came(sending, f", {part} sent without effect", Event.DONE)
             return
         if lane.id.is_unmarked:
             return

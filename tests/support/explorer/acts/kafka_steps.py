@@ -1,4 +1,4 @@
-"""What Kafka does by itself: messages arrive, markers are written, transactions time out."""
+"""Steps of Kafka itself: messages arrive, markers are written, transactions time out."""
 
 from __future__ import annotations
 

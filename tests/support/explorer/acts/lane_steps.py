@@ -31,7 +31,7 @@ class LaneSteps(Executor):
             yield Outcome(f"{label}, in the background", (moved, owner_after))
 
     def settle(self, run: int, lane: Lane, owner: Owner, number: int) -> Iterator[Moved]:
-        """Initialise, or read `owner` behind an initialisation, whichever is next."""
+        """Initialise, or read `owner` after an initialisation, whichever is next."""
         phase = lane.handles[run].phase
         if phase is LanePhase.INITIALISING:
             yield from self._initialise(run, lane, owner, number)

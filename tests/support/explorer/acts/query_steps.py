@@ -1,4 +1,4 @@
-"""What Spark does between a take-over and a commit: read, plan, run and log batches."""
+"""Steps of Spark between a take-over and a commit: read, plan, run and log batches."""
 
 from __future__ import annotations
 

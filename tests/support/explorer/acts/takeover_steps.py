@@ -130,7 +130,7 @@ class TakeoverSteps(Executor):
 
     @cached_property
     def output(self) -> OutputTails:
-        """What was in the output before the first run. What came later, `head` knows."""
+        """Tails of the output before the first run. `head` covers what came later."""
         return OutputTails(
             {
                 Beginning.LEDGER_SET_BACK: {0: tail(KEPT, generation=1, batch_id=7)},
