@@ -1,4 +1,4 @@
-"""What every test may ask for: a real broker, names of its own, a seed."""
+"""Fixtures for every test: a real broker, names of its own, a seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEED = pytest.StashKey[int]()
 CHOICE = pytest.StashKey[BrokerChoice]()
 STARTED = pytest.StashKey[RunningBroker]()
 ADDRESS = "bootstrap_servers"
-"""Of the broker that the workers of a run share, in what each is told at its start."""
+"""Key of the broker that the workers of a run share, in the input that each gets at its start."""
 WITHOUT_BROKER = {"deploy", "spark", "unit"}
 """Folders of tests that need none."""
 PLACE = "broker"
@@ -147,7 +147,7 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def seed(pytestconfig: pytest.Config) -> int:
-    """Of this run; printed at its top."""
+    """The seed of this run; printed at its top."""
     return pytestconfig.stash[SEED]
 
 
@@ -194,6 +194,6 @@ def cluster(shared_cluster: FaultyCluster) -> Iterator[FaultyCluster]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Makes topic names that nobody else uses: `topic("clicks")`."""
+    """Makes topic names that no other test uses: `topic("clicks")`."""
     unique = f"{request.node.name.partition('[')[0][:60]}-{uuid.uuid4().hex[:8]}"
     return lambda name: f"{name}-{unique}"

@@ -19,7 +19,7 @@ CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 """For the other side to take what is still to be sent to it."""
 SLOW_STEPS_PER_S = 20
-"""Into so many pieces a second is cut."""
+"""Pieces a second into which data is cut."""
 
 
 class EndedError(ConnectionError):
@@ -38,14 +38,14 @@ class Link:
         """Connect.
 
         Raises:
-            OSError: nobody accepts there, or not in time.
+            OSError: no server accepts there, or not in time.
         """
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             return cls(*await asyncio.open_connection(host, port, limit=BUFFER_BYTES))
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known that nobody is at the other end."""
+        """Whether the other end is known to be gone."""
         return self._reader.at_eof() or self._writer.is_closing()
 
     async def read(self) -> bytes:

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import CoordinatorType, api_versions, find_coordina
 from kafka.protocol.producer import produce, transaction
 
 CONTROLLERS = 2
-"""Endpoint type of DescribeCluster whose nodes are no brokers."""
+"""Endpoint type of DescribeCluster for nodes other than brokers."""
 DISCOVERY_VERSION = 4
 """Of Metadata: brokers know it since 1.0."""
 CLIENT_ID = "onceflow-chaos"
@@ -50,11 +50,11 @@ _READ = TELL_ADDRESSES | _TRANSACTIONS | {"ApiVersions"}
 """Apis that are looked into; all others pass unread."""
 _MODULES = (api_versions, cluster, fetch, find_coordinator, metadata, produce, transaction)
 _UNREADABLE = (struct.error, ValueError, IndexError)
-"""What kafka-python raises for bytes that are no message."""
+"""Errors of kafka-python for bytes that it cannot decode."""
 
 
 class FrameError(ValueError):
-    """Bytes that are no such message."""
+    """Bytes that are not such a message."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def read_request(frame: bytes) -> Request:
     """Read a request; one of an unknown api or version only as far as its client id.
 
     Raises:
-        FrameError: these bytes are no request.
+        FrameError: these bytes are not a request.
     """
     try:
         header = RequestHeader.decode(io.BytesIO(frame))
@@ -149,7 +149,7 @@ def read_answer(request: Request, frame: bytes) -> Any:
     """Read an answer with kafka-python.
 
     Raises:
-        FrameError: it is no answer to that request, or it has fields that kafka-python does not
+        FrameError: it does not answer that request, or it has fields that kafka-python does not
             know and would leave out.
     """
     if request.body is None:

@@ -1,4 +1,4 @@
-"""The proxy: a listener for each broker, and the sessions behind it. Runs in an event loop."""
+"""The proxy: a listener for each broker, and its sessions. Runs in an event loop."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.chaos.rules import Rule, RunningRule
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
-"""For the proxy's thread to do as it is told; to send what was held may take a while."""
+"""For the proxy's thread to obey an order; to send what was held may take a while."""
 
 
 class ChaosProxy:
@@ -118,7 +118,7 @@ class ChaosProxy:
             self.bootstrap_servers = await proxy.open()
             started.set_result(proxy)
             await self._stop.wait()
-        except BaseException as error:  # whoever entered hears of it  # noqa: BLE001
+        except BaseException as error:  # the caller that entered hears of it  # noqa: BLE001
             started.set_exception(error)
         finally:
             await proxy.close()

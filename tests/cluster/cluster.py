@@ -39,7 +39,7 @@ BRIDGE = "nodes"
 API = "apiserver"
 START_TIMEOUT_S = 120
 GONE_AFTER_S = 20
-"""A node that is silent for so long is called unreachable; 40 s is Kubernetes' own choice."""
+"""A node that is silent for this long is called unreachable; 40 s is Kubernetes' own choice."""
 ADMINISTRATORS = "system:masters"
 
 
@@ -75,7 +75,7 @@ class Cluster:
 
     @contextmanager
     def api_away(self) -> Iterator[None]:
-        """The API server answers nobody inside the block; connections to it stay open."""
+        """The API server answers no request inside the block; connections to it stay open."""
         running = psutil.process_iter(["cmdline"])
         found = [each for each in running if (each.info["cmdline"] or [])[1:2] == [API]]
         assert found, "no API server runs"

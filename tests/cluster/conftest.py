@@ -114,7 +114,7 @@ def install(
 def bucket(
     api: Cluster, namespace: str, bootstrap_servers: str, took: Took, tmp_path: Path
 ) -> Iterator[Drill]:
-    """Executors whose number changes, with the checkpoint in an object store beside the nodes."""
+    """Executors whose number changes, with the checkpoint in an object store outside the nodes."""
     with running_store(tmp_path, ROUTER) as store:
         keys = {f"spark.hadoop.fs.s3a.{each}.key" for each in ("access", "secret")}
         conf = {name: value for name, value in store.conf().items() if name not in keys}

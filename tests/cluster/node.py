@@ -48,7 +48,7 @@ class Node:
         return f"{GROUPS}{self.name}"
 
     def cut_off(self) -> None:
-        """Pull the cable: the node runs on, and nobody reaches it."""
+        """Pull the cable: the node runs on, and no one reaches it."""
         run("ip", "link", "set", self.link, "down")
 
     def connect(self) -> None:
@@ -62,7 +62,7 @@ class Node:
         signal_all(self._pods(), signal.SIGSTOP)
 
     def thaw_all_but_kubelet(self) -> None:
-        """The kubelet would end the pods that nobody wants any more."""
+        """The kubelet would end the pods that are no longer wanted."""
         services = [each for each in self._services() if "kubelet" not in each.cmdline()]
         signal_all([*services, *self._pods()], signal.SIGCONT)
 

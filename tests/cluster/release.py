@@ -54,7 +54,7 @@ class Release:
 
     Args:
         bootstrap_servers: of the broker, for pods and for this process.
-        flags: of helm, beside image, broker and pipeline.
+        flags: of helm, besides image, broker and pipeline.
     """
 
     cluster: Cluster
@@ -73,7 +73,7 @@ class Release:
 
     @property
     def name(self) -> str:
-        """Of the release, as of its only pipeline."""
+        """The name of the release, and of its only pipeline."""
         return self.job.name
 
     @property
@@ -222,7 +222,7 @@ class Release:
         return '"event": "batch"' in self.log_of(pod)
 
     def log_of(self, pod: dict[str, Any]) -> str:
-        """All that it wrote, also when its node is cut off, or it is no pod any more."""
+        """All that it wrote, also when its node is cut off, or the pod is gone."""
         meta, node = pod["metadata"], pod["spec"].get("nodeName")
         if node is None:
             return ""
@@ -293,7 +293,7 @@ class Release:
         return [each for each in written if each.generation == generation]
 
     def told(self) -> str:
-        """What an operator would look at, also where a node does not answer."""
+        """Collect all that an operator would look at, also where a node does not answer."""
         told = [self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")]
         for pod in self.pods("driver"):
             told += self.log_of(pod).splitlines()[-TOLD_LINES:]

@@ -1,4 +1,4 @@
-"""What the API server and its controllers make of the chart's examples. `make cluster`.
+"""The chart's examples, run by a real API server and its controllers. `make cluster`.
 
 Their images are nowhere, so their pods do not run. The namespace enforces the restricted pod
 standard, so a pod that is made has been found to keep it.

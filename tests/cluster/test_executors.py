@@ -27,6 +27,6 @@ def test_their_number_follows_the_load_and_state_outlives_them_all(bucket: Drill
         timeout_s=READY_TIMEOUT_S,
     )
     bucket.finish()
-    # A minute without records ends the workers that Spark plans with, and nobody minds.
+    # A minute without records ends the workers that Spark plans with, which does no harm.
     assert "Traceback" not in views.log_of(views.driver())
     assert all("WARNING" not in views.log_of(pod) for pod in views.pods("executor"))

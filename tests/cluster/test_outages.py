@@ -1,4 +1,4 @@
-"""What happens to nodes, disks, brokers and the API server, for minutes. `make drill`."""
+"""Outages of nodes, disks, brokers and the API server, for minutes. `make drill`."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_upgrades_and_rollbacks(drill: Drill) -> None:
 
 
 def test_a_node_that_is_cut_off_for_two_minutes(drill: Drill) -> None:
-    """Nobody does anything: its pods are where they were."""
+    """Without any order: its pods are where they were."""
     node = drill.part_from_broker()
 
     def cut_off() -> None:

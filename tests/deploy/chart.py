@@ -67,7 +67,7 @@ def manifests_in(text: str) -> list[Manifest]:
 
 
 def render(example: str, values: Values | None = None, *, release: str = RELEASE) -> list[Manifest]:
-    """What an example becomes, with some values changed."""
+    """Render an example, with some values changed."""
     flags = [f"--set-json={path}={json.dumps(value)}" for path, value in (values or {}).items()]
     return manifests_in(rendered_text(example, *flags, release=release))
 

@@ -49,7 +49,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def faults_of_operator_kind(manifest: Manifest) -> str:
-    """What the operator's CRDs would refuse; empty if nothing."""
+    """Name all that the operator's CRDs would refuse."""
     if manifest["apiVersion"] != GROUP:
         return f"{manifest['kind']}: apiVersion {manifest['apiVersion']}"
     try:

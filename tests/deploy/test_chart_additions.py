@@ -1,4 +1,4 @@
-"""What users add to pods, and how pods are spread, protected and named."""
+"""Users' additions to pods, and how pods are spread, protected and named."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_no_volume_of_ours_can_be_taken_by_a_users() -> None:
 
 
 def test_what_the_service_mounts_cannot_be_hidden() -> None:
-    """Each folder of ours is in one that the guard knows."""
+    """Each of our folders is in one that the guard knows."""
     (guard,) = re.findall(r"\$folders := list (.+) -", policies.GUARDS.read_text())
     known = [*re.findall(r'"(/[^"]+)"', guard), "/var/lib/onceflow/checkpoints"]
     for example in EXAMPLES:

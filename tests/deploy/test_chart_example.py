@@ -1,4 +1,4 @@
-"""What a chart does that is given the address of its brokers and nothing else."""
+"""The chart with the address of its brokers and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chart refuses to render, with a message that says what to do."""
+"""Values that the chart refuses to render, with a message that says what to do."""
 
 from __future__ import annotations
 

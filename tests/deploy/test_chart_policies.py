@@ -1,4 +1,4 @@
-"""What every example of the chart keeps to, and that each of these checks would see a breach."""
+"""Every example of the chart keeps the policies, and each policy sees a breach."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def settings_of(manifests: Sequence[Manifest]) -> Settings:
 
 
 def test_a_checkpoint_elsewhere_is_refused_by_the_service(tmp_path: Path) -> None:
-    """What a ConfigMap says the chart cannot see."""
+    """The chart cannot see what a ConfigMap says."""
     settings = settings_of(render("local-configmap"))
     file = tmp_path / "views.yaml"
     for place in ("/tmp/x", "/var/lib/onceflow/checkpoints/../x", "s3a://elsewhere/x"):

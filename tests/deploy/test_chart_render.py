@@ -63,7 +63,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES)
 
 
 def faults_of(manifest: Manifest, version: str) -> str:
-    """What the API server of a version would refuse, unknown keys included."""
+    """Name all that the API server of a version would refuse, unknown keys included."""
     if manifest["kind"] == "SparkApplication":
         return faults_of_application(manifest)
     if manifest["kind"] in SPECS:
@@ -197,7 +197,7 @@ def test_a_claim_that_grows_would_be_seen() -> None:
 
 
 def fixed_parts(manifests: Sequence[Manifest]) -> Any:
-    """What the API server refuses to change in a StatefulSet."""
+    """Fields of a StatefulSet that the API server refuses to change."""
     spec = one(manifests, "StatefulSet")["spec"]
     allowed = {"replicas", "template", "updateStrategy", "persistentVolumeClaimRetentionPolicy"}
     return {name: value for name, value in spec.items() if name not in allowed}

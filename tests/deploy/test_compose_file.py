@@ -1,4 +1,4 @@
-"""What docker/compose.yaml gives to Grafana, which nothing here can start, and to the outside.
+"""Checks what docker/compose.yaml gives to Grafana, which cannot start here, and to the outside.
 
 tests/system/test_compose.py starts the others.
 """

@@ -27,7 +27,7 @@ PREFIX = "spark.kubernetes.executor.podNamePrefix"
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the JVM writes to standard error."""
+    """Return the standard error of the JVM."""
     return tmp_path_factory.mktemp("jvm") / "log"
 
 
@@ -128,7 +128,7 @@ def test_without_a_request_it_asks_for_whole_cores(jvm: Any, tmp_path: Path) -> 
 
 
 def test_a_driver_that_starts_again_finds_no_name_taken(jvm: Any, tmp_path: Path) -> None:
-    """Spark's cluster manager makes a prefix when a session starts, unless it is told one."""
+    """Spark's cluster manager makes a prefix when a session starts, unless it has one."""
     longest = "a" * 40
     manifests = render("k8s", release=longest)
     make_prefix = jvm.org.apache.spark.deploy.k8s.KubernetesConf.getResourceNamePrefix
@@ -241,7 +241,7 @@ def logged(log: Path, before: int) -> list[Any]:
 def test_an_executor_logs_as_the_service_does(jvm: Any, log: Path) -> None:
     before = len(log.read_text().splitlines())
     spark = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.Something")
-    spark.info("nobody wants to know")
+    spark.info("of no interest")
     spark.warn("nor this")
     spark.error('a "quoted"\nmessage', jvm.java.lang.IllegalStateException("the reason"))
     (told,) = logged(log, before)
@@ -269,7 +269,7 @@ class Failing:
 
 
 def test_what_spark_ignores_while_it_is_called_is_not_told(jvm: Any, log: Path) -> None:
-    """That the driver's pod is not ready is no news: it cannot be before a pipeline runs."""
+    """The driver's pod cannot be ready before a pipeline runs: this is not reported."""
     before = len(log.read_text().splitlines())
     utils = jvm.org.apache.spark.util.Utils
     utils.tryLogNonFatalError(Failing())

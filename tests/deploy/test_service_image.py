@@ -1,4 +1,4 @@
-"""What the image of the service starts and how it is drained; nothing here builds it."""
+"""The start and the drain of the service in its image; nothing here builds it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_it_is_onceflow_by_itself() -> None:
 
 @pytest.mark.parametrize("selector", ["", "a=b"])
 def test_a_driver_that_makes_executors_looks_for_leftovers_before_it_starts(selector: str) -> None:
-    """Here is no Kubernetes, which is told and keeps nobody from starting."""
+    """Without Kubernetes, which is reported and does not prevent a start."""
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     entrypoint = IMAGE / "entrypoint.py"
     done = ran(sys.executable, entrypoint, "version", PATH=programs, LEFTOVER_EXECUTORS=selector)

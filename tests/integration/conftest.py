@@ -1,4 +1,4 @@
-"""What many tests here stand on: a job, and the connector's sink and ledger, on a real broker."""
+"""Shared by many tests here: a job, and the connector's sink and ledger, on a real broker."""
 
 from __future__ import annotations
 

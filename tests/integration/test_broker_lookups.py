@@ -35,12 +35,12 @@ def test_brokers_are_counted_and_tell_their_settings(sink: RealSink) -> None:
     assert int(config["transaction.state.log.min.isr"]) >= 1
 
 
-@pytest.mark.parametrize("address", [NOBODY, "nobody.invalid:9092"])
+@pytest.mark.parametrize("address", [NOBODY, "no-broker.invalid:9092"])
 def test_nobody_at_the_address_is_told_in_one_sentence_within_seconds(address: str) -> None:
     clock = SystemClock()
     sink = RealSink(address)
     started_s = clock.monotonic_s()
-    # All of them may be down and come back: whoever restarts pipelines must try again.
+    # All of them may be down and come back: a supervisor of pipelines must try again.
     with pytest.raises(DeadlineError) as raised:
         sink.broker.brokers(sink.within(60.0))
     assert not raised.value.is_permanent
@@ -62,7 +62,7 @@ def test_a_closed_client_is_gone_without_the_collector(broker: RunningBroker) ->
     others = client_threads()
     gc.disable()
     try:
-        # The error behind this answer keeps the client in a cycle of references.
+        # The error that caused this answer keeps the client in a cycle of references.
         assert sink.broker.topic("no-such-topic", sink.within()) is None
         started = client_threads() - others
         assert started
@@ -210,7 +210,7 @@ def test_a_range_with_holes_gives_its_committed_records_in_order(
     ranges = {1: (0, bounds[1][2]), 0: (0, bounds[0][2]), 2: (0, 0)}
     read = list(sink.broker.read(scene.output, ranges, scene.within()))
     assert [r.value for r in read] == [b"a0", b"a1", b"a2", b"b0", b"b1", b"b2"]
-    # In partition 0 a marker, three aborted records and their marker follow each of ours.
+    # In partition 0 a marker, three aborted records and their marker follow each of our records.
     assert [(r.partition, r.offset) for r in read] == [
         *((0, offset) for offset in (0, 6, 12)),
         *((1, offset) for offset in (0, 2, 4)),

@@ -1,4 +1,4 @@
-"""What a user sees on standard error when nobody listens at the address."""
+"""Standard error of each command when no broker listens at the address."""
 
 from __future__ import annotations
 

@@ -290,5 +290,5 @@ def test_verify_refuses_the_ledger_of_another_output(
 
 
 def test_verify_needs_a_ledger(cli: Cli, output: str) -> None:
-    result = cli("consume", output, "--verify", "--pipeline", "nobody")
-    assert "this pipeline was never started at these brokers: nobody" in str(result.exception)
+    result = cli("consume", output, "--verify", "--pipeline", "missing")
+    assert "this pipeline was never started at these brokers: missing" in str(result.exception)

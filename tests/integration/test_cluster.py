@@ -1,4 +1,4 @@
-"""What fault tests do to three brokers happens to them, and what they ask about them is true."""
+"""Faults of three brokers really happen, and the answers about the brokers are true."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class EventsJob(ViewsJob):
 
 @dataclass
 class Oracle:
-    """What becomes of each record, by the topic's content and the ledger's ranges alone.
+    """The fate of each record, by the topic's content and the ledger's ranges alone.
 
     A key that was seen stays known until the event watermark passes what it was first seen at by
     `within`. Rows are judged by the event watermark of the batch before.

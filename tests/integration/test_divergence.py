@@ -1,4 +1,4 @@
-"""A query that differs in a way that nobody can see in its source is caught at its first replay."""
+"""A query that differs in a way that its source does not show is caught at its first replay."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def from_csv(data: bytes) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Format:
-    """How a format is written in a pipeline file, and by somebody who is not us."""
+    """A format in a pipeline file, and as another program writes it."""
 
     block: str
     encode: Callable[[str, int], bytes]
@@ -70,7 +70,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Topics:
-    """Two topics and a name that nobody else uses."""
+    """Two topics and a name that no other test uses."""
 
     bootstrap_servers: str
     folder: Path

@@ -177,7 +177,7 @@ def test_an_open_transaction_is_seen(writer: Writer) -> None:
 def test_an_hour_of_inputs_need_not_be_kept(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were acknowledged are folded away; one that nobody knows of is looked for."""
+    """Acknowledged inputs are left out; one whose outcome is unknown is looked for."""
     seen: list[str] = []
     create_topic(writer.bootstrap_servers, writer.pipeline, PARTITIONS)
     recorder = Recorder(

@@ -1,4 +1,4 @@
-"""A query that nobody can bound before it runs ends by itself; others in the process go on."""
+"""A query that cannot be bounded before it runs ends by itself; others in the process go on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Windows close although nothing arrives, the same ones whatever becomes of the driver meanwhile.
 
 One pipeline has all kinds of silence: a partition of the left topic never has a record, the right
-topic never has one either, and then nobody writes any more.
+topic never has one either, and then no record comes any more.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ checkpoint: {self.checkpoint}
 
 
 class Planned:
-    """What Spark has planned last, by the checkpoint's offset log."""
+    """Spark's newest plan, by the checkpoint's offset log."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._log = checkpoint / "offsets"
@@ -152,6 +152,6 @@ def check_ledger(job: IdleJob) -> None:
     assert [count for count in counts if count["written"] and not count["read"]]
     watermarks = [head["event_watermark_ms"] for head in heads]
     assert watermarks == sorted(watermarks)
-    # A tick moves event time and no position: its batch is told from others by its clock.
+    # A tick moves event time and no position: only its clock makes its batch differ from others.
     plans = [(head["event_watermark_ms"], head["batch_timestamp_ms"]) for head in heads]
     assert len(set(plans)) == len(plans)

@@ -1,4 +1,4 @@
-"""What the Kafka incarnation does beyond the contract: settings, slowness, silence, restarts."""
+"""The Kafka incarnation beyond the contract: settings, slowness, silence, restarts."""
 
 from __future__ import annotations
 

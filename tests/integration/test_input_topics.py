@@ -1,4 +1,4 @@
-"""What becomes of a whole pipeline when something happens to the topic that it reads.
+"""A whole pipeline when something happens to the topic that it reads.
 
 Partitions that are added while it runs are in `tests/faults/test_topics.py`; what the source alone
 does is in `tests/integration/test_source_kafka.py` and the conformance kit.
@@ -27,7 +27,7 @@ from tests.support.outside.topics import (
 
 START_MS = 1_700_000_000_000
 LOST = 7
-"""Offsets of each partition that retention takes although nobody has read them."""
+"""Offsets of each partition that retention takes before they were read."""
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
@@ -79,7 +79,7 @@ def test_retention_that_overtakes_a_stopped_pipeline_halts_it(job: ViewsJob) -> 
 
 
 def test_a_deleted_topic_is_left_out_once_it_is_retired(job: ViewsJob) -> None:
-    """Whether everything in it was read cannot be told any more, so somebody must."""
+    """Whether everything in it was read is no longer known, so the user must say so."""
     servers, old = job.bootstrap_servers, f"{job.input_topic}-old"
     create_topic(servers, old)
     job.produce(Random(1), records=100, seconds=100)

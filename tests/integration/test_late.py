@@ -31,7 +31,7 @@ def event_watermark(job: ViewsJob) -> datetime:
 
 
 def views_around(job: ViewsJob, count: int) -> list[View]:
-    """Few pages and windows: many views would be one row behind a partial aggregation."""
+    """Few pages and windows: many views would be one row after a partial aggregation."""
     dice = Random(2)
     first = event_watermark(job) - timedelta(minutes=4)
     return [
@@ -41,7 +41,7 @@ def views_around(job: ViewsJob, count: int) -> list[View]:
 
 
 def send(job: ViewsJob, views: Sequence[View]) -> None:
-    """Beside what the job expects in its output."""
+    """Late views, besides what the job expects in its output."""
     producer = ordered_producer(job.bootstrap_servers)
     for number, view in enumerate(views):
         producer.produce(

@@ -1,4 +1,4 @@
-"""What the Kafka ledger does beyond the contract: its topic, long tails, compaction, elections."""
+"""The Kafka ledger beyond the contract: its topic, long tails, compaction, elections."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_what_is_written_after_ledger_and_checkpoint_were_lost_is_delivered(
         assert read(job, flavour, NEW) == sorted(new)
     assert (verified(job).findings, verified(job).records) == ([], OLD + NEW)
 
-    # The output is trimmed as well: nobody can know what was written, and readers are told.
+    # The output is trimmed as well: what was written is unknown, and readers learn it.
     lose_ledger_and_checkpoint(job)
     newer = job.produce("newer", NEWER)
     ends = {n: 1 + max(w.offset for w in job.written() if w.partition == n) for n in (0, 1)}

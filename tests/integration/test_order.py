@@ -1,4 +1,4 @@
-"""Records of one key come out in the order in which they stand in their input partition."""
+"""Records of one key come out in the order of their input partition."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def running(program: str, log: Path) -> Iterator[Callable[[], list[str]]]:
     ):
         try:
             yield lambda: log.read_text().splitlines()
-            # Unlike a kill, this leaves the group: nobody has to wait for the session to end.
+            # Unlike a kill, this leaves the group: no member has to wait for the session to end.
             process.send_signal(signal.SIGINT)
             process.wait(END_TIMEOUT_S)
         finally:
@@ -110,7 +110,7 @@ class Shown:
 
 
 def session() -> list[Shown]:
-    """The commands of ours in the README's console blocks, in order, but for the broker's own."""
+    """Our commands in the README's console blocks, in order, but for the broker's own."""
     shown: list[Shown] = []
     for line in "".join(b.text for b in README if b.language == "console").splitlines():
         if line.startswith("$ "):

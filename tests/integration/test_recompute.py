@@ -1,4 +1,4 @@
-"""A batch of the past is computed again, from a copy, beside everything that has come since."""
+"""An earlier batch is computed again, from a copy, with everything that has come since."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def verify(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
 
 
 def files(job: ViewsJob) -> Sequence[str]:
-    """Beside the job's own: a copy would be a folder beside its checkpoint."""
+    """Another folder than the job's own: a copy would be next to its checkpoint."""
     found = job.folder.glob("checkpoint*/**/*")
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
 

@@ -339,7 +339,7 @@ def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
 
 
 def _check_change(job: Started, old: int, seen: int) -> None:
-    """What was written before the change stays. After it the new query goes on with the state that
+    """Output from before the change stays. After it the new query goes on with the state that
     the old one left: a window that was open at the change has the maximum of the sum so far and of
     what came later."""
     views = job.job.produced

@@ -1,4 +1,4 @@
-"""What the Kafka source does beyond its contract, on a real broker."""
+"""The Kafka source beyond its contract, on a real broker."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_payloads_that_no_column_comes_from_are_not_looked_at(origin: KafkaOrigi
 
 
 def test_a_timestamp_that_is_none_is_null(origin: KafkaOrigin) -> None:
-    """In nanoseconds, as somebody wrote it where a broker takes any: its microseconds overflow."""
+    """In nanoseconds, where a broker takes any: microseconds overflow."""
     set_topic(
         origin.bootstrap_servers,
         origin.topic,
@@ -268,7 +268,7 @@ def test_a_retired_topic_is_read_no_more_and_stays_where_it_was(
     }
     assert retiring.is_silent(end)
     assert retiring.position(None, retiring.ranges(reached, end))[other.topic]["id"] == ""
-    # Also where nobody names it any more.
+    # Also where no file names it any more.
     assert planner(origin, retired=[other.topic]).latest_position(end, None) == end
 
 

@@ -63,7 +63,7 @@ def produce(origin: KafkaOrigin, records: Backlog) -> None:
 
 
 def counts(frame: DataFrame, checkpoint: Path) -> Counter[int]:
-    """What Spark counts in each window, by the time that the backlog is read and closed."""
+    """Spark's counts in each window, by the time that the backlog is read and closed."""
     found: Counter[int] = Counter()
 
     def collect(batch: DataFrame, batch_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What a pipeline keeps from batch to batch, read back with Spark's own reader of state."""
+"""The state that a pipeline keeps, read back with Spark's own reader of state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a survey asks brokers for, beside offsets: ages, open transactions, bulletins."""
+"""A survey's look-ups at brokers, besides offsets: ages, open transactions, bulletins."""
 
 from __future__ import annotations
 

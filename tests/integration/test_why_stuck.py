@@ -112,7 +112,7 @@ class Stage:
             return survey.watched(survey.facts(), 0.1)
 
     def causes(self, later_s: float = 0.0, timed: frozenset[str] | None = None) -> list[Diagnosis]:
-        """What is found some time from now."""
+        """The findings some time from now."""
         facts = self.facts(ManualClock(SystemClock().unix_ms() + round(later_s * 1000)), timed)
         assert facts.blind == {}
         return diagnose(facts)
@@ -339,5 +339,5 @@ def test_the_command_line_says_the_same(stage: Stage, monkeypatch: pytest.Monkey
 def test_a_name_that_nobody_has_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCEFLOW_BOOTSTRAP_SERVERS", stage.address)
     for command in ("status", "why-stuck"):
-        result = CliRunner().invoke(build_app(), [command, "nobody-has-it"])
-        assert "was never started at these brokers: nobody-has-it" in str(result.exception)
+        result = CliRunner().invoke(build_app(), [command, "missing"])
+        assert "was never started at these brokers: missing" in str(result.exception)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    """Of the Spark that runs of pipelines use, too, with a partition of state for each core."""
+    """Spark as runs of pipelines use it, with a partition of state for each core."""
     session = engine().open_session("")
     session.conf.set("spark.sql.shuffle.partitions", "2")
     return session
@@ -68,7 +68,7 @@ def faults(analysed: Callable[..., Analysis]) -> Callable[..., tuple[Fault, ...]
 
 @pytest.fixture
 def module(tmp_path: Path) -> Path:
-    """A file beside the pipeline for its function; its name is used by no other test."""
+    """A file next to the pipeline for its function; no other test uses its name."""
     return tmp_path / f"transform_{tmp_path.name.replace('-', '_')}.py"
 
 

@@ -36,7 +36,7 @@ WITHOUT_EXAMPLE = {
 }
 """Spark documents these casts without one."""
 OTHER_FORMS = ("max_by(x, y, 2)", "min_by(x, y, 2)")
-"""The best of several rows, in an order that nobody has judged."""
+"""The best of several rows, in an order that was never judged."""
 
 
 def registries(spark: SparkSession) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ LANGUAGE = (
     "SELECT id FROM range(3)",
     "FROM ROWS |> WHERE n > 1 |> EXTEND n + 1 AS k |> AGGREGATE sum(k) AS x GROUP BY s",
 )
-"""What Spark SQL has beside functions; without FROM, of `ROWS`."""
+"""Syntax of Spark SQL besides functions; without FROM, of `ROWS`."""
 
 
 @pytest.mark.parametrize("query", LANGUAGE)

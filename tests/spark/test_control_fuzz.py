@@ -1,4 +1,4 @@
-"""The control API under requests that nobody would think of, made from its own description."""
+"""The control API under requests that no person would think of, made from its own description."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER = {500, 503, 504}
 
 
 class HurryingClock(ManualClock):
-    """A second passes whenever somebody looks, so that the bound on requests is not met."""
+    """A second passes at each look, so that the bound on requests is not met."""
 
     def monotonic_s(self) -> float:
         self.sleep(1)

@@ -111,7 +111,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Run]:
 def test_a_key_is_known_until_event_time_has_passed_it_by_within(
     run: Callable[..., Run],
 ) -> None:
-    """Also over a restart; and no longer, so that state does not grow for ever."""
+    """Also over a restart; and no longer, so that state does not grow forever."""
     ids = run("SELECT id FROM events")
     assert ids(["a 0", "a 0", "b 30"], ["a 0", "c 59"]) == ["a", "b", "c"]
     assert ids(["a 0", "d 60"], ["e 61"]) == ["d", "e"]

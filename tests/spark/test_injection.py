@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Nothing is told."""
+        """Ignores all reports."""
 
 
 @pytest.fixture
@@ -95,10 +95,10 @@ def test_a_query_reaches_nothing_but_its_sources(
         # The whole file as the name of a column, and then in a message.
         "SELECT * FROM csv.`FILE` WITH ('header'='true', 'lineSep'='\\u0001', 'sep'='\\u0002')",
         "SELECT * FROM json.`FILE`",
-        "SELECT c.page FROM clicks c JOIN json.`FILE` j ON j.nobody = c.page",
-        "WITH j AS (SELECT * FROM json.`FILE`) SELECT nobody FROM j, clicks",
-        "SELECT page FROM clicks, LATERAL (SELECT nobody FROM json.`FILE`)",
-        "FROM clicks |> JOIN json.`FILE` |> SELECT nobody",
+        "SELECT c.page FROM clicks c JOIN json.`FILE` j ON j.secret = c.page",
+        "WITH j AS (SELECT * FROM json.`FILE`) SELECT secret FROM j, clicks",
+        "SELECT page FROM clicks, LATERAL (SELECT secret FROM json.`FILE`)",
+        "FROM clicks |> JOIN json.`FILE` |> SELECT secret",
         "SELECT * FROM IDENTIFIER('json.`FILE`')",
         "SELECT * FROM IDENTIFIER(concat('json.', '`FILE`'))",
         "SELECT * FROM xml.`FILE` WITH ('rowTag'='a', 'rowValidationXSDPath'='URL')",

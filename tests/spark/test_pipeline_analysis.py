@@ -1,4 +1,4 @@
-"""What the analysis refuses, warns of, and finds out, without a broker and without running."""
+"""The analysis refuses, warns and finds facts, without a broker and without running."""
 
 from __future__ import annotations
 

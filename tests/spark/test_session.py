@@ -1,4 +1,4 @@
-"""Settings that nobody would miss in the output: they decide how much memory and time it takes."""
+"""Settings without effect on the output: they decide how much memory and time it takes."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was_logged(
 def test_what_plans_a_source_is_forked(
     spark: SparkSession, origin: LogOrigin, tmp_path: Path
 ) -> None:
-    """Or each start of a pipeline would import Spark's Python again, and nobody would notice."""
+    """Or each start of a pipeline would import Spark's Python again, unnoticed."""
     origin.append(0, [(b"k", b"x")])
     forked: list[Process] = []
 

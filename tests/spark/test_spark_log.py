@@ -1,4 +1,4 @@
-"""What Spark's JVM logs is a line that collectors of logs understand."""
+"""Each log line of Spark's JVM is one that collectors of logs understand."""
 
 from __future__ import annotations
 

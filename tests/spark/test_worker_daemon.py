@@ -1,4 +1,4 @@
-"""A Python worker whose connection Spark closes ends without a word."""
+"""A Python worker whose connection Spark closes ends silently."""
 
 from __future__ import annotations
 

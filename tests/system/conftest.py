@@ -1,4 +1,4 @@
-"""What tests of the whole stand on."""
+"""Fixtures for tests of the whole."""
 
 from __future__ import annotations
 

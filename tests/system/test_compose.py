@@ -59,7 +59,7 @@ def prometheus(trial: ComposeProject) -> Iterator[httpx.Client]:
 
 
 def asked(prometheus: httpx.Client, what: str, **parameters: str) -> dict[str, Any]:
-    """What it answers."""
+    """Return the body of its answer."""
     answer = prometheus.get(what, params=parameters).json()
     assert answer["status"] == "success", answer
     data: dict[str, Any] = answer["data"]

@@ -60,7 +60,7 @@ def test_the_disk_of_the_checkpoint_is_full(job: ViewsJob) -> None:
 
 
 def test_the_volume_of_the_checkpoint_is_lost(job: ViewsJob) -> None:
-    """It is refused rather than begun anew by itself, until a person says so."""
+    """A start is refused, rather than begun again by itself, until an operator says so."""
     volumes = {job.folder: str(job.folder)}
     with serving(command(job), volumes) as service:
         service.wait_for("batch", 2)
@@ -81,7 +81,7 @@ def test_the_volume_of_the_checkpoint_is_lost(job: ViewsJob) -> None:
 
 
 def test_a_certificate_is_renewed(tmp_path: Path) -> None:
-    """The old one is of somebody who may do nothing any more, soon after."""
+    """The old certificate is of a user who soon loses all rights."""
     tokens = TokenEndpoint({})
     with secured_broker(tmp_path, tokens) as broker, folder_of_the_user() as folder:
         job = prepared(ViewsJob(broker.bootstrap_servers, folder))

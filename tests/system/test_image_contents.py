@@ -1,4 +1,4 @@
-"""What is in the image of the service, and what is not."""
+"""The contents of the service's image, and what must not be in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NATIVE_JARS = str(runpy.run_path(str(ROOT / "docker" / "slim.py"))["NATIVE_JARS"
 MAX_BYTES = 910_000_000
 S3_JARS = Path(onceflow.__file__).parent / "devkit" / "jarsets" / "s3.sha256"
 OWN_JAR = "onceflow-conditional-files.jar"
-"""Made of a source of ours."""
+"""Archives that are made of our own sources."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def image() -> object:
 
 
 def said(*command: str, may_fail: bool = False) -> str:
-    """What a command says in it, as root and without a network."""
+    """Return what a command prints in it, as root and without a network."""
     client = DockerClient().client
     words = [*command[1:]]
     try:

@@ -50,7 +50,7 @@ def test_health_is_that_of_the_service(job: ViewsJob) -> None:
     with serving(command, {job.folder: str(job.folder)}, port) as service:
         service.wait_for("batch")
         assert service.container.exec_run("onceflow-health").exit_code == 0
-        # Every process but the one that asks: nobody answers any more.
+        # Every process but the one that asks: nothing answers any more.
         froze = service.container.exec_run(["python3", "-c", FREEZE])
         assert froze.exit_code == 0, froze.output
         assert service.container.exec_run("onceflow-health").exit_code == 1

@@ -70,7 +70,7 @@ def site(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     refused = "apiVersion: onceflow/v1\nname: clicks\nquery: <b>SELECT</b>\n"
     (folder / "pipelines" / "clicks.yaml").write_text(refused)
     tokens = {role: new_token() for role in Role}
-    lines = [line_of(token, role, f"somebody-who-may-{role}") for role, token in tokens.items()]
+    lines = [line_of(token, role, f"user-who-may-{role}") for role, token in tokens.items()]
     (folder / "tokens").write_text("\n".join(lines))
     control = {
         "port": 0,
@@ -126,7 +126,7 @@ def enter(page: Page, address: str, token: str) -> None:
 
 
 def grave_findings(page: Page) -> list[str]:
-    """What axe finds wrong for people who use a screen reader, a keyboard or weak eyes."""
+    """Return what axe finds wrong for people who use a screen reader, a keyboard or weak eyes."""
     page.evaluate(AXE)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     assert len(found["passes"]) > 5, "axe has looked at nothing"
@@ -213,7 +213,7 @@ def test_it_can_be_used_by_keyboard_alone(site: Site, page: Page) -> None:
     expect(marks.nth(1)).to_contain_text("stopped")
     given = orders_of(site)[orders:]
     assert [str(event["path"]).rsplit("/", 1)[-1] for event in given] == ["stop", "start"]
-    assert {event["who"] for event in given} == {"somebody-who-may-write"}
+    assert {event["who"] for event in given} == {"user-who-may-write"}
 
 
 def orders_of(site: Site) -> list[dict[str, object]]:

@@ -78,7 +78,7 @@ class Account:
             KAFKA.grant(f"User:{NAME}", rights, admin, deadline())
 
     def all_but(self, left_out: str, *tasks: Task) -> None:
-        """Grant what the tasks need, without one right; fails if that is none of theirs."""
+        """Grant what the tasks need, without one right; fails if they do not need that one."""
         rights = self.rights(*tasks)
         kept = [right for right in rights if short(right) != left_out]
         assert len(kept) == len(rights) - 1
@@ -170,7 +170,7 @@ NEEDED_TO_RUN = [
     "cluster:kafka-cluster:describe_configs",
 ]
 TO_LOOK = "group:P.bulletins:read"
-"""Without it a pipeline runs, and nobody sees how."""
+"""Without it a pipeline runs, and its state is not seen."""
 NEEDED_TO_CREATE = ["topic:ledger.P:create", "topic:P-out:create", "topic:P-dead:create"]
 NEEDED_TO_RESEND = [
     "topic:P-in:write",

@@ -163,7 +163,7 @@ def serving(job: ViewsJob, settings: Mapping[str, Any], **more: object) -> Itera
 def test_a_renewed_certificate_is_used_and_nothing_is_lost(
     broker: SecuredBroker, job: ViewsJob
 ) -> None:
-    """The old one is of somebody who may do nothing any more."""
+    """The old certificate is of a user without any rights left."""
     settings = settings_by_certificate(broker, job.folder, "jane-1")
     grant_to_run(broker, job.write_file(), "jane-1", "jane-2")
     with serving(job, settings) as service:
@@ -182,7 +182,7 @@ def test_a_renewed_certificate_is_used_and_nothing_is_lost(
 
 
 def by_everything(broker: SecuredBroker, folder: Path) -> dict[str, Any]:
-    """A password, and a certificate that nobody asks for."""
+    """A password, and a certificate that is never asked for."""
     tls = settings_by_certificate(broker, folder)["tls"]
     return {**by_password(broker, folder), "tls": tls}
 
@@ -219,7 +219,7 @@ def test_secrets_are_told_to_nobody(
 
 
 def asked(ports: Mapping[str, int], token: str, pipeline: str) -> Iterator[tuple[str, str]]:
-    """Everything that a service answers to whoever may read it."""
+    """Collect everything that a service answers to a user who may read."""
     monitoring = f"http://127.0.0.1:{ports['monitoring']}"
     yield "metrics", httpx.get(f"{monitoring}/metrics", timeout=30).text
     control = f"http://127.0.0.1:{ports['control']}"

@@ -1,4 +1,4 @@
-"""What each action of a rule does to messages, between a client and a broker that do not think."""
+"""Each action of a rule on messages, between a client and a broker that do not think."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proxy reads in messages, and what it writes into them."""
+"""The proxy reads messages, and writes into them."""
 
 from __future__ import annotations
 

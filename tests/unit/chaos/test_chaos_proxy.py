@@ -114,7 +114,7 @@ def test_nothing_is_left_behind(listening: ListeningBroker) -> None:
         rule = proxy.add(Rule(on="request", action="hold"))
         address = proxy.bootstrap_servers
         with RawClient(address) as client:
-            client.send(heartbeat("held for ever"))
+            client.send(heartbeat("held forever"))
             rule.wait_fired()
         assert THREAD in thread_names()
 
@@ -156,7 +156,7 @@ def open_sockets() -> set[str]:
 
 def test_a_proxy_without_brokers_does_not_start() -> None:
     with pytest.raises(ConnectionError, match="no broker answers") as refusal:
-        ChaosProxy(f"{NOBODY},nonsense").__enter__()
+        ChaosProxy(NOBODY + ",nonsense").__enter__()
 
     assert NOBODY in str(refusal.value)
     assert THREAD not in thread_names()

@@ -1,4 +1,4 @@
-"""What `consume` says, and what it refuses."""
+"""`consume`: its output and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` makes of Java and of the jars of the embedded broker."""
+"""`doctor` on Java and on the jars of the embedded broker."""
 
 from __future__ import annotations
 

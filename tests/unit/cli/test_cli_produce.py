@@ -25,7 +25,7 @@ def test_lines_keep_their_numbers_and_lose_their_ends() -> None:
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """What to read, and what to write and then to close."""
+    """One end to read from, and one to write to and then to close."""
     reads, writes = os.pipe()
     yield reads, writes
     os.close(reads)

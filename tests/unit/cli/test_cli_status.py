@@ -1,4 +1,4 @@
-"""What `onceflow status` shows on a terminal of 80 columns."""
+"""`onceflow status` on a terminal of 80 columns."""
 
 from __future__ import annotations
 

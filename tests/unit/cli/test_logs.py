@@ -47,9 +47,9 @@ def root_logger() -> Iterator[None]:
 @pytest.mark.usefixtures("root_logger")
 def test_libraries_log_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
     log_libraries_as_json(ManualClock())
-    logging.getLogger("somebody").info("unheard")
-    logging.getLogger("somebody").warning("beware of %s", "this")
+    logging.getLogger("library").info("unheard")
+    logging.getLogger("library").warning("beware of %s", "this")
     (line,) = lines_of(capsys.readouterr().out)
     assert line["event"] == "beware of this"
-    assert (line["logger"], line["level"]) == ("somebody", "warning")
+    assert (line["logger"], line["level"]) == ("library", "warning")
     assert line["ts"] == ManualClock().unix_ms()

@@ -1,4 +1,4 @@
-"""What a person reads obeys nobody: records, names and errors with escape sequences in them."""
+"""A terminal obeys no text: records, names and errors with escape sequences in them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_control_characters_are_shown(text: str, shown: str | None) -> None:
 
 
 def in_a_terminal(*arguments: str) -> str:
-    """What a command writes to a terminal, both streams."""
+    """Both streams of a command on a terminal."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "onceflow.cli", *arguments]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL):
@@ -56,7 +56,7 @@ def in_a_terminal(*arguments: str) -> str:
         try:
             while some := os.read(ours, 65536):
                 written += some
-        except OSError:  # how a terminal says that nobody writes to it any more
+        except OSError:  # how a terminal says that its last writer has gone
             pass
         finally:
             os.close(ours)

@@ -1,4 +1,4 @@
-"""What the rules make of a verdict, where the contract suite does not say it."""
+"""The rules applied to a verdict, where the contract suite does not show it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ UNDECIDED = """
     INVALID_SHARE_SESSION_EPOCH SHARE_SESSION_LIMIT_REACHED FENCED_STATE_EPOCH
     STREAMS_INVALID_TOPOLOGY STREAMS_INVALID_TOPOLOGY_EPOCH STREAMS_TOPOLOGY_FENCED
     """
-"""Of requests that we never make, or no errors at all: nobody needs to decide what follows."""
+"""Codes of requests that we never make, or of no error at all: nothing follows from them."""
 UNDECIDED_CLASSES = {
     "IllegalArgumentError",
     "IllegalStateError",

@@ -37,7 +37,7 @@ def header(
 
 
 def offer(filter_: PartitionFilter, one: RecordHeader) -> FilterVerdict:
-    """What a consumer does that tolerates nothing."""
+    """A consumer that tolerates nothing."""
     track = filter_.track(one.pipeline_tag)
     verdict = track.judge(one)
     if verdict is FilterVerdict.NEXT:
@@ -51,7 +51,7 @@ def feed(filter_: PartitionFilter, headers: Iterable[RecordHeader]) -> list[Filt
 
 @st.composite
 def histories(draw: st.DrawFn, min_batches: int = 1, tag: int = PIPELINE) -> list[RecordHeader]:
-    """What one pipeline wrote to one partition: batches of any size, some in new generations."""
+    """Records of one pipeline in one partition: batches of any size, some in new generations."""
     headers: list[RecordHeader] = []
     generation, batch_id = 1, -1
     for size in draw(st.lists(st.integers(1, 5), min_size=min_batches, max_size=14)):

@@ -106,7 +106,7 @@ class World:
         self.written[partition] += count
 
     def write_again(self, partition: int, _: int) -> None:
-        """What an at-least-once writer does after a crash: the last record or two once more."""
+        """An at-least-once writer after a crash: the last record or two once more."""
         everything = self.kafka.log((TOPIC, partition)).entries.values()
         again = [entry for entry in list(everything)[-2:] if entry is not None]
         self.kafka.write(TOPIC, again)

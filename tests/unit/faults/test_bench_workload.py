@@ -65,7 +65,7 @@ def test_windows_that_lateness_keeps_open_may_be_missing_and_no_others() -> None
             lambda good: [Result(good[0].cell, good[0].records + 1, good[0].total), *good[1:]],
             id="wrong",
         ),
-        pytest.param(lambda good: [*good, Result(("nobody", 0), 1, 1)], id="invented"),
+        pytest.param(lambda good: [*good, Result(("unknown", 0), 1, 1)], id="invented"),
     ],
 )
 @pytest.mark.parametrize("check", ["check_final", "check_updates"])

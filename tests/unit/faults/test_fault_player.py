@@ -13,7 +13,7 @@ from tests.faults.sweep.storm.hands import Hand, NotFiredError, Proof, Stage
 from tests.faults.sweep.storm.player import MAX_TRIES, Course, Player, Timing
 from tests.support.clock import ManualClock
 
-KINDS = (Kind("of-a-broker", BROKER), Kind("of-a-driver", DRIVER), Kind("of-nobody", ""))
+KINDS = (Kind("of-a-broker", BROKER), Kind("of-a-driver", DRIVER), Kind("of-neither", ""))
 TIMING = Timing(seconds=300, quiet_every_s=60, quiet_s=20)
 EVERY_S = 3.0
 COMPANY_TIMEOUT_S = 30.0
@@ -29,7 +29,7 @@ class PassingClock(ManualClock):
 
 @dataclass
 class Driver:
-    """One that writes a batch whenever somebody looks."""
+    """One that writes a batch at each look."""
 
     number: int = 1
     batches: int = 0
@@ -96,12 +96,12 @@ def test_a_fault_that_finds_nobody_is_tried_again_and_then_told() -> None:
 
     def miss(stage: Stage, fault: Fault) -> Proof:
         tries[fault.number] += 1
-        raise NotFiredError("nobody is there")
+        raise NotFiredError("no target is there")
 
     course = played(miss, KINDS[:1])
 
     assert set(tries.values()) == {MAX_TRIES}
-    assert {each.failure for each in course.played} == {"nobody is there"}
+    assert {each.failure for each in course.played} == {"no target is there"}
     assert not any(each.has_fired for each in course.played)
     assert not course.troubles
 

@@ -110,7 +110,7 @@ def test_a_latency_counts_from_when_its_window_could_close() -> None:
 def test_a_fault_that_did_not_fire_is_not_counted() -> None:
     played = [
         Played(0, "refuse", 1.0, 2.0, {"times": 1}),
-        Played(1, "refuse", 3.0, 4.0, {}, failure="nobody asked"),
+        Played(1, "refuse", 3.0, 4.0, {}, failure="no one asked"),
     ]
 
-    assert counts(played) == ({"refuse": 1}, ["#1 refuse: nobody asked"])
+    assert counts(played) == ({"refuse": 1}, ["#1 refuse: no one asked"])

@@ -25,7 +25,7 @@ class Silent:
         self.made.append(self)
 
     def poll(self, timeout_s: float) -> None:
-        """No trouble is told."""
+        """Ignores all troubles."""
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         return {"t": Future()}

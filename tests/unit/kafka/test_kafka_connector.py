@@ -1,4 +1,4 @@
-"""The connector is found by its name, and making things connects to nobody."""
+"""The connector is found by its name, and making clients connects to no broker."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_a_code_that_the_table_lacks_counts_as_broken() -> None:
         ("SSL routines::unexpected eof while reading", "UP", Nature.PASSING),
         ("Connect to ipv4#127.0.0.1:1 failed: Connection refused", "CONNECT", Nature.PASSING),
     ],
-    ids=["certificate", "gone in the handshake", "gone later", "nobody listens"],
+    ids=["certificate", "gone in the handshake", "gone later", "no listener"],
 )
 def test_a_handshake_that_fails_at_its_first_step_is_refused(
     text: str, state: str, nature: Nature

@@ -114,7 +114,7 @@ def test_a_trouble_is_taken_alone() -> None:
 
 
 def test_a_pile_that_something_did_not_fit_on_gets_nothing_more_and_says_so() -> None:
-    """What was added later would look as if it followed."""
+    """Records that are added later would look as if they followed."""
     inbox = Inbox(3, PLENTY)
     pile = messages(*[None] * 6)
     inbox.add(HERE, pile[:2])

@@ -1,4 +1,4 @@
-"""What a message tells people to do can be done: the advice that leads to a new generation."""
+"""The advice of messages can be followed: all of it that leads to a new generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDS = "new generation"
 
 
 def messages() -> list[tuple[str, str]]:
-    """Place and text of every string of the product that is no docstring."""
+    """Place and text of every string of the product except docstrings."""
     found = []
     for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))

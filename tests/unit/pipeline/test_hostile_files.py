@@ -1,4 +1,4 @@
-"""Pipeline files that somebody wrote to hurt the service: each is told as that file's own fault."""
+"""Pipeline files made to hurt the service: each is reported as that file's own fault."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HOSTILE_TEXTS: Mapping[str, str] = {
     "a hundred thousand levels of blocks": VALID + "waivers:\n" + "- " * 50_000 + "a\n",
     "ten thousand unknown keys": VALID + "".join(f"k{i}: 1\n" for i in range(10_000)),
     "more than is read": VALID + "#" * (256 * 1024),
-    "a pattern that backtracks is no match": with_topics('pattern: "(a+)+b(?=c)"'),
+    "a pattern that backtracks does not match": with_topics('pattern: "(a+)+b(?=c)"'),
     "a pattern that unfolds": with_topics('pattern: "((a{100}){100}){100}"'),
     "a pattern of many characters": with_topics(f'pattern: "{"a" * 2_000}"'),
     "a pattern that leaves its parentheses": with_topics('pattern: "a)|(?:b"'),
@@ -57,7 +57,7 @@ HOSTILE_TEXTS: Mapping[str, str] = {
     "a schema elsewhere": with_schema("/etc/passwd"),
     "a schema above": with_schema("../schema.avsc"),
     "a schema that is a pipe": with_schema("pipe"),
-    "a schema behind a link": with_schema("link"),
+    "a linked schema": with_schema("link"),
     "a schema of ten thousand levels": with_schema("deep"),
     "a schema that is a folder": with_schema("."),
 }
@@ -65,7 +65,7 @@ HOSTILE_TEXTS: Mapping[str, str] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of pipelines: a good one, and things that schemas and files may name."""
+    """A folder of pipelines: a good one, and things that schemas and files may name."""
     made = tmp_path / "pipelines"
     made.mkdir()
     (tmp_path / "schema.avsc").write_text(SCHEMA)
@@ -78,12 +78,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def processor_s() -> float:
-    """What this process has used of processors."""
+    """Seconds of processor time that this process has used."""
     return sum(os.times()[:2])
 
 
 def assert_refused_alone(folder: Path) -> ConfigError:
-    """The bad file is refused, quickly, and the good one beside it is not."""
+    """The bad file is refused, quickly, and the good one next to it is not."""
     begun_s = processor_s()
     entries = {entry.path.stem: entry for entry in find_entries([folder])}
     assert sorted(entries) == ["bad", "good"]

@@ -1,4 +1,4 @@
-"""Which regular expressions Java may be given: none that some text makes it try for ever."""
+"""Regular expressions for Java: none that some text makes it try forever."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NONE = Capabilities(is_replayable=False, has_stable_ranges=False, is_ordered=Fal
 
 
 def _silent(kind: str, /, **facts: object) -> None:
-    """Nobody is told."""
+    """Ignores all reports."""
 
 
 def file_of(folder: Path, delivery: Delivery) -> PipelineFile:

@@ -124,7 +124,7 @@ def test_a_checkpoint_in_memory_is_refused_unless_it_is_waived(memory: str, tmp_
     with pytest.raises(ConfigError) as refused:
         require_lasting(file, None, NOW_MS)
     (fault,) = refused.value.faults
-    assert f"{memory}/not/yet/there lies in memory (tmpfs at /dev/shm)" in fault.what
+    assert f"{memory}/not/yet/there is in memory (tmpfs at /dev/shm)" in fault.what
     assert fault.where == "checkpoint"
     assert fault.line == len(inside.splitlines())
     assert fault.rule == "ephemeral-checkpoint"
@@ -140,7 +140,7 @@ def test_a_run_with_a_checkpoint_in_memory_writes_nothing(memory: str, tmp_path:
     file = tmp_path / "pipeline.yaml"
     file.write_text(pipeline_text() + f"checkpoint: {memory}/checkpoint\n")
     command = [sys.executable, "-m", "onceflow.cli", "run", str(file)]
-    # Nobody is at this address: had it looked at the brokers first, it would say so.
+    # No broker is at this address: had it looked at the brokers first, it would say so.
     done = subprocess.run(
         [*command, "--bootstrap-servers", "127.0.0.1:1"],
         check=False,

@@ -1,4 +1,4 @@
-"""What the committer says of a batch that it could not write, on the Kafka in memory."""
+"""The committer's error for a batch that it could not write, on the Kafka in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checksum beside a local file, held against one that Hadoop 3.5 wrote."""
+"""The checksum of a local file, compared with one that Hadoop 3.5 wrote."""
 
 from __future__ import annotations
 

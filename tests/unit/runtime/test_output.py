@@ -1,4 +1,4 @@
-"""What is added to rows after Spark has computed them."""
+"""Values that are added to rows after Spark has computed them."""
 
 from __future__ import annotations
 

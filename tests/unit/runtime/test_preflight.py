@@ -1,4 +1,4 @@
-"""What is refused and what is warned of before a start, by what brokers and topics say."""
+"""Refusals and warnings before a start, by what brokers and topics say."""
 
 from __future__ import annotations
 

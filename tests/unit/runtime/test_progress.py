@@ -1,4 +1,4 @@
-"""What a run tells about itself between its batches."""
+"""A run's reports between its batches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Run:
         return replace(newest, plan=replace(newest.plan, sources=self.sources))
 
     def look(self) -> list[Mapping[str, object]]:
-        """What it tells and what metrics get, of one look."""
+        """Reports and metrics of one look."""
         observer = cast("Observer", self)
         made = progress.ProgressReporter(
             self.report, cast("Any", self), self.position, lambda: None, self.clock, observer

@@ -1,4 +1,4 @@
-"""What is looked at while a query runs may end it."""
+"""Watches of a running query may end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves for others to read."""
+"""Bulletins: what a run leaves for others to read."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def bulletin(age_ms: int = 1_000, **changes: Any) -> Bulletin:
 
 
 def facts(**changes: Any) -> Facts:
-    """Of a pipeline that is well, but for the changes."""
+    """Facts of a pipeline that is well, but for the changes."""
     well = Facts(
         NOW_MS,
         head(),
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Cause]]] = {
     "a run that is well": ({}, []),
     # Who runs it.
     "an end before the newest bulletin": ({"ending": ended(6, age_ms=10_000)}, []),
-    "a refused start beside a run that is well": ({"ending": ended(2, run_id="")}, []),
+    "a refused start, and a run that is well": ({"ending": ended(2, run_id="")}, []),
     "silence": ({"bulletin": bulletin(SILENT_AFTER_MS)}, [Cause.STOPPED]),
     "a short silence": ({"bulletin": bulletin(SILENT_AFTER_MS - 1_000)}, []),
     "a run before its claim": ({"bulletin": bulletin(run_id="")}, []),
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Cause]]] = {
     ),
     "an idle input": ({"inputs": [partition(), QUIET]}, [Cause.IDLE_INPUT]),
     "a watermark that moves": ({"inputs": [partition(), QUIET], "recent": MOVING}, []),
-    "a silent partition beside a busy one of its source": (
+    "a silent partition and a busy one of its source": (
         {"inputs": [SILENT, replace(partition(), partition=1), partition("b")]},
         [],
     ),

@@ -52,7 +52,7 @@ def test_a_process_that_ends_by_itself_is_left_alone() -> None:
 def test_it_is_told_before_anything_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody listens at the address, so the run fails at its first look."""
+    """No broker listens at the address, so the run fails at its first look."""
     told: list[BaseException | None] = []
     around = Surroundings(
         connector=find_connector("kafka"),

@@ -203,7 +203,7 @@ def test_phases_are_those_of_the_mean_batch(told: Told) -> None:
 
 def test_it_marks_who_came_and_went(told: Told) -> None:
     told.report("owner", token=1, run_id="a")
-    told.report("failed", error="FencedError", text="somebody else")
+    told.report("failed", error="FencedError", text="another instance")
     told.report("failed", error="RetriableError", text="no answer")
     told.report("taking_over", why="silence")
     told.report("owner", token=4, run_id="b")

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes is what the pipelines told."""
+"""Prometheus scrapes what the pipelines reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What probes and Prometheus get over HTTP."""
+"""Probes and Prometheus over HTTP."""
 
 from __future__ import annotations
 

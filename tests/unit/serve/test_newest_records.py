@@ -1,4 +1,4 @@
-"""What may be seen of records, and how much is read for it."""
+"""Which records may be seen, and how much is read for it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Secrets:
         self.renewal = Renewal([self.file, folder / "password"], self.clock)
 
     def looks(self, *contents: str | None, after_s: float = LOOK_INTERVAL_S) -> list[bool]:
-        """What each look finds after the file holds this; None: it is gone."""
+        """Findings of each look after the file holds this; None: it is gone."""
         found = []
         for content in contents:
             self.file.unlink(missing_ok=True)

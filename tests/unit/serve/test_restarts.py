@@ -1,4 +1,4 @@
-"""A pipeline that failed is started again later and later, and not for ever."""
+"""A pipeline that failed is started again later and later, and not forever."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_a_warning_is_repeated_when_half_of_the_time_is_over(watch: Watch) -> No
     step_ms = HOUR_MS // 10
     for age_ms in range(8 * HOUR_MS, 10 * HOUR_MS, step_ms):
         watch.sees(age_ms, after_s=step_ms / 1000)
-    # Of the 1.9 h at the second look, and as soon as there is less than half of what was told.
+    # Of the 1.9 h at the second look, and as soon as less than half of the reported time is left.
     told = [text.partition(" in ")[2].partition(";")[0] for text in watch.told]
     assert told == ["114 min", "54 min", "24 min", "6 min"]
 

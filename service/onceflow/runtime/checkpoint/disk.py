@@ -1,4 +1,4 @@
-"""Whether a checkpoint would outlive the process: on which disk it lies, as the kernel tells.
+"""Whether a checkpoint would outlive the process: by the disk under it, as the kernel reports it.
 
 Only what shows is reported: of an anonymous volume, or a network disk that gets cleared, the kernel
 says nothing. Where there is no `/proc`, nothing is known, and a folder counts as durable.
@@ -103,7 +103,7 @@ def ephemeral_fault(file: PipelineFile, state: State) -> Fault | None:
         return None
     location = file.pipeline.checkpoint_location
     return Fault(
-        f"{location} lies {why_ephemeral(location)}: {EPHEMERAL.why}",
+        f"{location} is {why_ephemeral(location)}: {EPHEMERAL.why}",
         "checkpoint",
         file.document.place(("checkpoint",)).line,
         expected="a folder on a disk, a volume or a URL that lasts",
