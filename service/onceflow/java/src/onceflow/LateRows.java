@@ -44,9 +44,7 @@ import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
-/**
- * Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late`.
- */
+/** Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late`. */
 public class LateRows {
   private static final String DELAY = "spark.watermarkDelayMs";
   private static final String LATE = "__is_late";
