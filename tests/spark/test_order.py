@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onceflow.errors import Fault
+from onceflow.java.loader import new_instance
 from onceflow.pipeline.analysis.analysis import Analysis
 from onceflow.pipeline.analysis.ordering import order_text
-from onceflow.runtime.batch.executed import ExecutionReader
+from onceflow.pipeline.plan.plan import jvm_of
 from tests.support.pipelines import pipeline_text
 
 PARTITIONS = 3
@@ -61,7 +62,7 @@ def run(spark: SparkSession, query: Query, folder: Path) -> tuple[bool, list[int
     """Whether Spark's plan is taken to keep the order, and column `v` of the first batch."""
     steps(spark).createOrReplaceTempView("steps")
     steps(spark).createOrReplaceTempView("more")
-    reader, found = ExecutionReader(spark, [])._reader, list[tuple[bool, list[int]]]()
+    reader, found = new_instance(jvm_of(spark), "ExecutionReader"), list[tuple[bool, list[int]]]()
 
     def look(batch: DataFrame, _: int) -> None:
         rows = batch.toArrow()

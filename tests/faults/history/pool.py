@@ -29,12 +29,6 @@ class Pool:
                     records.append(record)
             return record if known != record else known
 
-    def contradicts(self, record: Record) -> bool:
-        """Whether one with the same offset and another content was shared."""
-        with self._lock:
-            known = self._find(record)
-            return known is not None and known != record
-
     def _find(self, record: Record) -> Record | None:
         records = self._records[record.place]
         if not records or records[-1].offset < record.offset:

@@ -40,7 +40,6 @@ class Recorder:
         bootstrap_servers: of the brokers themselves, also where the product goes through a proxy.
         output_topic: of the pipeline.
         pipeline: its name; None: there is no ledger to read.
-        keep_uncommitted: False: of what the uncommitted reader saw, only contradictions are kept.
         keep_inputs: False: acknowledged inputs go to `on_ok` and are forgotten.
         on_ok: called for each acknowledged input, e.g. to fold it into an oracle.
         clock: monotonic seconds.
@@ -52,7 +51,6 @@ class Recorder:
         output_topic: str,
         pipeline: str | None = None,
         *,
-        keep_uncommitted: bool = True,
         keep_inputs: bool = True,
         on_ok: Callable[[Input], None] | None = None,
         clock: Clock = system_clock,
@@ -74,11 +72,8 @@ class Recorder:
         places = Places()
         self._probe = ProbeLoop(self._topics, places, self._events)
         self._readers = [
-            ReaderLoop(new_reader(level), places, self._events, self._pool, keep=keep)
-            for level, keep in (
-                (Isolation.COMMITTED, True),
-                (Isolation.UNCOMMITTED, keep_uncommitted),
-            )
+            ReaderLoop(new_reader(level), places, self._events, self._pool)
+            for level in (Isolation.COMMITTED, Isolation.UNCOMMITTED)
         ]
 
     def __enter__(self) -> Self:

@@ -98,21 +98,14 @@ class ProbeLoop:
 
 
 class ReaderLoop:
-    """One reader from the beginning of every partition.
+    """One reader from the beginning of every partition."""
 
-    Args:
-        keep: False: only what contradicts another reader, and the positions, are kept.
-    """
-
-    def __init__(
-        self, reader: Reader, places: Places, events: Events, pool: Pool, *, keep: bool
-    ) -> None:
+    def __init__(self, reader: Reader, places: Places, events: Events, pool: Pool) -> None:
         self.reader = reader
         self.positions: dict[Place, int] = {}
         self._places = places
         self._events = events
         self._pool = pool
-        self._keep = keep
 
     def run(self, bootstrap_servers: str, stop: threading.Event) -> None:
         """Until it is told to stop."""
@@ -155,14 +148,10 @@ class ReaderLoop:
     def _kept(self, messages: list[Message]) -> Iterator[Record]:
         for message in messages:
             error = message.error()
-            if error is not None:
+            if error is None:
+                yield self._pool.share(record_of(message))
+            else:
                 self._note(error)
-                continue
-            record = record_of(message)
-            if self._keep:
-                yield self._pool.share(record)
-            elif self._pool.contradicts(record):
-                yield record
 
     def _note(self, error: KafkaError) -> None:
         text = str(error)

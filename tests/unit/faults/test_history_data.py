@@ -60,10 +60,7 @@ def test_a_record_that_many_read_is_held_once() -> None:
     assert pool.share(first) is first
     assert pool.share(replace(first)) is first
     assert pool.share(other) is other
-    assert pool.contradicts(other)
-    assert not pool.contradicts(first)
     assert pool.share(before) is before
-    assert not pool.contradicts(before)
 
 
 def test_headers_are_read_as_published() -> None:
