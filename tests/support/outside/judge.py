@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.faults.history.anomaly import Anomaly
 from tests.faults.history.ledger import ledger_mismatch
 from tests.faults.history.model import FinalPartition, Record
 from tests.faults.history.recorded import History
+from tests.faults.history.wire import header_of
 from tests.faults.history.writes import (
     Expected,
     duplicate,
@@ -29,7 +30,7 @@ def anomalies(
     heads: Sequence[dict[str, Any]] = (),
     expected: Expected | None = None,
 ) -> list[Anomaly]:
-    """Find what is lost, repeated, torn or out of sequence.
+    """Find what is lost, repeated, torn, out of sequence or written by another producer.
 
     Args:
         written: every committed record of the output topic.
@@ -39,6 +40,7 @@ def anomalies(
     history = _history(written, heads)
     checks = (nonmonotonic_sequence, sequence_hole, torn_batch, ledger_mismatch)
     found = [anomaly for check in checks for anomaly in check(history)]
+    found += [*_foreign(history), *_miscounted(written, heads)]
     if expected is not None:
         found += lost_write(history, expected) + duplicate(history, expected)
     return found
@@ -64,6 +66,29 @@ def account_faults(heads: Sequence[dict[str, Any]], counted: Mapping[str, int]) 
         for name, count in counted.items()
         if totals[name] != count
     ]
+
+
+def _foreign(history: History) -> Iterator[Anomaly]:
+    for partition in history.outputs():
+        for record in partition.records:
+            if header_of(record) is None:
+                where = f"partition {record.partition} offset {record.offset}"
+                yield Anomaly(
+                    "foreign_record", f"{where}: expected a header, found {record.header!r}"
+                )
+
+
+def _miscounted(written: Sequence[Written], heads: Sequence[dict[str, Any]]) -> Iterator[Anomaly]:
+    """Compare with the first head of a batch: one that only changes what comes next writes none."""
+    visible = Counter((each.generation, each.batch_id) for each in written if each.header)
+    told: dict[tuple[int, int], int] = {}
+    for head in heads:
+        told.setdefault((head["generation"], head["batch_id"]), head["records"]["written"])
+    for (generation, batch_id), count in told.items():
+        if batch_id >= 0 and visible[generation, batch_id] != count:
+            batch = f"batch {batch_id} of generation {generation}"
+            found = visible[generation, batch_id]
+            yield Anomaly("torn_batch", f"{batch}: expected {count} records, found {found}")
 
 
 def _history(written: Sequence[Written], heads: Sequence[dict[str, Any]]) -> History:

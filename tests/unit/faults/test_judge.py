@@ -30,12 +30,15 @@ def head(batch_id: int, first: int, last: int) -> dict[str, Any]:
     batch = {"generation": 1, "batch_id": batch_id, "token": 1, "run_id": "r", "note": ""}
     ranges = {"s": {"t": {"0": [first - 1, last]}}}
     sink = {"sequence": {"0": [first, last]}}
-    return {"pipeline": PIPELINE, **batch, "sources": ranges, "sink": sink}
+    records = {"written": last - first + 1}
+    return {"pipeline": PIPELINE, **batch, "sources": ranges, "sink": sink, "records": records}
 
 
 OUTPUT = [written(sequence, (sequence - 1) // 2) for sequence in range(1, 5)]
 HEADS = [head(0, 1, 2), head(1, 3, 4)]
 AGAIN = replace(OUTPUT[3], offset=4)
+FOREIGN = replace(AGAIN, header=None)
+SKIPPED = [*OUTPUT[:2], *(written(sequence, 2) for sequence in (3, 4))]
 GAP = {"sources": {"s": {"t": {"0": [3, 4]}}}}
 
 
@@ -45,10 +48,13 @@ GAP = {"sources": {"s": {"t": {"0": [3, 4]}}}}
         (OUTPUT, HEADS, set()),
         (OUTPUT[:3], HEADS, {"lost_write", "torn_batch", "ledger_mismatch"}),
         (OUTPUT[:1] + OUTPUT[2:], HEADS, {"lost_write", "sequence_hole", "torn_batch"}),
-        ([*OUTPUT, AGAIN], HEADS, {"duplicate", "nonmonotonic_sequence"}),
+        ([*OUTPUT, AGAIN], HEADS, {"duplicate", "nonmonotonic_sequence", "torn_batch"}),
         ([], HEADS, {"lost_write", "torn_batch", "ledger_mismatch"}),
         (OUTPUT, HEADS[:1], {"torn_batch", "ledger_mismatch"}),
         (OUTPUT, [HEADS[0], HEADS[1] | GAP], {"ledger_mismatch"}),
+        (OUTPUT, [HEADS[0], HEADS[1] | {"records": {"written": 3}}], {"torn_batch"}),
+        (SKIPPED, [HEADS[0], HEADS[1] | {"batch_id": 2}], {"ledger_mismatch"}),
+        ([*OUTPUT, FOREIGN], HEADS, {"foreign_record", "duplicate"}),
         (OUTPUT, [HEADS[1]], {"torn_batch"}),
         (OUTPUT, [HEADS[1] | {"note": "rebuilt"}], set()),
     ],
@@ -59,7 +65,10 @@ GAP = {"sources": {"s": {"t": {"0": [3, 4]}}}}
         "repeated",
         "empty",
         "uncommitted",
+        "range",
+        "miscounted",
         "skipped",
+        "foreign",
         "head-lost",
         "rebuilt",
     ],
