@@ -45,7 +45,7 @@ def verify(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
 
 
 def files(job: ViewsJob) -> Sequence[str]:
-    """Another folder than the job's own: a copy would be next to its checkpoint."""
+    """Files of the checkpoint and next to it, where a copy would be."""
     found = job.folder.glob("checkpoint*/**/*")
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
 
