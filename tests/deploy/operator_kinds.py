@@ -49,7 +49,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def faults_of_operator_kind(manifest: Manifest) -> str:
-    """Name all that the operator's CRDs would refuse."""
+    """Return a fault that the operator's CRDs would refuse, or an empty string."""
     if manifest["apiVersion"] != GROUP:
         return f"{manifest['kind']}: apiVersion {manifest['apiVersion']}"
     try:

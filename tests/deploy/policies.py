@@ -127,7 +127,7 @@ def traffic_is_bounded(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def mounts_are_volumes(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Every mount has its volume and every volume its mount; settings are files in mounts."""
+    """Every mount has its volume and every volume its mount; files of settings are mounted."""
     for place, pod in pods(manifests):
         volumes = {volume["name"] for volume in pod["spec"].get("volumes", [])}
         if place == "StatefulSet":

@@ -63,7 +63,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES)
 
 
 def faults_of(manifest: Manifest, version: str) -> str:
-    """Name all that the API server of a version would refuse, unknown keys included."""
+    """Return what the API server of a version would refuse, such as an unknown key."""
     if manifest["kind"] == "SparkApplication":
         return faults_of_application(manifest)
     if manifest["kind"] in SPECS:

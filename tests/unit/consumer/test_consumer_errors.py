@@ -52,7 +52,7 @@ UNDECIDED = """
     INVALID_SHARE_SESSION_EPOCH SHARE_SESSION_LIMIT_REACHED FENCED_STATE_EPOCH
     STREAMS_INVALID_TOPOLOGY STREAMS_INVALID_TOPOLOGY_EPOCH STREAMS_TOPOLOGY_FENCED
     """
-"""Codes of requests that we never make, or of no error at all: nothing follows from them."""
+"""Codes of requests that we never make, or of no error at all: they need no decision."""
 UNDECIDED_CLASSES = {
     "IllegalArgumentError",
     "IllegalStateError",
@@ -62,7 +62,7 @@ UNDECIDED_CLASSES = {
     "TransactionAbortedError",
     "UnknownBrokerIdError",
 }
-"""Of producers, or ruled out by the order of our calls."""
+"""Errors of producers, or ruled out by the order of our calls."""
 
 
 def test_the_libraries_still_tell_their_codes() -> None:

@@ -51,7 +51,7 @@ def standby(other: Other) -> Standby:
 
 
 def looks(standby: Standby, other: Other, seconds: float, *, is_beating: bool) -> str:
-    """All that was seen first within this many seconds."""
+    """Return the first finding within this many seconds, or an empty string."""
     for _ in range(round(seconds / LOOK_INTERVAL_S)):
         if is_beating:
             other.beat()
