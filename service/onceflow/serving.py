@@ -23,7 +23,7 @@ from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint.disk import require_lasting
 from onceflow.runtime.spark.session import SharedEngine
 from onceflow.serve.ending import end_within
-from onceflow.serve.fleet import DrainableRun, Fleet, Member
+from onceflow.serve.fleet import DrainableRun, Fleet, Member, Status
 from onceflow.serve.history import History
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serve.metrics import Metrics
@@ -116,11 +116,10 @@ class Service:
         self._report = report_of("")
         self.around = replace(around, engine=self.engine)
         versions = {"version": version("onceflow"), "spark": version("pyspark")}
-        statuses = lambda: self.fleet.statuses()  # noqa: E731, PLW0108  the fleet reports to them
-        self.metrics = Metrics(around.clock, statuses, versions, self._free_bytes)
+        self.metrics = Metrics(around.clock, self._statuses, versions, self._free_bytes)
         members = [self._member(entry, options, report_of(entry.name)) for entry in entries]
         self._renewal = Renewal(settings.secret_files(), around.clock)
-        self.fleet: Fleet = Fleet(members, self.engine.loss, around.clock, self._is_renewed)
+        self.fleet = Fleet(members, self.engine.loss, around.clock, self._is_renewed)
 
     def load(self, name: str) -> PipelineFile:
         """The file of a pipeline as it is now.
@@ -183,6 +182,10 @@ class Service:
 
         restarts = Restarts(entry.restart, self.around.clock, SystemRandom())
         return Member(entry.name, make, restarts, tell)
+
+    def _statuses(self) -> Sequence[Status]:
+        """For the metrics, which exist before the fleet that reports to them."""
+        return self.fleet.statuses()
 
     def _is_renewed(self) -> bool:
         is_renewed = self._renewal.is_due()

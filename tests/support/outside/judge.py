@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.faults.history.anomaly import Anomaly
 from tests.faults.history.ledger import ledger_mismatch
-from tests.faults.history.model import FinalPartition, Record
+from tests.faults.history.model import FinalPartition, Place, Record
 from tests.faults.history.recorded import History
 from tests.faults.history.wire import header_of
 from tests.faults.history.writes import (
@@ -93,32 +93,18 @@ def _miscounted(written: Sequence[Written], heads: Sequence[dict[str, Any]]) -> 
 
 def _history(written: Sequence[Written], heads: Sequence[dict[str, Any]]) -> History:
     history = History(_OUTPUT, heads[-1]["pipeline"] if heads else None)
-    partitions = {record.partition for record in written}
-    partitions |= {int(number) for head in heads for number in head["sink"]["sequence"]}
-    for number in partitions:
-        _add(
-            history,
-            _OUTPUT,
-            number,
-            [
-                Record(_OUTPUT, number, record.offset, record.key, record.value, record.header, 0)
-                for record in written
-                if record.partition == number
-            ],
-        )
+    places = {(_OUTPUT, record.partition) for record in written}
+    places |= {(_OUTPUT, int(number)) for head in heads for number in head["sink"]["sequence"]}
+    records: dict[Place, list[Record]] = {place: [] for place in places}
+    for each in written:
+        record = Record(_OUTPUT, each.partition, each.offset, each.key, each.value, each.header, 0)
+        records[record.place].append(record)
     if (ledger := history.ledger_topic) is not None:
-        _add(
-            history,
-            ledger,
-            0,
-            [
-                Record(ledger, 0, place, b"head", json.dumps(head).encode(), None, 0)
-                for place, head in enumerate(heads)
-            ],
-        )
+        records[ledger, 0] = [
+            Record(ledger, 0, offset, b"head", json.dumps(head).encode(), None, 0)
+            for offset, head in enumerate(heads)
+        ]
+    for place, own in records.items():
+        end = own[-1].offset + 1 if own else 0
+        history.final[place] = FinalPartition(*place, 0, end, end, own)
     return history
-
-
-def _add(history: History, topic: str, partition: int, records: list[Record]) -> None:
-    end = records[-1].offset + 1 if records else 0
-    history.final[topic, partition] = FinalPartition(topic, partition, 0, end, end, records)

@@ -197,11 +197,15 @@ def _next_offsets(topics: Topics) -> Cut:
 
 def _entering(reached: Topics, newcomers: Cut, facts: Mapping[str, TopicInfo]) -> Topics:
     """The positions before a batch: `starts` has those that have not been in one."""
-    entering = {topic: replace(at, starts=at.waiting) for topic, at in reached.items()}
+    starts = {topic: {**at.waiting} for topic, at in reached.items()}
     for (topic, partition), offset in newcomers.items():
-        at = entering.get(topic) or TopicPosition(facts[topic].topic_id, ends={}, starts={})
-        entering[topic] = replace(at, starts={**at.starts, partition: offset})
-    return entering
+        starts.setdefault(topic, {})[partition] = offset
+    new = {
+        topic: TopicPosition(facts[topic].topic_id, ends={}, starts={})
+        for topic in starts
+        if topic not in reached
+    }
+    return {topic: replace(at, starts=starts[topic]) for topic, at in {**reached, **new}.items()}
 
 
 def _moved(before: Topics, cut: Cut) -> Topics:

@@ -32,7 +32,10 @@ def print_json(value: object) -> None:
 
 def print_result(output: ResultFormat, value: object, text: str) -> None:
     """A result of one line, in the format that was asked for."""
-    print_json(value) if output is ResultFormat.JSON else typer.echo(text)
+    if output is ResultFormat.JSON:
+        print_json(value)
+    else:
+        typer.echo(text)
 
 
 def fault_fields(fault: Fault) -> Mapping[str, Any]:
