@@ -294,11 +294,15 @@ _JUDGED: Mapping[Verdict, _Move] = {
     Verdict.HALT: _confirm_halt,
 }
 
-_SENT: Mapping[Event, _Move] = {
-    _E.DONE: _go_on,
-    _E.REFUSED: _abort,
-    _E.REFUSED_FOR_GOOD: _abort_for_good,
-    _E.FENCED: _confirm_owner,
+_SENT: Mapping[tuple[Phase, Event], _Move] = {
+    (phase, event): move
+    for phase in (Phase.SENDING_RECORDS, Phase.SENDING_HEAD, Phase.SENDING_OFFSETS)
+    for event, move in (
+        (_E.DONE, _go_on),
+        (_E.REFUSED, _abort),
+        (_E.REFUSED_FOR_GOOD, _abort_for_good),
+        (_E.FENCED, _confirm_owner),
+    )
 }
 """After anything was sent in the transaction."""
 
@@ -308,9 +312,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], _Move] = {
     (Phase.BEGINNING, _E.DONE): _go_on,
     (Phase.BEGINNING, _E.REFUSED): _abort,
     (Phase.BEGINNING, _E.FENCED): _confirm_owner,
-    **{(Phase.SENDING_RECORDS, event): move for event, move in _SENT.items()},
-    **{(Phase.SENDING_HEAD, event): move for event, move in _SENT.items()},
-    **{(Phase.SENDING_OFFSETS, event): move for event, move in _SENT.items()},
+    **_SENT,
     (Phase.APPENDING_BEFORE, _E.DONE): _go_on,
     (Phase.APPENDING_BEFORE, _E.REFUSED): _abort,
     (Phase.APPENDING_BEFORE, _E.REFUSED_FOR_GOOD): _abort_for_good,

@@ -242,16 +242,16 @@ class HeadEntry:
     def ordering(self, order: Order, token: FencingToken, run_id: str) -> HeadEntry:
         """The same position; the next batches are written in another order."""
         note = f"records are written in another order from here on: {order}"
-        return replace(self._written_again(token, run_id, note), next_order=order)
+        return replace(self.written_again(token, run_id, note), next_order=order)
 
     def diverged(self, token: FencingToken, run_id: str, rows: int) -> HeadEntry:
         """The same position; a replay has computed this many rows differently."""
         note = f"a replay computed {rows} rows differently; what was committed stays"
-        again = self._written_again(token, run_id, note)
+        again = self.written_again(token, run_id, note)
         totals = self.totals + RecordCounts(diverged=rows)
         return replace(again, records=replace(again.records, diverged=rows), totals=totals)
 
-    def _written_again(self, token: FencingToken, run_id: str, note: str) -> HeadEntry:
+    def written_again(self, token: FencingToken, run_id: str, note: str) -> HeadEntry:
         """The same position, without the batch's records: those are counted already."""
         return replace(
             self,

@@ -227,6 +227,19 @@ def test_an_order_is_told_only_where_a_version_before_would_have_had_another() -
     assert found == {"batch": content, "next": arrival}
 
 
+@given(heads)
+def test_a_head_that_is_written_again_numbers_and_counts_nothing(head: HeadEntry) -> None:
+    again = head.written_again(FencingToken(9), "run-9", "why")
+
+    assert {p: last for p, (_, last) in again.sink.sequence.items()} == {
+        p: last for p, (_, last) in head.sink.sequence.items()
+    }
+    assert all(first == last + 1 for first, last in again.sink.sequence.values())
+    assert (again.records.read, again.records.written) == (0, 0)
+    assert (again.batch, again.plan, again.digest) == (head.batch, head.plan, head.digest)
+    assert (again.token, again.run_id, again.note) == (9, "run-9", "why")
+
+
 def test_another_order_moves_no_position() -> None:
     head = replace(HEAD, order=ARRIVAL, records=RecordCounts(read=4, written=2, refused=1))
     moved = head.ordering(Order((Term("at"),)), FencingToken(4), "run-4")

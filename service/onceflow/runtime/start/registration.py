@@ -118,14 +118,9 @@ def _after(wanted: HeadEntry, head: HeadEntry | None) -> HeadEntry:
 def _under_another_plan(wanted: HeadEntry, head: HeadEntry) -> HeadEntry:
     """The same position; a replay of its batch still has to give the same digest."""
     return replace(
-        head,
-        token=wanted.token,
-        run_id=wanted.run_id,
-        sink=head.sink.advanced({}),
-        records=head.records.of_replays(),
+        head.written_again(wanted.token, wanted.run_id, wanted.note),
         plan_hash=wanted.plan_hash,
         plan_parts=wanted.plan_parts,
-        note=wanted.note,
         delivery=wanted.delivery,
         next_order=wanted.next_order,
     )
