@@ -151,8 +151,9 @@ def caught_up(settled: tuple[Started, Path]) -> Started:
     return started
 
 
-def test_a_checkpoint_with_nothing_planned_registers_again(job: Started) -> None:
-    job.crash(CrashPoint.AFTER_COMMIT, batch=1)
+@pytest.mark.parametrize("point", [CrashPoint.BEFORE_BEGIN, CrashPoint.AFTER_COMMIT])
+def test_a_checkpoint_with_nothing_planned_registers_again(job: Started, point: CrashPoint) -> None:
+    job.crash(point, batch=1)
     assert not (job.job.checkpoint / "offsets").exists()
     job.finish()
     first = read_ledger(job.job.bootstrap_servers, job.job.name)[0]
