@@ -1,0 +1,1 @@
+"""Aggregates of the user: commutative monoids, checked by their laws."""

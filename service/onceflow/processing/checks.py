@@ -1,0 +1,150 @@
+"""Whether a class can be a processor of an input, before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from onceflow.columns import Columns, parse_columns
+from onceflow.errors import ConfigError, Fault, unknown_name
+from onceflow.processing.processor import Processor, declared_state, declared_twice
+from onceflow.processing.runner import Runner, When
+
+RESERVED = frozenset(name for name in (*vars(Processor), *Processor.__annotations__))
+"""Names that a state must not have."""
+
+
+def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
+    kind: type[Any],
+    *,
+    name: str,
+    columns: Columns,
+    key: str | Sequence[str] | None,
+    time: str | None,
+    output: str | None,
+    when: When = "arrival",
+    keeps_going: bool = False,
+) -> Runner:
+    """Make the runner of a class over an input.
+
+    Args:
+        kind: the class.
+        name: of the step.
+        columns: of the input.
+        key: instead of the class's.
+        time: column of the event time.
+        output: instead of the class's.
+        when: see `onceflow.processing.runner`.
+        keeps_going: whether a record that fails is rejected.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    if not issubclass(kind, Processor):
+        raise _refused(
+            name,
+            [
+                Fault(
+                    f"{name} is not a processor",
+                    expected="a class that derives from onceflow.processing.Processor",
+                )
+            ],
+        )
+    found = key or kind.key
+    keys = (found,) if isinstance(found, str) else tuple(found)
+    faults = [*_of_class(kind, time), *_of_keys(keys, columns), *_of_time(time, columns, when)]
+    rows = None
+    try:
+        rows = _output(kind, output)
+    except ConfigError as error:
+        faults += error.faults or (Fault(str(error), "output"),)
+    if faults or rows is None:
+        raise _refused(kind.__name__, faults)
+    return Runner(name, kind, columns, keys, time, rows, when, keeps_going)
+
+
+def _refused(name: str, faults: Sequence[Fault]) -> ConfigError:
+    return ConfigError("processor refused", subject=name, faults=tuple(faults))
+
+
+def _of_class(kind: type[Processor], time: str | None) -> Iterator[Fault]:
+    if kind.on_records is Processor.on_records:
+        yield Fault(
+            f"{kind.__name__} has no on_records", expected="def on_records(self, key, records)"
+        )
+    needed = [
+        p.name
+        for p in inspect.signature(kind).parameters.values()
+        if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+    ]
+    if needed:
+        yield Fault(
+            f"{kind.__name__} cannot be made without {', '.join(needed)}",
+            expected="a class without arguments",
+            suggestion="Write constants into the class.",
+        )
+    for name in declared_twice(kind):
+        yield Fault(
+            f"the state `{name}` is declared twice",
+            kind.__name__,
+            suggestion="Give each state a name of its own.",
+        )
+    for name, state in declared_state(kind).items():
+        where = f"{kind.__name__}.{name}"
+        if name in RESERVED or name.startswith("_"):
+            taken = ", ".join(sorted(each for each in RESERVED if not each.startswith("_")))
+            expected = f"a name without a leading underscore, and none of {taken}"
+            yield Fault(f"a state cannot be called `{name}`", where, expected=expected)
+        try:
+            state.check()
+        except ConfigError as error:
+            yield from error.faults or [Fault(error.what, where)]
+        except ValueError as error:
+            yield Fault(str(error), where)
+        else:
+            if state.ttl is not None and time is None:
+                yield Fault(
+                    "a time to live needs an event time, and the input has none",
+                    where,
+                    suggestion="Give the source an `event_time`.",
+                )
+
+
+def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
+    if not keys:
+        yield Fault(
+            "nothing says what records are grouped by",
+            "key",
+            expected='`key = "column"` in the class, or `key` in the pipeline file',
+        )
+    for key in keys:
+        if key not in columns.names:
+            fault = unknown_name("no column of the input is called", key, columns.names)
+            yield replace(fault, where="key")
+
+
+def _of_time(time: str | None, columns: Columns, when: When) -> Iterator[Fault]:
+    if time is None:
+        if when == "watermark":
+            yield Fault(
+                "`when: watermark` needs an event time, and the input has none",
+                "when",
+                suggestion="Give the source an `event_time`.",
+            )
+    elif time not in columns.names:
+        fault = unknown_name("no column of the input is called", time, columns.names)
+        yield replace(fault, where="event_time")
+
+
+def _output(kind: type[Processor], output: str | None) -> Columns:
+    text = output or kind.output
+    if not text:
+        fault = Fault(
+            "nothing says which columns come out",
+            "output",
+            expected='`output = "name type, ..."` in the class, or `output` in the pipeline file',
+        )
+        raise ConfigError("output refused", faults=(fault,))
+    return parse_columns(text)

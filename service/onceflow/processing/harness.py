@@ -1,0 +1,181 @@
+"""Runs a processor without Spark, in milliseconds: for tests of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import compress
+from operator import not_
+from typing import Any
+
+from onceflow.columns import parse_columns
+from onceflow.contracts.values import parse_duration_ms
+from onceflow.processing.checks import make_runner
+from onceflow.processing.processor import Processor
+from onceflow.processing.runner import EPOCH, NO_PARAMETERS, Key, When
+
+TOPIC = "harness"
+_PLACE_COLUMNS = "_topic string, _partition int, _offset bigint"
+
+
+class ProcessorHarness:
+    """One processor, its state, and an event clock that stands still until it is moved.
+
+    A call of `send` is a batch of the engine: late records are left out, records of a key come in
+    order, state is stored and read again, and then the event watermark moves, and due timers go
+    off. The same code handles records here and in Spark.
+
+    Args:
+        kind: the class.
+        columns: of the input, as Spark SQL declares them.
+        event_time: the column with the event time; None if the input has none.
+        lateness: how far behind the newest event time a record may be.
+        key: instead of the class's.
+        output: instead of the class's.
+        when: as in the pipeline file.
+        on_reject: `fail` raises the error of a record; `drop` keeps it in `rejected`.
+        parameters: values that the processor reads by name.
+
+    Attributes:
+        watermark: event time that has passed.
+        rows: everything that came out, in order.
+        rejected: what was told of each record that the processor failed on.
+        late: records that came after the watermark had passed them.
+
+    Raises:
+        ConfigError: the class cannot be used so; says everything that is wrong with it.
+    """
+
+    def __init__(  # noqa: PLR0913  the choices of a step in the pipeline file
+        self,
+        kind: type[Processor],
+        columns: str,
+        *,
+        event_time: str | None = None,
+        lateness: str = "0 ms",
+        key: str | Sequence[str] | None = None,
+        output: str | None = None,
+        when: When = "arrival",
+        on_reject: str = "fail",
+        parameters: Mapping[str, Any] = NO_PARAMETERS,
+    ) -> None:
+        self._columns = parse_columns(columns)
+        declared = parse_columns(f"{columns}, {_PLACE_COLUMNS}")
+        self._runner = make_runner(
+            kind,
+            name=kind.__name__,
+            columns=declared,
+            key=key,
+            output=output,
+            time=event_time,
+            when=when,
+            keeps_going=on_reject != "fail",
+        )
+        self._lateness = timedelta(milliseconds=parse_duration_ms(lateness))
+        self.parameters = dict(parameters)
+        self._states: dict[Key, bytes] = {}
+        self._wakes: dict[Key, int] = {}
+        self._late_before = self.watermark = EPOCH
+        self._newest = EPOCH
+        self._offset = 0
+        self.rows: list[dict[str, Any]] = []
+        self.rejected: list[str] = []
+        self.late: list[Mapping[str, Any]] = []
+
+    def send(self, *records: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Handle a batch of records, by column name; then move the watermark, and run what is due.
+
+        Returns:
+            The rows that came out.
+
+        Raises:
+            RecordError: the processor failed on a record. Nothing of this batch is kept.
+            ValueError: a record has other columns than the input.
+        """
+        came = len(self.rows)
+        rows = [self._row(record) for record in records]
+        self._run(rows)
+        if rows and self._runner.time is not None:
+            self.advance(self._newest - self._lateness)
+        return self.rows[came:]
+
+    def advance(self, watermark: datetime) -> list[dict[str, Any]]:
+        """Let event time pass without records; what is due goes off.
+
+        Returns:
+            The rows that came out.
+        """
+        came = len(self.rows)
+        whole_ms = watermark.astimezone(UTC).replace(
+            microsecond=watermark.microsecond // 1000 * 1000
+        )
+        if whole_ms > self.watermark:
+            self._late_before, self.watermark = self.watermark, whole_ms
+            self._run([])
+        self._late_before = self.watermark
+        return self.rows[came:]
+
+    def state(self, *key: Any) -> dict[str, Any]:
+        """What is kept for a key, by name: the value, a list, or a dict. Empty for no state."""
+        content = self._states.get(key)
+        return {} if content is None else self._runner.view(content, self.watermark)
+
+    def timers(self, *key: Any) -> Sequence[tuple[datetime, str]]:
+        """Time and name of each timer of a key, earliest first."""
+        content = self._states.get(key)
+        return () if content is None else self._runner.timers(content)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """Keys that have state."""
+        return list(self._states)
+
+    def _row(self, record: Mapping[str, Any]) -> Any:
+        self._offset += 1
+        return (*self._columns.check(record), TOPIC, 0, self._offset - 1)
+
+    def _run(self, rows: list[Any]) -> None:
+        """A batch: what is kept changes only if all of it went well."""
+        runner = self._runner
+        newest, late = self._newest, []
+        if runner.time_at is not None:
+            times = [row[runner.time_at] for row in rows]
+            newest = max([newest, *filter(None, times)])
+            kept = [at is None or at > self._late_before for at in times]
+            late = [runner.record(row)._asdict() for row in compress(rows, map(not_, kept))]
+            rows = list(compress(rows, kept))
+        now_ms = (self.watermark - EPOCH) // timedelta(milliseconds=1)
+        came = self._by_key(sorted(rows, key=runner.order))
+        woken = sorted(key for key, at_ms in self._wakes.items() if at_ms <= now_ms)
+        handled = {
+            key: runner.handle(key, self._states.get(key), rows, now_ms, self.parameters)
+            for key, rows in {**dict.fromkeys(woken, ()), **came}.items()
+        }
+        self._newest = newest
+        self.late += late
+        for key, each in handled.items():
+            _set(self._states, key, each.state)
+            _set(self._wakes, key, each.wake_ms)
+            self._emit(each.rows)
+
+    def _by_key(self, rows: Sequence[Any]) -> Mapping[Key, Sequence[Any]]:
+        key_of = self._runner.key_of
+        found: dict[Key, list[Any]] = {}
+        for row in rows:
+            found.setdefault(key_of(row), []).append(row)
+        return found
+
+    def _emit(self, rows: Iterable[tuple[object, ...]]) -> None:
+        names = self._runner.output.names
+        for *values, rejected in rows:
+            if rejected is None:
+                self.rows.append(dict(zip(names, values, strict=True)))
+            else:
+                self.rejected.append(str(rejected))
+
+
+def _set(kept: dict[Key, Any], key: Key, value: Any) -> None:
+    if value is None:
+        kept.pop(key, None)
+    else:
+        kept[key] = value

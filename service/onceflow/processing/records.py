@@ -1,0 +1,42 @@
+"""Records as a processor sees them."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias, overload
+
+Record: TypeAlias = Any
+"""A named tuple of the input's columns. A name that is no attribute of Python's has none."""
+
+
+@lru_cache(maxsize=64)
+def record_type(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Record]:
+    """How a row becomes a record."""
+    kind: Any = namedtuple("Record", list(names), rename=True)  # type: ignore[misc]
+    make: Callable[[Iterable[Any]], Record] = kind._make
+    return make
+
+
+class Records(Sequence[Record]):
+    """The records of a call. Taking one by iteration moves the event time in hand."""
+
+    def __init__(self, records: Sequence[Record], take: Callable[[Record], None]) -> None:
+        self._records = records
+        self._take = take
+
+    def __iter__(self) -> Iterator[Record]:
+        for record in self._records:
+            self._take(record)
+            yield record
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Record]: ...
+    def __getitem__(self, place: int | slice) -> Record | Sequence[Record]:
+        return self._records[place]

@@ -1,0 +1,442 @@
+"""Handles one key of one processor at a time. The same code runs in Spark's workers and harness.
+
+What is handled in a call: the key's timers that are due, and its new records, merged by event time.
+With `when: watermark`, records first wait in the key's state until the event watermark has passed
+them, and those of one event time are handled together; then nothing depends on how records were cut
+into batches.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import takewhile
+from operator import itemgetter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from onceflow.columns import Columns
+from onceflow.errors import RecordError, require
+from onceflow.processing.codec import Codec
+from onceflow.processing.processor import Processor, Row, Timers, declared_state
+from onceflow.processing.records import Record, Records, record_type
+from onceflow.processing.state import TIME, Live
+
+When: TypeAlias = Literal["arrival", "watermark"]
+Key: TypeAlias = tuple[Any, ...]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_STATE_BYTES = 16 * 2**20
+"""Of one key. The state of a key is read and written whole."""
+_MS = timedelta(milliseconds=1)
+MAX_TIMERS = 1_000_000
+"""That go off in one call. More is a timer that sets itself again, too close to itself."""
+MAX_SHOWN = 200
+"""Characters of a key, a record or an error that a message shows."""
+NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
+PLACE = ("_topic", "_partition", "_offset")
+"""Columns that say which record a row is, if the input has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """The outcome of a call.
+
+    Args:
+        state: to keep; None if there is nothing to keep.
+        rows: of the output, in its order; the last column is null, or tells of a rejected record.
+        wake_before_ms: the timer that the key had before the call, if any.
+        wake_ms: the one that it must have now: event time in Unix milliseconds.
+    """
+
+    state: bytes | None
+    rows: Sequence[tuple[object, ...]]
+    wake_before_ms: int | None
+    wake_ms: int | None
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A processor with everything that its results depend on. Goes to the workers by pickle.
+
+    Args:
+        name: of the step, for messages.
+        kind: the user's class.
+        columns: of the input.
+        keys: names of those that records are grouped by.
+        time: name of the one with the event time; None if the input has none.
+        output: columns of the rows that come out.
+        keeps_going: whether a record that fails is rejected; if not, it ends the batch.
+        earlier: schemas of states that were written before the class was changed.
+    """
+
+    name: str
+    kind: type[Processor]
+    columns: Columns
+    keys: tuple[str, ...]
+    time: str | None
+    output: Columns
+    when: When = "arrival"
+    keeps_going: bool = False
+    earlier: tuple[Any, ...] = ()
+
+    def handle(
+        self,
+        key: Key,
+        state: bytes | None,
+        rows: Sequence[tuple[Any, ...]],
+        watermark_ms: int,
+        parameters: Mapping[str, Any] = NO_PARAMETERS,
+    ) -> Handled:
+        """Handle what is due and new for a key.
+
+        Args:
+            key: values of the key's columns.
+            state: as the last call returned it; None for a key without one.
+            rows: of this key, in the order of event time and place, if they have places; empty
+                when its timer went off.
+            watermark_ms: the event watermark of the batch.
+            parameters: values by name, as of the batch.
+
+        Raises:
+            RecordError: the processor failed; names class, key and record. Nothing is kept.
+            CorruptionError: the state cannot be read.
+        """
+        watermark = EPOCH + timedelta(milliseconds=watermark_ms)
+        records = [self.record(row) for row in rows]
+        if not self.has_places:
+            records.sort(key=self.order)
+        try:
+            return _Call(self, key, watermark, parameters).run(state, records)
+        except _FailedError as failure:
+            if not self.keeps_going or failure.record is None:
+                raise self._told(key, failure) from failure.__cause__
+        try:
+            return _CarefulCall(self, key, watermark, parameters).run(state, records)
+        except _FailedError as failure:
+            raise self._told(key, failure) from failure.__cause__
+
+    @cached_property
+    def record(self) -> Callable[[Sequence[Any]], Record]:
+        """Make a record, as the user sees it, of a row."""
+        return record_type(self.columns.names)
+
+    @cached_property
+    def time_at(self) -> int | None:
+        """Place of the event time among the columns."""
+        return None if self.time is None else self.columns.names.index(self.time)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """Of the state of a key: a field for each declared state, and three of our own."""
+        fields = [
+            {"name": name, "type": each.avro(name)}
+            for name, each in declared_state(self.kind).items()
+        ]
+        timer = [{"name": "at", "type": TIME}, {"name": "name", "type": "string"}]
+        timers = {"type": "record", "name": "timer", "fields": timer}
+        fields.append({"name": "_timers", "type": {"type": "array", "items": timers}})
+        if self.when == "watermark":
+            waiting = {"type": "array", "items": self.columns.avro("waiting")}
+            fields.append({"name": "_waiting", "type": waiting})
+        fields.append({"name": "_wake_ms", "type": ["null", "long"]})
+        return Codec({"type": "record", "name": "state", "fields": fields}, self.earlier)
+
+    def view(self, content: bytes, now: datetime) -> dict[str, Any]:
+        """What is kept for a key, by name: a value, a list, or a dict."""
+        state = self.codec.decode(content)
+        declared = declared_state(self.kind).items()
+        return {name: each.view(state.get(name), now) for name, each in declared}
+
+    def timers(self, content: bytes) -> Sequence[tuple[datetime, str]]:
+        """Time and name of each timer that is kept for a key, earliest first."""
+        return [(each["at"], each["name"]) for each in self.codec.decode(content)["_timers"]]
+
+    @cached_property
+    def order(self) -> Callable[[Sequence[Any]], Any]:
+        """What rows of a key are sorted by: event time and place; or, without places, all of it."""
+        names = self.columns.names
+        first = [] if self.time is None else [names.index(self.time)]
+        if self.has_places:
+            return itemgetter(*first, *(names.index(name) for name in PLACE))
+        return lambda row: (*(row[place] for place in first), *map(_sortable, row))
+
+    @cached_property
+    def key_of(self) -> Callable[[Sequence[Any]], Key]:
+        """The key of a row."""
+        places = [self.columns.names.index(name) for name in self.keys]
+        if len(places) > 1:
+            return itemgetter(*places)
+        return lambda row: (row[places[0]],)
+
+    @cached_property
+    def has_places(self) -> bool:
+        """Whether the input tells which record a row is."""
+        return set(PLACE) <= set(self.columns.names)
+
+    def place_of(self, record: Record) -> Mapping[str, Any]:
+        """Which record it is; all of its columns if the input does not tell."""
+        if self.has_places:
+            return {name[1:]: record[self.columns.names.index(name)] for name in PLACE}
+        return dict(zip(self.columns.names, record, strict=True))
+
+    def _told(self, key: Key, failure: _FailedError) -> RecordError:
+        names = dict(zip(self.keys, key, strict=True))
+        where = (
+            "" if failure.record is None else f", record {_shown(self.place_of(failure.record))}"
+        )
+        return RecordError(
+            f"the processor {self.kind.__name__} failed",
+            subject=f"step {self.name}, key {_shown(names)}{where}",
+            found=failure.text[:MAX_SHOWN],
+            then=failure.then,
+        )
+
+
+class _FailedError(Exception):
+    """The user's class failed on a record; None if it was a timer."""
+
+    def __init__(self, record: Record | None, text: str, then: str = "") -> None:
+        super().__init__(text)
+        self.record = record
+        self.text = text
+        self.then = (
+            then or "stopping; nothing of this batch was written; correct it, or see `on_reject`"
+        )
+
+
+class _Call:
+    """One call of `Runner.handle`."""
+
+    def __init__(
+        self, runner: Runner, key: Key, watermark: datetime, parameters: Mapping[str, Any]
+    ) -> None:
+        self.runner = runner
+        self.key = key
+        self.watermark = watermark
+        self.parameters = parameters
+        self.now = watermark
+        self.in_hand: Record | None = None
+        self.rows: list[tuple[object, ...]] = []
+        self.live: Mapping[str, Live] = {}
+        self.timers = Timers((), self.clock)
+
+    def clock(self) -> datetime:
+        """Event time in hand."""
+        return self.now
+
+    def take(self, record: Record) -> None:
+        """Have a record in hand, and its event time."""
+        self.in_hand = record
+        if self.runner.time_at is not None:
+            self.now = record[self.runner.time_at]
+
+    def run(self, content: bytes | None, records: list[Record]) -> Handled:
+        runner = self.runner
+        state = {} if content is None else runner.codec.decode(content)
+        self._load(state)
+        records = self._accepted(records)
+        later: list[Record] = []
+        if runner.when == "watermark":
+            records, later = self._passed(state, records)
+        self._handle_all(records)
+        return self._ended(state, later)
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        declared = declared_state(self.runner.kind)
+        self.live = {n: each.live(state.get(n), self.clock) for n, each in declared.items()}
+        pending = [(each["at"], each["name"]) for each in state.get("_timers", ())]
+        self.timers = Timers(pending, self.clock)
+
+    def _accepted(self, records: list[Record]) -> list[Record]:
+        """Those that can be handled: they have a key and an event time."""
+        at = self.runner.time_at
+        if None in self.key and records:
+            names = [n for n, v in zip(self.runner.keys, self.key, strict=True) if v is None]
+            self._refuse_all(records, f"the key is null: {', '.join(names)}")
+            return []
+        if at is None:
+            return records
+        self._refuse_all([each for each in records if each[at] is None], "the event time is null")
+        return [each for each in records if each[at] is not None]
+
+    def _refuse_all(self, records: Sequence[Record], text: str) -> None:
+        if records:
+            raise _FailedError(records[0], text)
+
+    def _passed(
+        self, state: Mapping[str, Any], records: list[Record]
+    ) -> tuple[list[Record], list[Record]]:
+        """Records that the watermark has passed, and those that wait for it."""
+        runner, at = self.runner, self.runner.time_at
+        require(at is not None, "a processor that waits for the watermark has an event time")
+        of_row = runner.columns.from_avro
+        waiting = [runner.record(of_row(each)) for each in state.get("_waiting", ())]
+        together = sorted([*waiting, *records], key=runner.order)
+        passed = [each for each in together if each[at] <= self.watermark]
+        return passed, together[len(passed) :]
+
+    def _handle_all(self, records: list[Record]) -> None:
+        """Handle records and due timers, merged by time."""
+        done = timers = 0
+        at = self.runner.time_at
+        while True:
+            until = self.watermark
+            if done < len(records) and at is not None:
+                until = min(until, records[done][at])
+            due = self.timers.pop_due(until)
+            if due is not None:
+                timers += 1
+                self._call_timer(*due, timers)
+            elif done < len(records):
+                group = records[done : self._end_of_group(records, done)]
+                self._call_records(group)
+                done += len(group)
+            else:
+                return
+
+    def _end_of_group(self, records: list[Record], start: int) -> int:
+        """Where the records end that are handled in the same call as the first."""
+        at = self.runner.time_at
+        if at is None:
+            return len(records)
+        if self.runner.when == "watermark":
+            is_same = (each[at] == records[start][at] for each in records[start:])
+            return start + sum(1 for _ in takewhile(bool, is_same))
+        due = next(iter(self.timers.pending()), None)
+        if due is None or due[0] > self.watermark:
+            return len(records)
+        before = (each[at] < due[0] for each in records[start:])
+        return start + sum(1 for _ in takewhile(bool, before))
+
+    def _call_records(self, records: Sequence[Record]) -> None:
+        self.take(records[0])
+        processor = self._processor()
+        self._collect(lambda: processor.on_records(self._plain_key, Records(records, self.take)))
+
+    def _call_timer(self, at: datetime, name: str, count: int) -> None:
+        self.in_hand, self.now = None, at
+        if count > MAX_TIMERS:
+            text = f"more than {MAX_TIMERS} timers went off at once; the last is {name!r} at {at}"
+            raise _FailedError(None, text, "stopping; set timers further apart")
+        processor = self._processor()
+        self._collect(lambda: processor.on_timer(self._plain_key, at, name))
+
+    @property
+    def _plain_key(self) -> Any:
+        return self.key[0] if len(self.key) == 1 else self.key
+
+    def _processor(self) -> Processor:
+        processor = self.runner.kind()
+        own = {"live": self.live, "timers": self.timers, "parameters": self.parameters}
+        vars(processor).update(own, clock=self.clock)
+        return processor
+
+    def _collect(self, call: Callable[[], Iterable[Row] | None]) -> None:
+        check = self.runner.output.check
+        try:
+            for row in call() or ():
+                checked = check(row)
+                self.rows.append((*checked, None))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}{_line_of(error, self.runner.kind)}"
+            raise _FailedError(self.in_hand, text) from error
+
+    def _stored(self, later: Sequence[Record]) -> dict[str, Any]:
+        to_avro, check = self.runner.columns.to_avro, self.runner.columns.check
+        pending = self.timers.pending()
+        state = {name: each.stored() for name, each in self.live.items()}
+        state["_timers"] = [{"at": at, "name": name} for at, name in pending]
+        if self.runner.when == "watermark":
+            state["_waiting"] = [to_avro(check(tuple(each))) for each in later]
+        return state
+
+    def _wake_ms(self, later: Sequence[Record]) -> int | None:
+        """When there is something to do: for a timer, a record that waits, or a value that ends."""
+        at = self.runner.time_at
+        if at is None:
+            return None
+        times = [each for each, _ in self.timers.pending()]
+        times += [each[at] for each in later[:1]]
+        times += [end for each in self.live.values() for end in each.expiries()]
+        return -((EPOCH - min(times)) // _MS) if times else None
+
+    def _ended(self, before: Mapping[str, Any], later: Sequence[Record]) -> Handled:
+        self.now = max(self.now, self.watermark)
+        state, woke_ms = self._stored(later), before.get("_wake_ms")
+        if not any(state.values()):
+            return Handled(None, self.rows, woke_ms, None)
+        wake_ms = self._wake_ms(later)
+        content = self._encoded({**state, "_wake_ms": wake_ms})
+        return Handled(content, self.rows, woke_ms, wake_ms)
+
+    def _encoded(self, state: Mapping[str, Any]) -> bytes:
+        try:
+            content = self.runner.codec.encode(state)
+        except (ValueError, TypeError, AttributeError) as error:
+            # What a handler took out of its state, changed, and did not put back.
+            text = f"its state cannot be stored: {error}"
+            raise _FailedError(self.in_hand, text) from error
+        if len(content) > MAX_STATE_BYTES:
+            sizes = {name: len(str(value)) for name, value in state.items()}
+            largest = max(sizes, key=lambda name: sizes[name])
+            text = f"its state has {len(content)} bytes, most of them in {largest}"
+            remedy = (
+                f"keep at most {MAX_STATE_BYTES} bytes for a key: drop what is old, or set a `ttl`"
+            )
+            raise _FailedError(self.in_hand, text, f"nothing of this batch was written; {remedy}")
+        return content
+
+
+class _CarefulCall(_Call):
+    """The same again; a record that fails is rejected and changes nothing.
+
+    Records that were to be handled together and failed are handled one at a time.
+    """
+
+    def _refuse_all(self, records: Sequence[Record], text: str) -> None:
+        for each in records:
+            self._reject(each, text)
+
+    def _call_records(self, records: Sequence[Record]) -> None:
+        before, count = self._stored(()), len(self.rows)
+        try:
+            super()._call_records(records)
+            self._encoded({**self._stored(()), "_wake_ms": None})
+        except _FailedError as failure:
+            del self.rows[count:]
+            self._load(before)
+            if len(records) == 1:
+                self._reject(records[0], failure.text)
+            else:
+                for record in records:
+                    self._call_records([record])
+
+    def _reject(self, record: Record, text: str) -> None:
+        place = {**self.runner.place_of(record), "text": f"{self.runner.kind.__name__}: {text}"}
+        nothing = [None] * len(self.runner.output.names)
+        self.rows.append((*nothing, json.dumps(place, default=str, sort_keys=True)))
+
+
+def _line_of(error: Exception, kind: type[Processor]) -> str:
+    """The line of the user's file that an error comes from."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    return f" (line {lines[-1]} of {Path(file).name})" if lines and file else ""
+
+
+def _sortable(value: Any) -> Any:
+    """Sorts nulls first, and whatever else there is by its text."""
+    if isinstance(value, int | str | bytes | datetime):
+        return (1, value)
+    return (0, "") if value is None else (1, json.dumps(value, default=str, sort_keys=True))
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
