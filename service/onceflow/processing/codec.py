@@ -37,7 +37,7 @@ class Codec:
 
     @cached_property
     def header(self) -> bytes:
-        """What each state begins with."""
+        """First bytes of each state."""
         return _MARK + fingerprint(self.schema)
 
     @cached_property

@@ -37,9 +37,9 @@ class ProcessorHarness:
         parameters: values that the processor reads by name.
 
     Attributes:
-        watermark: event time that has passed.
+        event_watermark: event time that has passed.
         rows: everything that came out, in order.
-        rejected: what was told of each record that the processor failed on.
+        rejected: for each record that the processor failed on, which it was and why, as JSON.
         late: records that came after the watermark had passed them.
 
     Raises:
@@ -75,7 +75,7 @@ class ProcessorHarness:
         self.parameters = dict(parameters)
         self._states: dict[Key, bytes] = {}
         self._wakes: dict[Key, int] = {}
-        self._late_before = self.watermark = EPOCH
+        self._late_before = self.event_watermark = EPOCH
         self._newest = EPOCH
         self._offset = 0
         self.rows: list[dict[str, Any]] = []
@@ -99,26 +99,25 @@ class ProcessorHarness:
             self.advance(self._newest - self._lateness)
         return self.rows[came:]
 
-    def advance(self, watermark: datetime) -> list[dict[str, Any]]:
+    def advance(self, time: datetime) -> list[dict[str, Any]]:
         """Let event time pass without records; what is due goes off.
 
         Returns:
             The rows that came out.
         """
         came = len(self.rows)
-        whole_ms = watermark.astimezone(UTC).replace(
-            microsecond=watermark.microsecond // 1000 * 1000
-        )
-        if whole_ms > self.watermark:
-            self._late_before, self.watermark = self.watermark, whole_ms
+        time = time.astimezone(UTC)
+        time = time.replace(microsecond=time.microsecond // 1000 * 1000)
+        if time > self.event_watermark:
+            self._late_before, self.event_watermark = self.event_watermark, time
             self._run([])
-        self._late_before = self.watermark
+        self._late_before = self.event_watermark
         return self.rows[came:]
 
     def state(self, *key: Any) -> dict[str, Any]:
-        """What is kept for a key, by name: the value, a list, or a dict. Empty for no state."""
+        """State of a key, by name: the value, a list, or a dict. Empty if there is none."""
         content = self._states.get(key)
-        return {} if content is None else self._runner.view(content, self.watermark)
+        return {} if content is None else self._runner.view(content, self.event_watermark)
 
     def timers(self, *key: Any) -> Sequence[tuple[datetime, str]]:
         """Time and name of each timer of a key, earliest first."""
@@ -144,7 +143,7 @@ class ProcessorHarness:
             kept = [at is None or at > self._late_before for at in times]
             late = [runner.record(row)._asdict() for row in compress(rows, map(not_, kept))]
             rows = list(compress(rows, kept))
-        now_ms = (self.watermark - EPOCH) // timedelta(milliseconds=1)
+        now_ms = (self.event_watermark - EPOCH) // timedelta(milliseconds=1)
         came = self._by_key(sorted(rows, key=runner.order))
         woken = sorted(key for key, at_ms in self._wakes.items() if at_ms <= now_ms)
         handled = {

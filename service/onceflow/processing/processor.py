@@ -1,4 +1,4 @@
-"""What a user writes: a class that handles the records of one key, with state and timers."""
+"""Base class of processors: handles the records of one key, with state and timers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, overload
 
 Record: TypeAlias = Any
-"""A named tuple of the input's columns. A name that is no attribute of Python's has none."""
+"""A named tuple of the input's columns. A name that Python does not allow becomes `_` and its place."""
 
 
 @lru_cache(maxsize=64)

@@ -49,7 +49,7 @@ class Handled:
 
     Args:
         state: to keep; None if there is nothing to keep.
-        rows: of the output, in its order; the last column is null, or tells of a rejected record.
+        rows: of the output, in its order; the last column is null, or names a rejected record.
         wake_before_ms: the timer that the key had before the call, if any.
         wake_ms: the one that it must have now: event time in Unix milliseconds.
     """
@@ -90,7 +90,7 @@ class Runner:
         key: Key,
         state: bytes | None,
         rows: Sequence[tuple[Any, ...]],
-        watermark_ms: int,
+        event_watermark_ms: int,
         parameters: Mapping[str, Any] = NO_PARAMETERS,
     ) -> Handled:
         """Handle what is due and new for a key.
@@ -100,24 +100,24 @@ class Runner:
             state: as the last call returned it; None for a key without one.
             rows: of this key, in the order of event time and place, if they have places; empty
                 when its timer went off.
-            watermark_ms: the event watermark of the batch.
+            event_watermark_ms: the event watermark of the batch.
             parameters: values by name, as of the batch.
 
         Raises:
             RecordError: the processor failed; names class, key and record. Nothing is kept.
             CorruptionError: the state cannot be read.
         """
-        watermark = EPOCH + timedelta(milliseconds=watermark_ms)
+        event_watermark = EPOCH + timedelta(milliseconds=event_watermark_ms)
         records = [self.record(row) for row in rows]
         if not self.has_places:
             records.sort(key=self.order)
         try:
-            return _Call(self, key, watermark, parameters).run(state, records)
+            return _Call(self, key, event_watermark, parameters).run(state, records)
         except _FailedError as failure:
             if not self.keeps_going or failure.record is None:
                 raise self._told(key, failure) from failure.__cause__
         try:
-            return _CarefulCall(self, key, watermark, parameters).run(state, records)
+            return _CarefulCall(self, key, event_watermark, parameters).run(state, records)
         except _FailedError as failure:
             raise self._told(key, failure) from failure.__cause__
 
@@ -133,7 +133,7 @@ class Runner:
 
     @cached_property
     def codec(self) -> Codec:
-        """Of the state of a key: a field for each declared state, and three of our own."""
+        """State of a key as bytes: a field for each declared state, and our own."""
         fields = [
             {"name": name, "type": each.avro(name)}
             for name, each in declared_state(self.kind).items()
@@ -148,7 +148,7 @@ class Runner:
         return Codec({"type": "record", "name": "state", "fields": fields}, self.earlier)
 
     def view(self, content: bytes, now: datetime) -> dict[str, Any]:
-        """What is kept for a key, by name: a value, a list, or a dict."""
+        """State of a key, by name: a value, a list, or a dict."""
         state = self.codec.decode(content)
         declared = declared_state(self.kind).items()
         return {name: each.view(state.get(name), now) for name, each in declared}
@@ -159,7 +159,7 @@ class Runner:
 
     @cached_property
     def order(self) -> Callable[[Sequence[Any]], Any]:
-        """What rows of a key are sorted by: event time and place; or, without places, all of it."""
+        """Sort key of rows: event time and place; or, without places, all columns."""
         names = self.columns.names
         first = [] if self.time is None else [names.index(self.time)]
         if self.has_places:
@@ -214,13 +214,13 @@ class _Call:
     """One call of `Runner.handle`."""
 
     def __init__(
-        self, runner: Runner, key: Key, watermark: datetime, parameters: Mapping[str, Any]
+        self, runner: Runner, key: Key, event_watermark: datetime, parameters: Mapping[str, Any]
     ) -> None:
         self.runner = runner
         self.key = key
-        self.watermark = watermark
+        self.event_watermark = event_watermark
         self.parameters = parameters
-        self.now = watermark
+        self.now = event_watermark
         self.in_hand: Record | None = None
         self.rows: list[tuple[object, ...]] = []
         self.live: Mapping[str, Live] = {}
@@ -278,7 +278,7 @@ class _Call:
         of_row = runner.columns.from_avro
         waiting = [runner.record(of_row(each)) for each in state.get("_waiting", ())]
         together = sorted([*waiting, *records], key=runner.order)
-        passed = [each for each in together if each[at] <= self.watermark]
+        passed = [each for each in together if each[at] <= self.event_watermark]
         return passed, together[len(passed) :]
 
     def _handle_all(self, records: list[Record]) -> None:
@@ -286,7 +286,7 @@ class _Call:
         done = timers = 0
         at = self.runner.time_at
         while True:
-            until = self.watermark
+            until = self.event_watermark
             if done < len(records) and at is not None:
                 until = min(until, records[done][at])
             due = self.timers.pop_due(until)
@@ -309,7 +309,7 @@ class _Call:
             is_same = (each[at] == records[start][at] for each in records[start:])
             return start + sum(1 for _ in takewhile(bool, is_same))
         due = next(iter(self.timers.pending()), None)
-        if due is None or due[0] > self.watermark:
+        if due is None or due[0] > self.event_watermark:
             return len(records)
         before = (each[at] < due[0] for each in records[start:])
         return start + sum(1 for _ in takewhile(bool, before))
@@ -367,7 +367,7 @@ class _Call:
         return -((EPOCH - min(times)) // _MS) if times else None
 
     def _ended(self, before: Mapping[str, Any], later: Sequence[Record]) -> Handled:
-        self.now = max(self.now, self.watermark)
+        self.now = max(self.now, self.event_watermark)
         state, woke_ms = self._stored(later), before.get("_wake_ms")
         if not any(state.values()):
             return Handled(None, self.rows, woke_ms, None)

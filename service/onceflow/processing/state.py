@@ -44,7 +44,7 @@ class Live(ABC):
 
     @abstractmethod
     def stored(self) -> object:
-        """What is kept: plain values, each with its end if there is a time to live."""
+        """Values to keep, each with its end if there is a time to live."""
 
 
 class State(ABC, Generic[LiveT]):
@@ -110,7 +110,7 @@ class State(ABC, Generic[LiveT]):
 
     @abstractmethod
     def view(self, stored: Any, now: datetime) -> Any:
-        """What is kept, as plain Python values."""
+        """State as plain Python values."""
 
     def _with_end(self, schema: Any, name: str) -> Any:
         """Schema of a value that may have a time to live."""
@@ -313,7 +313,7 @@ class List(State[LiveList]):
 
     @cached_property
     def type(self) -> Type:
-        """Of an item.
+        """Type of an item.
 
         Raises:
             ConfigError: it is not a type that can be stored.
@@ -425,7 +425,7 @@ class Map(State[LiveMap]):
 
     @cached_property
     def key_type(self) -> Type:
-        """Of the keys of entries.
+        """Type of the keys of entries.
 
         Raises:
             ConfigError: it is not a type that can be stored.
@@ -436,7 +436,7 @@ class Map(State[LiveMap]):
 
     @cached_property
     def type(self) -> Type:
-        """Of the values.
+        """Type of the values.
 
         Raises:
             ConfigError: it is not a type that can be stored.

@@ -1,1 +1,0 @@
-"""Aggregates of the user: commutative monoids, checked by their laws."""

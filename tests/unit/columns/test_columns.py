@@ -1,0 +1,169 @@
+"""Types of Spark SQL for plain values: what is taken, what is refused, what comes back from Avro."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceflow.columns import Columns, Type, parse_columns, parse_type
+from onceflow.errors import ConfigError
+
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "tinyint": st.integers(-128, 127),
+    "smallint": st.integers(-(2**15), 2**15 - 1),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "string": st.text(st.characters(exclude_categories=["Cs"])),
+    "binary": st.binary(),
+    "date": st.dates(),
+    "timestamp": st.datetimes(timezones=st.just(UTC), min_value=datetime(1900, 1, 1)),  # noqa: DTZ001
+    "timestamp_ntz": st.datetimes(min_value=datetime(1900, 1, 1)),  # noqa: DTZ001
+    "decimal(12,3)": st.decimals(-999_999_999, 999_999_999, places=3, allow_nan=False),
+}
+
+
+def typed(ddl: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, Any]]:
+    return st.tuples(st.just(ddl), st.none() | values)
+
+
+def nested(
+    inner: st.SearchStrategy[tuple[str, Any]],
+) -> st.SearchStrategy[tuple[str, Any]]:
+    return st.one_of(
+        inner.map(lambda each: (f"array<{each[0]}>", [each[1], None])),
+        inner.map(lambda each: (f"struct<a:{each[0]},b:int>", (each[1], 7))),
+        inner.map(lambda each: (f"map<string,{each[0]}>", {"x": each[1], "": None})),
+    )
+
+
+TYPED = st.recursive(st.one_of([typed(*each) for each in SCALARS.items()]), nested, max_leaves=4)
+
+
+def through_avro(kind: Type, value: Any) -> Any:
+    schema = fastavro.parse_schema(kind.avro("r"))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, kind.to_avro(kind.check(value)))
+    return kind.from_avro(fastavro.schemaless_reader(io.BytesIO(out.getvalue()), schema, None))
+
+
+@given(TYPED)
+def test_a_value_comes_back_from_avro_as_it_was_checked(each: tuple[str, Any]) -> None:
+    ddl, value = each
+    kind = parse_type(ddl)
+    assert through_avro(kind, value) == kind.check(value)
+    assert kind.check(kind.check(value)) == kind.check(value)
+
+
+@given(TYPED)
+def test_a_type_is_what_its_own_text_says_and_arrow_takes_its_values(each: tuple[str, Any]) -> None:
+    ddl, value = each
+    kind = parse_type(ddl)
+    assert parse_type(kind.ddl).ddl == kind.ddl
+    array = pa.array([plain(kind.check(value))], kind.arrow())
+    assert len(array) == 1
+
+
+def plain(value: Any) -> Any:
+    """As Arrow takes it: structs by name, maps as pairs."""
+    if isinstance(value, tuple):
+        return dict(zip(("a", "b"), map(plain, value), strict=True))
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return [(k, plain(v)) for k, v in value.items()] if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "text"),
+    [
+        ("int", True, "expected int, found bool True"),
+        ("int", 1.0, "expected int, found float"),
+        ("int", 2**31, "at most 2147483647"),
+        ("double", 2**53 + 1, "a double does not have all integers"),
+        ("double", "1", "expected double, found str"),
+        ("float", 1e300, "a float does not reach so far"),
+        ("string", b"x", "expected string, found bytes"),
+        ("date", datetime(2026, 1, 1, tzinfo=UTC), "expected date, found datetime"),
+        ("timestamp", datetime(2026, 1, 1), "expected a time with a zone"),  # noqa: DTZ001
+        ("timestamp_ntz", datetime(2026, 1, 1, tzinfo=UTC), "expected a time without a zone"),
+        ("decimal(4,2)", Decimal("1.234"), "expected at most 2 digits after the point"),
+        ("decimal(4,2)", Decimal(100), "expected at most 2 digits before the point"),
+        ("decimal(4,2)", 1.5, "expected decimal(4,2), found float"),
+        ("decimal(4,2)", Decimal("NaN"), "expected a finite number"),
+        ("array<int>", [1, "x"], "item 1: expected int"),
+        ("array<int>", "12", "expected array<int>, found str"),
+        ("map<string,int>", {None: 1}, "a key that is null"),
+        ("map<string,int>", 3, "expected map<string,int>, found int"),
+        ("a int, b int", {"a": 1, "c": 2}, "expected a, b, found c"),
+        ("a int, b int", (1,), "expected 2 values (a, b), found 1"),
+        ("a int not null", (None,), "a: expected a value, found null"),
+    ],
+)
+def test_a_value_of_another_type_is_told(ddl: str, value: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=".") as caught:
+        parse_type(ddl).check(value)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "text"),
+    [
+        ("", "not a list of columns"),
+        ("color", "cannot be used here|has no type"),
+        ("a int, A bigint", "there twice"),
+        ("a int default 3", "not possible"),
+        ("a decimal(39,2)", "not possible"),
+        ("a variant", "cannot be used"),
+        ("a map<array<int>,int>", "cannot be the key"),
+        ("a int); drop table t; --", "not a list"),
+        ("n bigint, sum", "has no type"),
+    ],
+)
+def test_what_is_no_type_is_refused_with_those_that_are(ddl: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        parse_columns(ddl)
+    assert "decimal(p,s)" in str(caught.value)
+
+
+def test_names_and_zones_are_kept_as_spark_has_them() -> None:
+    columns = parse_columns("`a b` INTEGER, at timestamp, l long, s byte, t timestamp_ltz")
+    assert isinstance(columns, Columns)
+    assert columns.columns_ddl == "`a b` int, at timestamp, l bigint, s tinyint, t timestamp"
+    summer = timezone(timedelta(hours=2))
+    row = columns.check({"at": datetime(2026, 7, 1, 2, tzinfo=summer)})
+    assert row.at == datetime(2026, 7, 1, tzinfo=UTC)
+    assert row.at.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "expected"),
+    [
+        ("int", "bigint", 7, 7),
+        ("int", "double", 7, 7.0),
+        ("float", "double", 0.5, 0.5),
+        ("decimal(4,2)", "decimal(10,4)", Decimal("1.25"), Decimal("1.2500")),
+        ("a int, b string", "a bigint, c double", (1, "x"), (1, None)),
+        ("array<int>", "array<bigint>", [1], [1]),
+        ("map<string,int>", "map<string,bigint>", {"x": 1}, {"x": 1}),
+        ("date", "date", date(2026, 1, 1), date(2026, 1, 1)),
+    ],
+)
+def test_a_wider_type_reads_what_a_narrower_one_wrote(
+    old: str, new: str, value: Any, expected: Any
+) -> None:
+    before, after = parse_type(old), parse_type(new)
+    schema = fastavro.parse_schema(before.avro("r"))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, before.to_avro(before.check(value)))
+    read = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), schema, None)
+    assert after.from_avro(read) == expected
