@@ -23,7 +23,7 @@ _NAMES = {
     "pyspark.util": ["PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF"],
     "pyspark.sql.group": ["GroupedData.__init__"],
     "pyspark.sql.pandas.serializers": [
-        "ArrowStreamUDFSerializer.load_stream",
+        "ArrowStreamSerializer.load_stream",
         "ArrowStreamUDFSerializer.dump_stream",
         "TransformWithStateInPySparkRowSerializer.load_stream",
         "TransformWithStateInPySparkRowSerializer.dump_stream",

@@ -23,7 +23,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterat
     """Cut rows that are grouped by key into tables, none of which ends within a key."""
     held: list[pa.RecordBatch] = []
     size, limit = 0, CHUNK_BYTES
-    for batch in batches:
+    for batch in filter(len, batches):
         held.append(batch)
         size += batch.nbytes
         if size < limit:

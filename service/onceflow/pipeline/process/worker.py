@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.serializers import (
+    ArrowStreamSerializer,
     ArrowStreamUDFSerializer,
     TransformWithStateInPySparkRowSerializer,
 )
@@ -70,8 +71,7 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         key: Any,  # noqa: ARG002
         input_rows: Any = None,
     ) -> Iterator[Any]:
-        batches = (batch for [batch] in input_rows)
-        tables = whole_keys(batches, self._keys)
+        tables = whole_keys(input_rows, self._keys)
         groups = (group for table in tables for group in by_key(table, self._keys, self._order))
         return self._batches(stateful_processor_api_client, groups)
 
@@ -128,7 +128,7 @@ def _take_next_stream() -> None:
         self.dump_stream = lambda results, target: ArrowStreamUDFSerializer.dump_stream(
             self, ((batch, None) for [(part, _)] in results for batch in part), target
         )
-        batches = ArrowStreamUDFSerializer.load_stream(self, stream)
+        batches = ArrowStreamSerializer.load_stream(self, stream)
         return iter(
             [(Mode.PROCESS_DATA, None, batches), (Mode.PROCESS_TIMER, None, None)]
             + [(Mode.COMPLETE, None, None)]
