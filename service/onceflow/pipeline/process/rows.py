@@ -1,0 +1,139 @@
+"""Rows of a task between Arrow and Python: whole keys, in a reproducible order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.errors import RecordError
+
+Key: TypeAlias = tuple[Any, ...]
+Row: TypeAlias = tuple[Any, ...]
+CHUNK_BYTES = 4 * 2**20
+"""Of Arrow data. As Python objects, they are some ten times as much."""
+
+
+def whole_keys(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Cut rows that are grouped by key into tables, none of which ends within a key."""
+    held: list[pa.RecordBatch] = []
+    size, limit = 0, CHUNK_BYTES
+    for batch in filter(len, batches):
+        held.append(batch)
+        size += batch.nbytes
+        if size < limit:
+            continue
+        table = pa.Table.from_batches(held)
+        last = int(_starts(table, keys)[-1])
+        if last:
+            yield table.slice(0, last)
+            held = table.slice(last).to_batches()
+            size, limit = sum(each.nbytes for each in held), CHUNK_BYTES
+        else:
+            # Looking for the key's end at each batch would be quadratic.
+            limit = 2 * size
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def by_key(
+    table: pa.Table, keys: Sequence[str], order: Sequence[str]
+) -> Iterator[tuple[Key, Sequence[Row]]]:
+    """Give the rows of each key, sorted by the columns of `order`.
+
+    Raises:
+        RecordError: a value is none that Python has.
+    """
+    starts = _starts(table, keys)
+    runs = np.zeros(table.num_rows, dtype=np.int64)
+    runs[starts[1:]] = 1
+    indices = in_order([table.column(name) for name in order], np.cumsum(runs))
+    if (np.diff(indices) != 1).any():
+        table = table.take(pa.array(indices))
+    rows = list(zip(*[_values(table, name) for name in table.column_names], strict=True))
+    places = [table.column_names.index(name) for name in keys]
+    for start, end in pairwise([*starts.tolist(), len(rows)]):
+        yield tuple(rows[start][place] for place in places), rows[start:end]
+
+
+def in_order(columns: Sequence[pa.ChunkedArray | pa.Array], *groups: Any) -> Any:
+    """Indices that sort rows by groups, then columns: nulls first, nested values by their text."""
+    return np.lexsort([*(_codes(each) for each in reversed(columns)), *groups])
+
+
+def plain_key(key: Iterable[Any], zoned: Sequence[bool]) -> Key:
+    """The key that PySpark gives with a timer, as it is among rows.
+
+    Args:
+        key: its timestamps have the machine's time zone, and do not say so.
+        zoned: which of its values are points in time.
+    """
+    return tuple(_plain(value, is_zoned) for value, is_zoned in zip(key, zoned, strict=True))
+
+
+def to_batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """Make Arrow data of rows of the output."""
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _starts(table: pa.Table, keys: Sequence[str]) -> Any:
+    """Where each key begins. The first is 0."""
+    changed = np.zeros(max(table.num_rows - 1, 0), dtype=bool)
+    for name in keys:
+        column = table.column(name)
+        before, after = column.slice(0, len(changed)), column.slice(1)
+        differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy()  # noqa: FBT003
+        if pa.types.is_floating(column.type):
+            # Spark groups by NaN, which differs from itself.
+            both = pc.and_(pc.is_nan(before), pc.is_nan(after))
+            differs = differs & ~pc.fill_null(both, False).to_numpy()  # noqa: FBT003
+        is_null = column.is_null().to_numpy()
+        changed |= differs | (is_null[1:] != is_null[:-1])
+    return np.concatenate([[0], np.flatnonzero(changed) + 1])
+
+
+def _codes(column: pa.ChunkedArray | pa.Array) -> Any:
+    """Integers in the order of the values."""
+    kind = column.type
+    if column.null_count == 0 and pa.types.is_integer(kind):
+        return column.to_numpy()
+    if column.null_count == 0 and pa.types.is_timestamp(kind):
+        return column.cast(pa.int64()).to_numpy()
+    if pa.types.is_nested(kind):
+        column = pa.array([None if v is None else repr(v) for v in column.to_pylist()])
+    ranks = pc.rank(column, "ascending", tiebreaker="dense").to_numpy()
+    return np.where(column.is_null().to_numpy(), 0, ranks)
+
+
+def _plain(value: Any, is_zoned: bool) -> Any:
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return value.astimezone(UTC) if is_zoned and isinstance(value, datetime) else value
+
+
+def _values(table: pa.Table, name: str) -> list[Any]:
+    column = table.column(name)
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values: list[Any] = column.to_numpy().tolist()
+        return values
+    if not pa.types.is_timestamp(kind):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    naive = column.cast(pa.timestamp("us")).to_numpy().tolist()
+    if any(isinstance(at, int) for at in naive):
+        raise RecordError(
+            "a timestamp is none that Python has",
+            subject=f"column {name}",
+            expected="a year from 1 to 9999",
+            then="stopping; leave such records out by a query before the processor",
+        )
+    if kind.tz is None:
+        return naive  # type: ignore[no-any-return]
+    return [None if at is None else at.replace(tzinfo=UTC) for at in naive]
