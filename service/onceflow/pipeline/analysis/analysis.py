@@ -33,6 +33,7 @@ from onceflow.pipeline.determinism.plan_rules import judge_plan, python_function
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
 from onceflow.pipeline.file.loader import PipelineFile
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.policies import Waiver
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.file.source import Source
@@ -40,10 +41,13 @@ from onceflow.pipeline.plan.facts import PlanFacts, facts_of
 from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.query.output_rules import output_faults
-from onceflow.pipeline.query.query import assemble, declared_columns, import_transform
+from onceflow.pipeline.query.query import assemble, declared_columns
+from onceflow.pipeline.query.python_code import import_named
 from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason
 from onceflow.pipeline.query.source_rules import payload_names, source_faults, stand_in
 from onceflow.pipeline.query.spark_faults import fault_of, line_of
+from onceflow.pipeline.query.steps import is_view
+from onceflow.processing.runner import PLACE
 from onceflow.protocol.guarantee import Determinism
 from onceflow.protocol.order import Order
 
@@ -98,7 +102,7 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
 
 def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     _refuse(file, [*source_faults(spark, file)])
-    declared = {name: _offered_columns(s) for name, s in file.pipeline.sources.items()}
+    declared = {name: _offered_columns(file.pipeline, name) for name in file.pipeline.sources}
     frame = _analysed(spark, file, declared)
     parts = parts_of_plan(spark, analysed_plan(frame))
     at = file.transformation
@@ -160,11 +164,13 @@ def _analysed(
     pipeline, at = file.pipeline, file.transformation
     try:
         # Before anything is looked up: DROP TABLE runs when it is analysed, and so do options.
-        written = parts_of_query(spark, pipeline.query) if pipeline.query else ()
-        refused = check_written(written, pipeline.sources)
-        _refuse(file, file.faults_at(Rule.NOT_ALLOWED, refused, at))
-        unbounded = written_without_bound(written, _max_made(spark))
-        _refuse(file, file.faults_at(Rule.UNBOUNDED, unbounded, at))
+        views = [*pipeline.sources]
+        for name, step in pipeline.process.items():
+            if not is_view(step.input):
+                _check_written(spark, file, step.input, views, ("process", name, "input"))
+            views.append(name)
+        if pipeline.query:
+            _check_written(spark, file, pipeline.query, views, at)
         return assemble(
             spark,
             pipeline,
@@ -178,9 +184,25 @@ def _analysed(
         placed = file.fault_at(Rule.INVALID_QUERY, fault_of(error, names), at, line_of(error))
         raise ConfigError("pipeline refused", subject=str(file.path), faults=(placed,)) from error
     except ConfigError as error:
-        unplaced = (fault for fault in error.faults if not fault.rule)
-        _refuse(file, file.faults_at(Rule.INVALID_QUERY, unplaced, at))
+        for fault in error.faults:
+            place = ("process", fault.where) if fault.where in pipeline.process else at
+            if not fault.rule:
+                _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, place)])
         raise
+
+
+def _check_written(
+    spark: SparkSession,
+    file: PipelineFile,
+    text: str,
+    views: Sequence[str],
+    at: Sequence[str],
+) -> None:
+    """Refuse a query for what it is made of."""
+    written = parts_of_query(spark, text)
+    _refuse(file, file.faults_at(Rule.NOT_ALLOWED, check_written(written, views), at))
+    unbounded = written_without_bound(written, _max_made(spark))
+    _refuse(file, file.faults_at(Rule.UNBOUNDED, unbounded, at))
 
 
 def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
@@ -204,13 +226,21 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
 def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[Finding]:
     """Everything that a replay may compute differently, each in its place."""
     at, pipeline = file.transformation, file.pipeline
-    found = [of_plan(each) for each in judge_plan(plan)]
+    # A query alone groups nothing: those are our own processors, whose rows are sorted.
+    found = [
+        of_plan(each)
+        for each in judge_plan(plan)
+        if pipeline.transform is not None or each.name != "TransformWithStateInPySpark"
+    ]
     found += [_foreign(kind, pipeline.sources) for kind in facts.foreign]
     for finding in found:
         yield replace(finding, fault=file.fault_at(finding.rule, finding.fault, at))
+    classes = [import_named(step.kind, pipeline.folder) for step in pipeline.process.values()]
+    for each in inspect_code(classes, pipeline.folder).findings:
+        yield of_code(each, pipeline.folder)
     if pipeline.transform is None:
         return
-    function = import_transform(pipeline.transform, pipeline.folder)
+    function = import_named(pipeline.transform, pipeline.folder)
     looked_into = inspect_code([function], pipeline.folder)
     yield from (of_code(each, pipeline.folder) for each in looked_into.findings)
     for name in python_functions(plan):
@@ -257,10 +287,13 @@ def _about_event_time(file: PipelineFile, error: PySparkException, fault: Fault)
     )
 
 
-def _offered_columns(source: Source) -> StructType:
-    """The declared columns, and those of the record itself that decide whether it is rejected."""
+def _offered_columns(pipeline: Pipeline, name: str) -> StructType:
+    """The declared columns, and those of the record itself that rejects and processors look at."""
+    source = pipeline.sources[name]
     declared = declared_columns(source)
-    more = sorted((looked_at(source) & META_COLUMNS.keys()) - {*declared.names})
+    is_ordered = any(step.input.strip() == name for step in pipeline.process.values())
+    wanted = looked_at(source) | frozenset(PLACE if is_ordered else ())
+    more = sorted((wanted & META_COLUMNS.keys()) - {*declared.names})
     return StructType(
         [*declared, *(StructField(name, from_arrow_type(META_COLUMNS[name])) for name in more)]
     )

@@ -31,7 +31,8 @@ from onceflow.pipeline.file.rules import Rule
 
 SETS_UP = frozenset({"__init__", "init", "close"})
 """Methods of a state processor in which it may set attributes of its own."""
-PROCESSOR = "StatefulProcessor"
+PROCESSORS = frozenset({"StatefulProcessor", "Processor"})
+"""Base classes of processors: Spark's and ours."""
 INSTALLED = [
     Path(sysconfig.get_path(name)).resolve()
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -141,7 +142,7 @@ class _Inspector:
         if value in self._seen or not self._is_own_class(value):
             return
         self._seen.add(value)
-        is_processor = any(base.__name__ == PROCESSOR for base in value.__mro__)
+        is_processor = any(base.__name__ in PROCESSORS for base in value.__mro__)
         for name, member in vars(value).items():
             function = plain_function(member)
             if function is not None:

@@ -32,6 +32,7 @@ from onceflow.pipeline.file.policies import (
     Waiver,
     without_default,
 )
+from onceflow.pipeline.file.process import Process
 from onceflow.pipeline.file.sink import Sink
 from onceflow.pipeline.file.source import AnySource, kinds_in
 from onceflow.protocol.delivery import Delivery
@@ -66,6 +67,12 @@ class Pipeline(Block):
         default=None,
         min_length=1,
         description="The transformation: one Spark SQL query over the views.",
+    )
+    process: dict[ViewName, Process] = Field(
+        default_factory=dict,
+        json_schema_extra=without_default,
+        description="Processors, each under the name of the view that its rows are, in order: each"
+        " reads sources and steps above it; see [state.md](state.md).",
     )
     transform: TransformName | None = Field(
         default=None,
@@ -127,6 +134,7 @@ class Pipeline(Block):
             )
         if "query" not in given and "transform" not in given:
             yield (), fault("nothing says what to compute", expected="`query` or `transform`")
+        yield from _names_twice(given)
         yield from _loops(given)
         yield from _missing_topic(given)
 
@@ -149,6 +157,10 @@ class Pipeline(Block):
     def on_reject_by_sink(self) -> OnReject:
         """The policy for rows that the output topic does not take."""
         return self.sink.on_reject or ("dead_letter" if self.dead_letter else "fail")
+
+    def on_reject_by_step(self, step: str) -> OnReject:
+        """The policy for records that a processor fails on."""
+        return self.process[step].on_reject or ("dead_letter" if self.dead_letter else "fail")
 
     @property
     def mode(self) -> Delivery:
@@ -206,14 +218,31 @@ class Pipeline(Block):
                     }
                     for name, source in self.sources.items()
                 },
+                "process": {name: {"on_reject": True} for name in self.process},
                 "sink": {"on_reject": True, "order_by": True, "kafka": {"partitions"}},
             },
         )
         sources = settings.pop("sources")
         parts = {f"sources.{name}": source for name, source in sources.items()}
-        if self.transform is not None:
-            parts["code"] = dict(code_of(self.transform, self._folder))
+        steps = settings.pop("process")
+        parts |= {f"process.{name}": step for name, step in steps.items()}
+        named = [step.kind for step in self.process.values()]
+        named += [self.transform] if self.transform is not None else []
+        if named:
+            parts["code"] = {f: tree for n in named for f, tree in code_of(n, self._folder).items()}
         return {**settings, **parts}
+
+
+def _names_twice(given: Mapping[str, Any]) -> Iterator[Combination]:
+    """Steps that are called like a source."""
+    sources, steps = given.get("sources"), given.get("process")
+    if isinstance(sources, Mapping) and isinstance(steps, Mapping):
+        for name in steps:
+            if name in sources:
+                yield (
+                    ("process", str(name)),
+                    fault("a source has this name", suggestion="Give the step another name."),
+                )
 
 
 def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
@@ -259,6 +288,8 @@ def _missing_topic(given: Mapping[str, Any]) -> Iterator[Combination]:
     blocks: dict[tuple[str, ...], object] = {("sink",): given.get("sink")}
     if isinstance(sources, Mapping):
         blocks |= {("sources", str(name)): source for name, source in sources.items()}
+    if isinstance(steps := given.get("process"), Mapping):
+        blocks |= {("process", str(name)): step for name, step in steps.items()}
     for path, block in blocks.items():
         if isinstance(block, Mapping) and block.get("on_reject") == "dead_letter":
             yield (*path, "on_reject"), _NO_TOPIC

@@ -45,7 +45,10 @@ class KeyAtATime(StatefulProcessor):
         self._state = handle.getValueState(STATE, STATE_SCHEMA)
 
     def handleInputRows(  # noqa: N802  Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
         """Handle the new rows of a key."""
         came = [tuple(row) for row in rows]
@@ -54,7 +57,10 @@ class KeyAtATime(StatefulProcessor):
         return self._handled(key, in_turn, timerValues.getCurrentWatermarkInMs())
 
     def handleExpiredTimer(  # noqa: N802
-        self, key: Any, timerValues: Any, expiredTimerInfo: Any  # noqa: N803, ARG002
+        self,
+        key: Any,
+        timerValues: Any,
+        expiredTimerInfo: Any,  # noqa: N803, ARG002
     ) -> Iterator[Row]:
         """Handle what is due for a key."""
         plain = plain_key(key, self._zoned)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -16,11 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onceflow.contracts.source import TICK_COLUMN
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import ConfigError
 from onceflow.pipeline.file.duplicates import without_duplicates
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.file.types import column
+from onceflow.pipeline.query.python_code import import_named, let_workers_import, transform_error
+from onceflow.pipeline.query.steps import Watch, with_steps
+from onceflow.processing.runner import PLACE
 
 EVENT_TIME_COLUMN = "_event_time"
 """Column that an `event_time` expression adds to its view."""
@@ -50,7 +49,8 @@ def assemble(
     pipeline: Pipeline,
     columns: Mapping[str, StructType],
     load_source: SourceLoader,
-    watch: Callable[[str, DataFrame], DataFrame] = lambda _, view: view,
+    watch: Watch = lambda _, view: view,
+    watch_step: Watch = lambda _, rows: rows,
 ) -> DataFrame:
     """Build the result of the pipeline's query or function over its sources.
 
@@ -63,6 +63,7 @@ def assemble(
         columns: of each source, those to read (`Analysis.columns`).
         load_source: makes the DataFrame of a source; with `TICK_COLUMN` if it has ticks.
         watch: told of each finished view; what it returns takes the view's place.
+        watch_step: the same for what comes out of processors, with rejected records.
 
     Raises:
         ConfigError: the Python function cannot be imported or fails.
@@ -72,9 +73,11 @@ def assemble(
         name: watch(name, _view(name, source, load_source(name, source, columns[name])))
         for name, source in pipeline.sources.items()
     }
+    if pipeline.transform is not None or pipeline.process:
+        let_workers_import(spark, pipeline.folder)
+    frames = {**with_steps(spark, pipeline, frames, _run_query, watch_step)}
     if pipeline.transform is not None:
-        _let_workers_import(spark, pipeline.folder)
-        return call_transform(import_transform(pipeline.transform, pipeline.folder), frames)
+        return call_transform(import_named(pipeline.transform, pipeline.folder), frames)
     return _run_query(spark, pipeline.query or "", frames)
 
 
@@ -89,6 +92,7 @@ def _view(name: str, source: Source, loaded: DataFrame) -> DataFrame:
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in declared
         ),
+        *(name for name in PLACE if name in read and name not in declared.names),
         *([TICK_COLUMN] if has_ticks else []),
     )
     if source.event_time is None:
@@ -126,35 +130,6 @@ def _run_query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) 
             spark.catalog.dropTempView(name)
 
 
-def _let_workers_import(spark: SparkSession, folder: Path) -> None:
-    """Functions of the user's modules are sent to workers by name, so these must find them, too."""
-    environment = spark.sparkContext.environment
-    places = environment.get("PYTHONPATH", "").split(os.pathsep)
-    if str(folder) not in places:
-        environment["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, places)])
-
-
-def import_transform(name: str, folder: Path) -> Callable[..., Any]:
-    """Import `module:function`; the pipeline file's folder comes first on the search path.
-
-    Raises:
-        ConfigError: there is no such module or function, or importing it fails.
-    """
-    module_name, _, function_name = name.partition(":")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, SyntaxError) as error:
-        raise _transform_error(f"module {module_name} cannot be imported", str(error)) from error
-    except AttributeError as error:
-        raise _transform_error(f"module {module_name} has no {function_name}", "") from error
-    if not callable(function):
-        raise _transform_error(f"{name} is not a function", type(function).__name__)
-    checked: Callable[..., Any] = function
-    return checked
-
-
 def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]) -> DataFrame:
     """Call the user's function with each source under its name.
 
@@ -165,7 +140,7 @@ def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]
     try:
         inspect.signature(function).bind(**frames)
     except TypeError as error:
-        raise _transform_error(
+        raise transform_error(
             "the function's parameters are not the sources",
             str(error),
             expected=f"def {getattr(function, '__name__', 'transform')}({', '.join(frames)})",
@@ -176,14 +151,9 @@ def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]
         raise
     except Exception as error:  # a user's function may raise anything
         found = f"{type(error).__name__}: {error}"
-        raise _transform_error("the function failed", found) from error
+        raise transform_error("the function failed", found) from error
     if not isinstance(result, DataFrame):
-        raise _transform_error(
+        raise transform_error(
             "the function returns something else", type(result).__name__, expected="a DataFrame"
         )
     return result
-
-
-def _transform_error(what: str, found: str, expected: str = "") -> ConfigError:
-    text = f"{what}: {found}" if found else what
-    return ConfigError("transform refused", faults=(Fault(text, "transform", expected=expected),))

@@ -1,0 +1,57 @@
+"""A step of a pipeline that is a processor: a Python class with state, over the records of a key."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from onceflow.contracts.block import Block
+from onceflow.contracts.values import ColumnNames, TransformName
+from onceflow.pipeline.file.policies import OnReject
+
+
+class Process(Block):
+    """One processor. Its rows are a view, under the name of the step."""
+
+    kind: TransformName = Field(
+        alias="class",
+        description="The class, `module:Class`; the module is beside the pipeline file.",
+    )
+    input: str = Field(
+        min_length=1,
+        description="The view that it reads, of a source or of a step above, or a Spark SQL query"
+        " over such views.",
+    )
+    key: ColumnNames | None = Field(
+        default=None,
+        strict=False,
+        description="Column, or list of columns, that records are grouped by. Left out: `key` of"
+        " the class.",
+    )
+    order: ColumnNames | None = Field(
+        default=None,
+        strict=False,
+        description="Columns that records of a key with the same event time are ordered by. Left"
+        " out: topic, partition and offset if the input is a source; otherwise all columns.",
+    )
+    when: Literal["arrival", "watermark"] = Field(
+        default="arrival",
+        description="When a record is handled: in its batch, or once the event watermark has"
+        " passed it, so that results do not depend on where batches end.",
+    )
+    output: str | None = Field(
+        default=None,
+        description="Columns of the rows that come out, as Spark DDL. Left out: `output` of the"
+        " class.",
+    )
+    event_time: str | None = Field(
+        default=None,
+        description="Column of the output with the event time, for windows, joins and processors"
+        " that read it.",
+    )
+    on_reject: OnReject | None = Field(
+        default=None,
+        description="What becomes of a record that the processor fails on. Left out:"
+        " `dead_letter` if the pipeline has a topic for them, otherwise `fail`.",
+    )

@@ -1,0 +1,148 @@
+"""The processors of a pipeline as views: each reads a view or a query over the views above it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from onceflow.columns import Columns, parse_columns
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.process import Process
+from onceflow.pipeline.process.operator import process
+from onceflow.pipeline.query.python_code import import_named
+from onceflow.processing.checks import make_runner
+from onceflow.processing.runner import PLACE, Runner
+
+REJECTED_COLUMN = "__rejected"
+"""Of what comes out of a processor: which record it failed on, as JSON; null in all other rows."""
+_DELAY = "spark.watermarkDelayMs"
+"""In the metadata of a column: it has the event time (`EventTimeWatermark.delayKey`)."""
+_VIEW = re.compile(r"[a-z][a-z0-9_]*")
+
+Watch = Callable[[str, DataFrame], DataFrame]
+
+
+def is_view(text: str) -> bool:
+    """Whether the input of a step is the name of a view, and not a query."""
+    return _VIEW.fullmatch(text.strip()) is not None
+
+
+def with_steps(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    views: Mapping[str, DataFrame],
+    run_query: Callable[[SparkSession, str, Mapping[str, DataFrame]], DataFrame],
+    watch: Watch,
+) -> Mapping[str, DataFrame]:
+    """Add the view of each step, in the order of the file.
+
+    Args:
+        spark: the session to build in.
+        pipeline: its steps.
+        views: of its sources.
+        run_query: makes a DataFrame of a query over views.
+        watch: told of what comes out of each step, with `REJECTED_COLUMN`; what it returns takes
+            its place.
+
+    Raises:
+        ConfigError: a class cannot be imported, or not be used for its input. The faults have the
+            path of the step in `where`.
+        PySparkException: Spark refuses a query.
+    """
+    found = dict(views)
+    for name, step in pipeline.process.items():
+        text = step.input.strip()
+        try:
+            frame = _known(found, text) if is_view(text) else run_query(spark, text, found)
+            runner = _runner(name, step, pipeline, frame.schema)
+        except ConfigError as error:
+            raise _placed(name, error) from error
+        rows = watch(name, _applied(frame, step, runner))
+        found[name] = rows.filter(F.col(REJECTED_COLUMN).isNull()).drop(REJECTED_COLUMN)
+    return found
+
+
+def _known(views: Mapping[str, DataFrame], name: str) -> DataFrame:
+    if name not in views:
+        fault = Fault(
+            f"there is no view `{name}` to read",
+            expected=f"one of {', '.join(views)}, or a query",
+            suggestion="Steps read sources, and steps above them.",
+        )
+        raise ConfigError("process refused", faults=(fault,))
+    return views[name]
+
+
+def _placed(name: str, error: ConfigError) -> ConfigError:
+    faults = error.faults or (Fault(error.what, error.subject),)
+    return ConfigError(
+        "process refused",
+        faults=tuple(
+            replace(
+                each, what=f"{each.where}: {each.what}" if each.where else each.what, where=name
+            )
+            for each in faults
+        ),
+    )
+
+
+def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) -> Runner:
+    return make_runner(
+        import_named(step.kind, pipeline.folder),
+        name=name,
+        columns=_columns(schema),
+        key=step.key,
+        time=_event_time(schema),
+        output=step.output,
+        when=step.when,
+        keeps_going=pipeline.on_reject_by_step(name) != "fail",
+    )
+
+
+def _columns(schema: StructType) -> Columns:
+    """The columns of an input, as processors know types."""
+    return parse_columns(
+        ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
+    )
+
+
+def _event_time(schema: StructType) -> str | None:
+    """The column that moves the event watermark."""
+    times = [
+        each.name
+        for each in schema
+        if _DELAY in (each.metadata or {}) and isinstance(each.dataType, TimestampType)
+    ]
+    if len(times) > 1:
+        fault = Fault(
+            f"the input has {len(times)} event times: {', '.join(times)}",
+            expected="one",
+            suggestion="Select the one that records are handled by.",
+        )
+        raise ConfigError("process refused", faults=(fault,))
+    return times[0] if times else None
+
+
+def _applied(frame: DataFrame, step: Process, runner: Runner) -> DataFrame:
+    order = step.order or (PLACE if runner.has_places else runner.columns.names)
+    first = [] if runner.time is None else [runner.time]
+    output = _spark_schema(runner.output).add(StructField(REJECTED_COLUMN, StringType()))
+    time = step.event_time or ""
+    return process(frame, runner.keys, [*first, *order], output, runner, event_time=time)
+
+
+def _spark_schema(columns: Columns) -> StructType:
+    found: Any = StructType.fromDDL(columns.columns_ddl)
+    schema: StructType = found
+    return schema
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
