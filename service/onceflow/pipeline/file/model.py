@@ -70,7 +70,6 @@ class Pipeline(Block):
     )
     process: dict[ViewName, Process] = Field(
         default_factory=dict,
-        json_schema_extra=without_default,
         description="Processors, each under the name of the view that its rows are, in order: each"
         " reads sources and steps above it; see [state.md](state.md).",
     )
