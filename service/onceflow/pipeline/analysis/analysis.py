@@ -41,8 +41,8 @@ from onceflow.pipeline.plan.facts import PlanFacts, facts_of
 from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.query.output_rules import output_faults
-from onceflow.pipeline.query.query import assemble, declared_columns
 from onceflow.pipeline.query.python_code import import_named
+from onceflow.pipeline.query.query import assemble, declared_columns
 from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason
 from onceflow.pipeline.query.source_rules import payload_names, source_faults, stand_in
 from onceflow.pipeline.query.spark_faults import fault_of, line_of

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onceflow.contracts.source import TICK_COLUMN
-from onceflow.errors import ConfigError
 from onceflow.pipeline.file.duplicates import without_duplicates
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large"
     LATE = "late"
     DIVERGED = "diverged"
+    PROCESSOR_FAILED = "processor_failed"
 
 
 def looked_at(source: Source) -> frozenset[str]:

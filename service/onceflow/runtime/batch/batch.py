@@ -200,6 +200,7 @@ class BatchRunner:
         batch_id, clock_ms = computed.key.batch_id, computed.plan.batch_timestamp_ms
         execution, keyless = self.rejects.recounted(computed.execution), computed.keyless
         letters = self.rejects.of_input(execution, batch_id)
+        letters += self.rejects.of_steps(execution, batch_id)
         late, late_letters = self.late.of_batch(execution, batch_id)
         letters += late_letters
         letters += self.rejects.of_output(keyless, Reason.NULL_KEY, batch_id, clock_ms)

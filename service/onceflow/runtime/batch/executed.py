@@ -20,9 +20,12 @@ from onceflow.errors import require
 from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.rejects import REASON_COLUMN
+from onceflow.pipeline.query.steps import REJECTED_COLUMN
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""
+_STEP = "onceflow-step."
+"""Before the name of a processor: what Spark calls the list of records that it failed on."""
 _SHIELD = "onceflow-view."
 """Prefix of a source's name: an observation of its view whose figures are not used."""
 
@@ -48,6 +51,7 @@ class Execution:
         state_rows: that stateful operators hold after it, but for keys of sources' duplicates.
         newest_event_ms: newest event time of all rows, ticks among them; None if none had any.
         deduplications: source -> what became of its duplicates, for each that looks for them.
+        step_rejects: processor -> records that it failed on, as JSON, sorted.
         keeps_order: whether rows of an input partition came out in its order.
         is_doubtful: whether `counts` may hold records twice. What was computed for a shuffle and
             lost with an executor is computed again, and Spark counts it again.
@@ -61,6 +65,7 @@ class Execution:
     state_rows: int = 0
     newest_event_ms: int | None = None
     deduplications: Mapping[str, Deduplication] = field(default_factory=dict)
+    step_rejects: Mapping[str, Sequence[str]] = field(default_factory=dict)
     keeps_order: bool = False
     is_doubtful: bool = False
 
@@ -76,8 +81,9 @@ class Execution:
 
     @property
     def rejected(self) -> int:
-        """How many of them no query saw."""
-        return sum(rejected for _, rejected in self.counts.values())
+        """How many of them no query saw, or a processor failed on."""
+        by_steps = sum(map(len, self.step_rejects.values()))
+        return by_steps + sum(rejected for _, rejected in self.counts.values())
 
     @property
     def duplicates(self) -> int:
@@ -96,6 +102,11 @@ def observed(marked: DataFrame, source: str) -> DataFrame:
         F.count(F.col(REASON_COLUMN)).alias("rejected"),
     )
     return marked.observe(_OBSERVED + source, *columns)
+
+
+def observed_step(step: str, rows: DataFrame) -> DataFrame:
+    """Collect the records that a processor failed on: few, or the batch is not worth its letters."""
+    return rows.observe(_STEP + step, F.collect_list(REJECTED_COLUMN).alias("rejected"))
 
 
 def records_of(metrics: Mapping[str, Any]) -> Mapping[str, int]:
@@ -137,7 +148,7 @@ class ExecutionReader:
         operators themselves (`StateStoreWriter.numRowsDroppedByWatermark`).
         """
         execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001  no public way
-        found = json.loads(self._reader.read(execution, _OBSERVED))
+        found = json.loads(self._reader.read(execution, _OBSERVED, _STEP))
         counts = {name: tuple(pair) for name, pair in found["counts"].items()}
         require(
             len(counts) == self._source_count,
@@ -145,6 +156,7 @@ class ExecutionReader:
             found=f"{len(counts)} of {self._source_count}",
         )
         before, self._executors = self._executors, found["executors"]
+        is_doubtful = before != self._executors
         return Execution(
             event_watermark_ms=found["event_watermark_ms"],
             batch_timestamp_ms=found["batch_timestamp_ms"],
@@ -159,6 +171,11 @@ class ExecutionReader:
             deduplications={
                 name: Deduplication(**facts) for name, facts in found["deduplications"].items()
             },
+            step_rejects={
+                # What was computed twice was also collected twice.
+                step: sorted(set(texts) if is_doubtful else texts)
+                for step, texts in found["step_rejects"].items()
+            },
             keeps_order=found["keeps_order"],
-            is_doubtful=before != self._executors,
+            is_doubtful=is_doubtful,
         )

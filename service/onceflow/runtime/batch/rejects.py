@@ -6,8 +6,11 @@ and only if they are to be kept.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
@@ -69,17 +72,78 @@ class RejectDesk:
                 continue
             found = self._read_again(source, execution, batch_id)
             if len(found) != rejected:
-                raise CorruptionError(
-                    "rejected records cannot be read a second time",
-                    subject=f"source {source}, batch {batch_id}",
-                    expected=f"{rejected} records",
-                    found=f"{len(found)}",
-                    then="nothing of this batch was written; did retention overtake it?",
-                )
+                raise _unreadable(source, batch_id, rejected, len(found))
             if policy == "fail":
                 raise _refusal(found[0])
             letters += found
         return letters
+
+    def of_steps(self, execution: Execution, batch_id: int) -> list[DeadLetter]:
+        """Letters of records that processors failed on; none where they are only counted.
+
+        A record of a topic is sent as it came; a row that a query made, as JSON.
+
+        Raises:
+            CorruptionError: they cannot be read a second time.
+        """
+        letters = []
+        for step, texts in execution.step_rejects.items():
+            if texts and self.pipeline.on_reject_by_step(step) == "dead_letter":
+                letters += self._of_step(step, [*map(json.loads, texts)], execution, batch_id)
+        return letters
+
+    def _of_step(
+        self, step: str, told: Sequence[Mapping[str, Any]], execution: Execution, batch_id: int
+    ) -> list[DeadLetter]:
+        source, clock_ms = self.pipeline.process[step].input, execution.batch_timestamp_ms
+        if source not in execution.positions:
+            return [self._of_row(each, step, batch_id, clock_ms) for each in told]
+        texts = {_place_of(each): each["text"] for each in told}
+        frame = self.reread(source, execution).select(
+            *_RECORD_COLUMNS, F.unix_millis("_timestamp").alias("timestamp_ms")
+        )
+        wanted = reduce(
+            or_,
+            (
+                (F.col("_topic") == topic)
+                & (F.col("_partition") == number)
+                & F.col("_offset").isin(offsets)
+                for (topic, number), offsets in _by_partition(texts).items()
+            ),
+        )
+        rows = collect(frame.filter(wanted), self.max_result_bytes).to_pylist()
+        if len(rows) != len(texts):
+            raise _unreadable(source, batch_id, len(texts), len(rows))
+        code = Reason.PROCESSOR_FAILED.value
+        return in_order(
+            letter_of(
+                {**row, "source": source},
+                code,
+                texts[_place_of(row, "_")],
+                self.pipeline.name,
+                batch_id,
+            )
+            for row in rows
+        )
+
+    def _of_row(
+        self, told: Mapping[str, Any], step: str, batch_id: int, clock_ms: int
+    ) -> DeadLetter:
+        row = {name: value for name, value in told.items() if name != "text"}
+        return DeadLetter(
+            key=None,
+            value=json.dumps(row, sort_keys=True).encode(),
+            headers=(),
+            reason=Reason.PROCESSOR_FAILED.value,
+            text=told["text"],
+            pipeline=self.pipeline.name,
+            batch_id=batch_id,
+            source=step,
+            topic="",
+            partition=NOWHERE,
+            offset=NOWHERE,
+            timestamp_ms=clock_ms,
+        )
 
     def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
         """Part the rows that have a key from those that must have one and have not.
@@ -195,11 +259,36 @@ class RejectDesk:
 
 
 _SIZE_CODES = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE")
-_COLUMNS = (*(name for name in META_COLUMNS if name != "_timestamp"), REASON_COLUMN)
+_RECORD_COLUMNS = tuple(name for name in META_COLUMNS if name != "_timestamp")
+_COLUMNS = (*_RECORD_COLUMNS, REASON_COLUMN)
 _SINK_TEXTS: Mapping[Reason, str] = {
     Reason.NULL_KEY: "the key column is null",
     Reason.TOO_LARGE: "the output topic refused a record of this batch for its size",
 }
+
+
+def _place_of(record: Mapping[str, Any], prefix: str = "") -> tuple[str, int, int]:
+    topic, partition, offset = (record[prefix + name] for name in ("topic", "partition", "offset"))
+    return topic, partition, offset
+
+
+def _by_partition(
+    places: Iterable[tuple[str, int, int]],
+) -> Mapping[tuple[str, int], Sequence[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in places:
+        found.setdefault((topic, partition), []).append(offset)
+    return found
+
+
+def _unreadable(source: str, batch_id: int, expected: int, found: int) -> CorruptionError:
+    return CorruptionError(
+        "rejected records cannot be read a second time",
+        subject=f"source {source}, batch {batch_id}",
+        expected=f"{expected} records",
+        found=f"{found}",
+        then="nothing of this batch was written; did retention overtake it?",
+    )
 
 
 def letter_of(

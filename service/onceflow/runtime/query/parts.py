@@ -18,7 +18,7 @@ from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.query.query import assemble
 from onceflow.pipeline.query.rejects import accepted, with_reason
-from onceflow.runtime.batch.executed import Execution, observed, shielded
+from onceflow.runtime.batch.executed import Execution, observed, observed_step, shielded
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
 from onceflow.runtime.source.ticks import TickSettings
@@ -79,7 +79,7 @@ class Parts:
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 
-        return assemble(spark, self.pipeline, columns, load, shielded)
+        return assemble(spark, self.pipeline, columns, load, shielded, observed_step)
 
     def output(self) -> OutputFormat:
         """How rows become records."""

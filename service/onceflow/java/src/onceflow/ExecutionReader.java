@@ -63,8 +63,10 @@ public class ExecutionReader {
    * Tells as JSON what a batch did.
    *
    * @param observed prefix of the names of observations, before the name of a source
+   * @param steps the same, before the name of a processor
    */
-  public String read(IncrementalExecution execution, String observed) throws Exception {
+  public String read(IncrementalExecution execution, String observed, String steps)
+      throws Exception {
     SparkPlan plan = execution.executedPlan();
     Map deduplications = new LinkedHashMap();
     addDeduplications(plan, deduplications);
@@ -73,6 +75,7 @@ public class ExecutionReader {
     found.put("batch_timestamp_ms", Long.valueOf(execution.offsetSeqMetadata().batchTimestampMs()));
     found.put("offsets", offsets(execution.logical()));
     found.put("counts", counts(execution, observed));
+    found.put("step_rejects", texts(execution, steps));
     found.put("keeps_order", Boolean.valueOf(keepsOrder(plan)));
     found.put("executors", executors(execution.sparkSession()));
     found.put("late", Long.valueOf(sum(plan, "numRowsDroppedByWatermark")));
@@ -142,6 +145,18 @@ public class ExecutionReader {
         Row row = (Row) metric._2();
         long[] counts = {row.getLong(0), row.getLong(1)};
         found.put(name.substring(observed.length()), counts);
+      }
+    }
+    return found;
+  }
+
+  private Map texts(IncrementalExecution execution, String steps) {
+    Map found = new LinkedHashMap();
+    for (Iterator metrics = execution.observedMetrics().iterator(); metrics.hasNext(); ) {
+      Tuple2 metric = (Tuple2) metrics.next();
+      String name = (String) metric._1();
+      if (name.startsWith(steps)) {
+        found.put(name.substring(steps.length()), ((Row) metric._2()).getList(0));
       }
     }
     return found;
