@@ -73,9 +73,7 @@ class Totals:
         last = max(row[1] for row in rows)
         out.append((*key, last, total, [row[2] for row in rows], None))
         until = (last + TIMER - EPOCH) // timedelta(milliseconds=1)
-        return Outcome(
-            struct.pack(">qq", total, until) + b"x" * self.bytes_more, out, wake, until
-        )
+        return Outcome(struct.pack(">qq", total, until) + b"x" * self.bytes_more, out, wake, until)
 
 
 def from_ms(at: int) -> datetime:
@@ -131,10 +129,13 @@ class Run:
             raise RuntimeError("on purpose")
 
 
-@pytest.fixture(
-    params=[operator.batch_at_a_time, operator.key_at_a_time], ids=["batch", "stock"]
-)
-def run(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+@pytest.fixture(params=[operator.batch_at_a_time, operator.key_at_a_time], ids=["batch", "stock"])
+def run(
+    spark: SparkSession,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Run]:
     # Workers do not find the tests.
     monkeypatch.setattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", {__name__})
     return Run(spark, tmp_path, request.param, Totals())

@@ -10,7 +10,7 @@ import ast
 import inspect
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from onceflow.pipeline.determinism.names import (
     scope_of,
 )
 from onceflow.pipeline.file.rules import Rule
+from onceflow.processing.processor import Processor, declared_state
 
 SETS_UP = frozenset({"__init__", "init", "close"})
 """Methods of a state processor in which it may set attributes of its own."""
@@ -148,16 +149,20 @@ class _Inspector:
             if function is not None:
                 self.follow(function)
                 if is_processor and name not in SETS_UP:
-                    self._state(function)
+                    self._state(function, _kept_by(value))
 
-    def _state(self, method: types.FunctionType) -> None:
-        """Attributes that a processor changes while it runs: Spark does not keep them."""
+    def _state(self, method: types.FunctionType, kept: Set[str]) -> None:
+        """Attributes that a processor changes while it runs, and that nobody keeps for it."""
         place = _Place(Path(method.__code__.co_filename), method.__qualname__)
         own_name = next(iter(inspect.signature(method).parameters), "")
         for node in _nodes_of(method):
             for each in ast.walk(node):
                 target = changed_by(each)
-                if target is not None and target.id == own_name:
+                if (
+                    target is not None
+                    and target.id == own_name
+                    and _attribute(each, target) not in kept
+                ):
                     self.note(Rule.ND_STATE, ast.unparse(each).partition("(")[0], place, each)
 
     def own(self, value: Any, depth: int) -> Iterator[Any]:
@@ -262,6 +267,19 @@ class _Body:
             node = node.func if isinstance(node, ast.Call) else node.value
         if isinstance(node, ast.Name) and node.id in self.changed and node.id not in scope.bound:
             self.inspector.note(Rule.ND_GLOBAL, node.id, self.place, node)
+
+
+def _kept_by(kind: type) -> Set[str]:
+    """Attributes of a class that are kept: the state that a processor of ours declares."""
+    if not issubclass(kind, Processor):
+        return frozenset()
+    return frozenset({"timers", *declared_state(kind)})
+
+
+def _attribute(node: ast.AST, owner: ast.Name) -> str:
+    """The attribute of `owner` that a node changes, or something of it."""
+    found = (each for each in ast.walk(node) if isinstance(each, ast.Attribute))
+    return next((each.attr for each in found if each.value is owner), "")
 
 
 def _held(value: Any, function: types.FunctionType | None) -> Iterator[Any]:

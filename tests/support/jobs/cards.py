@@ -1,0 +1,198 @@
+"""A job with a processor that keeps state and sets timers, its input and its oracle."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from onceflow.clock import SystemClock
+from tests.faults.history.writes import Expected
+from tests.support.jobs.job import Job
+from tests.support.outside.judge import anomalies
+from tests.support.outside.topics import create_topic, ordered_producer
+
+FIRST = datetime(2026, 3, 1, tzinfo=UTC)
+LATENESS = timedelta(seconds=5)
+RECENT = timedelta(seconds=60)
+QUIET = timedelta(seconds=20)
+BAD = 13
+"""An amount that the processor fails on."""
+PROCESSOR = f"""\
+from datetime import timedelta
+
+from onceflow.processing import List, Map, Processor, Value
+
+
+class Cards(Processor):
+    key = "card"
+    total = Value("n bigint, sum bigint", default=(0, 0))
+    recent = List("bigint", ttl="{RECENT.seconds} s")
+    shops = Map("string", "bigint")
+    output = "card string, what string, n bigint, sum bigint, recent int, shops string, at timestamp"
+
+    def on_records(self, key, records):
+        for record in records:
+            n, total = self.total.get()
+            self.total.set((n + 1, total + record.amount))
+            self.recent.append(record.amount)
+            self.shops[record.shop] = self.shops.get(record.shop, 0) + record.amount
+            self.timers.cancel("quiet")
+            self.timers.at(record.at + timedelta(seconds={QUIET.seconds}), "quiet")
+            if record.amount == {BAD}:
+                raise ValueError("an unlucky amount")
+            yield self.told(key, "record", record.at)
+
+    def on_timer(self, key, at, name):
+        yield self.told(key, name, at)
+
+    def told(self, key, what, at):
+        n, total = self.total.get()
+        shops = ",".join(f"{{shop}}={{amount}}" for shop, amount in self.shops.items())
+        return key, what, n, total, len(self.recent), shops, at
+"""
+
+
+@dataclass(frozen=True)
+class Payment:
+    card: str
+    shop: str
+    amount: int
+    at: datetime
+
+    def to_json(self) -> bytes:
+        return json.dumps({**vars(self), "at": self.at.isoformat()}).encode()
+
+
+@dataclass
+class CardsJob(Job):
+    """Payments per card: totals, what is recent, and a row when a card has been quiet."""
+
+    name: str = field(default_factory=lambda: f"cards-{uuid.uuid4().hex[:8]}")
+    produced: list[Payment] = field(default_factory=list)
+    when: str = "watermark"
+
+    @property
+    def input_topic(self) -> str:
+        return f"{self.name}-in"
+
+    @property
+    def letter_topic(self) -> str:
+        return f"{self.name}-rejected"
+
+    def write_file(self, batch: int, extra: str = "") -> Path:
+        module = self.name.replace("-", "_")
+        (self.folder / f"{module}.py").write_text(PROCESSOR)
+        path = self.folder / "pipeline.yaml"
+        path.write_text(
+            f"""\
+apiVersion: onceflow/v1
+name: {self.name}
+sources:
+  payments:
+    kafka: {{topics: [{self.input_topic}], max_records_per_batch: {batch}}}
+    schema: "card STRING, shop STRING, amount BIGINT, at TIMESTAMP"
+    event_time: at
+    lateness: {LATENESS.seconds} seconds
+process:
+  cards:
+    class: {module}:Cards
+    input: payments
+    when: {self.when}
+query: SELECT * FROM cards
+sink:
+  kafka: {{topic: {self.output_topic}, partitions: 2, key: card}}
+checkpoint: {self.checkpoint}
+{extra}"""
+        )
+        return path
+
+    def create_input(self) -> None:
+        create_topic(self.bootstrap_servers, self.input_topic, 2)
+
+    def produce(self, dice: Random, records: int, seconds: int, cards: int = 7) -> None:
+        """Add payments in time order up to less than the lateness, of two partitions in turn."""
+        start = max((p.at for p in self.produced), default=FIRST)
+        self.send(
+            Payment(
+                f"card-{dice.randrange(cards)}",
+                f"shop-{dice.randrange(3)}",
+                dice.randrange(20),
+                start + timedelta(seconds=number * seconds / records + dice.random() * 4),
+            )
+            for number in range(records)
+        )
+
+    def close(self) -> None:
+        """One payment an hour later: the event watermark passes everything before it."""
+        last = max(p.at for p in self.produced)
+        self.send([Payment("end", "end", 0, last + timedelta(hours=1))])
+
+    def send(self, payments: Any) -> None:
+        producer = ordered_producer(self.bootstrap_servers)
+        now_ms = SystemClock().unix_ms()
+        for payment in payments:
+            number = len(self.produced)
+            producer.produce(
+                self.input_topic, payment.to_json(), partition=number % 2, timestamp=now_ms + number
+            )
+            producer.poll(0)
+            self.produced.append(payment)
+        assert producer.flush(30) == 0
+
+    def expected(self) -> Iterator[dict[str, Any]]:
+        """All rows, once `close` was read; a card is handled by event time, partition, offset."""
+        newest = max(p.at for p in self.produced)
+        by_card: dict[str, list[tuple[datetime, int, int, Payment]]] = {}
+        for number, payment in enumerate(self.produced):
+            if payment.at <= newest - LATENESS:
+                place = (payment.at, number % 2, number // 2, payment)
+                by_card.setdefault(payment.card, []).append(place)
+        for card, places in by_card.items():
+            yield from _of_card(card, [p[-1] for p in sorted(places, key=lambda p: p[:3])], newest)
+
+    def check(self) -> None:
+        """The independent check that every fault ends in."""
+        found = anomalies(self.written(), self.heads(), Expected.of_rows(self.expected()))
+        assert not found, found
+
+
+def _of_card(card: str, payments: list[Payment], newest: datetime) -> Iterator[dict[str, Any]]:
+    n = total = 0
+    recent: deque[datetime] = deque()
+    shops: dict[str, int] = {}
+    quiet_at: datetime | None = None
+
+    def row(what: str, at: datetime) -> dict[str, Any]:
+        while recent and recent[0] + RECENT <= at:
+            recent.popleft()
+        told = ",".join(f"{shop}={shops[shop]}" for shop in sorted(shops))
+        return {
+            "card": card,
+            "what": what,
+            "n": n,
+            "sum": total,
+            "recent": len(recent),
+            "shops": told,
+            "at": at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z",
+        }
+
+    for payment in payments:
+        if quiet_at is not None and quiet_at <= payment.at:
+            yield row("quiet", quiet_at)
+            quiet_at = None
+        if payment.amount == BAD:
+            continue
+        n, total = n + 1, total + payment.amount
+        recent.append(payment.at)
+        shops[payment.shop] = shops.get(payment.shop, 0) + payment.amount
+        quiet_at = payment.at + QUIET
+        yield row("record", payment.at)
+    if quiet_at is not None and quiet_at <= newest - LATENESS:
+        yield row("quiet", quiet_at)
