@@ -44,11 +44,24 @@ def test_state_and_timers_lose_and_repeat_nothing_whatever_crashed(
     job.close()
     run_here(file, job.bootstrap_servers)
     job.check()
-    bad = [payment.to_json() for payment in job.produced if payment.amount == BAD]
     letters = read_topic(job.bootstrap_servers, job.letter_topic)
-    assert sorted(each.value for each in letters) == sorted(bad) != []
-    totals = job.heads()[-1]["totals"]
-    assert totals["rejected"] == len(bad)
+    cards = sorted(json.loads(each.value or b"")["card"] for each in letters)
+    assert cards == sorted(p.card for p in job.produced if p.amount == BAD) != []
+    assert job.heads()[-1]["totals"]["rejected"] == len(letters)
+
+
+def test_a_record_that_fails_goes_to_the_dead_letters_as_it_came(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    job = new_job(broker, tmp_path)
+    job.when = "arrival"
+    job.produce(Random(3), 200, 60)
+    file = job.write_file(BATCH, f"dead_letter: {{topic: {job.letter_topic}}}\n")
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 1)
+    run_here(file, job.bootstrap_servers)
+    letters = read_topic(job.bootstrap_servers, job.letter_topic)
+    bad = [payment.to_json() for payment in job.produced if payment.amount == BAD]
+    assert sorted(each.value or b"" for each in letters) == sorted(bad) != []
 
 
 def test_a_record_that_fails_stops_the_pipeline_and_names_class_key_and_record(

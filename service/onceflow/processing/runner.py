@@ -180,15 +180,21 @@ class Runner:
         return set(PLACE) <= set(self.columns.names)
 
     def place_of(self, record: Record) -> Mapping[str, Any]:
-        """Which record it is; all of its columns if the input does not tell."""
-        if self.has_places:
-            return {name[1:]: record[self.columns.names.index(name)] for name in PLACE}
-        return dict(zip(self.columns.names, record, strict=True))
+        """Which record it is; empty if the input does not tell."""
+        names = self.columns.names
+        return {n[1:]: record[names.index(n)] for n in PLACE} if self.has_places else {}
+
+    def row_of(self, record: Record) -> Mapping[str, Any]:
+        """The columns of a record, but for those of its place."""
+        pairs = zip(self.columns.names, record, strict=True)
+        return {name: value for name, value in pairs if name not in PLACE}
 
     def _told(self, key: Key, failure: _FailedError) -> RecordError:
         names = dict(zip(self.keys, key, strict=True))
         where = (
-            "" if failure.record is None else f", record {_shown(self.place_of(failure.record))}"
+            ""
+            if failure.record is None
+            else f", record {_shown(self.place_of(failure.record) or self.row_of(failure.record))}"
         )
         return RecordError(
             f"the processor {self.kind.__name__} failed",
@@ -418,9 +424,13 @@ class _CarefulCall(_Call):
                     self._call_records([record])
 
     def _reject(self, record: Record, text: str) -> None:
-        place = {**self.runner.place_of(record), "text": f"{self.runner.kind.__name__}: {text}"}
+        told = {
+            **self.runner.place_of(record),
+            "row": self.runner.row_of(record),
+            "text": f"{self.runner.kind.__name__}: {text}"[:MAX_SHOWN],
+        }
         nothing = [None] * len(self.runner.output.names)
-        self.rows.append((*nothing, json.dumps(place, default=str, sort_keys=True)))
+        self.rows.append((*nothing, json.dumps(told, default=str, sort_keys=True)))
 
 
 def _line_of(error: Exception, kind: type[Processor]) -> str:

@@ -41,8 +41,10 @@ _IN_CODE: Mapping[Rule, tuple[str, str]] = {
     ),
     Rule.ND_STATE: (
         "is an attribute of the processor, which is not kept: a restart forgets it",
-        "Declare state in the class, such as `seen = Value('bigint')`; with Spark's own"
-        " StatefulProcessor, use that of its handle.",
+        (
+            "Declare state in the class, such as `seen = Value('bigint')`; with Spark's own"
+            " StatefulProcessor, use that of its handle."
+        ),
     ),
 }
 """Rule -> why, and what to do instead."""

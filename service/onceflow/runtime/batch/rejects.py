@@ -81,7 +81,8 @@ class RejectDesk:
     def of_steps(self, execution: Execution, batch_id: int) -> list[DeadLetter]:
         """Letters of records that processors failed on; none where they are only counted.
 
-        A record of a topic is sent as it came; a row that a query made, as JSON.
+        A record of this batch is sent as it came. One that has waited for the event watermark, or
+        that a query made, is sent as JSON.
 
         Raises:
             CorruptionError: they cannot be read a second time.
@@ -95,8 +96,9 @@ class RejectDesk:
     def _of_step(
         self, step: str, told: Sequence[Mapping[str, Any]], execution: Execution, batch_id: int
     ) -> list[DeadLetter]:
-        source, clock_ms = self.pipeline.process[step].input, execution.batch_timestamp_ms
-        if source not in execution.positions:
+        block, clock_ms = self.pipeline.process[step], execution.batch_timestamp_ms
+        source = block.input
+        if source not in self.pipeline.sources or block.when == "watermark":
             return [self._of_row(each, step, batch_id, clock_ms) for each in told]
         texts = {_place_of(each): each["text"] for each in told}
         frame = self.reread(source, execution).select(
@@ -129,19 +131,18 @@ class RejectDesk:
     def _of_row(
         self, told: Mapping[str, Any], step: str, batch_id: int, clock_ms: int
     ) -> DeadLetter:
-        row = {name: value for name, value in told.items() if name != "text"}
         return DeadLetter(
             key=None,
-            value=json.dumps(row, sort_keys=True).encode(),
+            value=json.dumps(told["row"], sort_keys=True).encode(),
             headers=(),
             reason=Reason.PROCESSOR_FAILED.value,
             text=told["text"],
             pipeline=self.pipeline.name,
             batch_id=batch_id,
             source=step,
-            topic="",
-            partition=NOWHERE,
-            offset=NOWHERE,
+            topic=told.get("topic", ""),
+            partition=told.get("partition", NOWHERE),
+            offset=told.get("offset", NOWHERE),
             timestamp_ms=clock_ms,
         )
 
