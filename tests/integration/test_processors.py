@@ -20,7 +20,6 @@ DEATHS = (
     (CrashPoint.AFTER_OFFSET_LOG, 2),
     (CrashPoint.BEFORE_COMMIT, 1),
     (CrashPoint.AFTER_COMMIT, 2),
-    (CrashPoint.AFTER_SPARK_COMMIT, 1),
     (CrashPoint.MID_PRODUCE, 2),
     (CrashPoint.AFTER_COMMIT, 1),
 )

@@ -186,6 +186,22 @@ def test_what_is_too_old_is_gone_for_each_record_and_in_the_end_from_the_store()
     assert run.keys == []
 
 
+class RecentFussy(Recent):
+    def on_records(self, key: Any, records: Any) -> Iterator[Any]:
+        for each in records:
+            if each.amount == 13:
+                raise ValueError("unlucky")
+            yield from super().on_records(key, [each])
+
+
+def test_a_record_that_fails_makes_nothing_older_than_it_is() -> None:
+    """The batch's event watermark may be far ahead of a record that waited for it."""
+    run = harness(RecentFussy, when="watermark", on_reject="drop")
+    rows = run.send(record(0, 1), record(2, 13), record(3, 2), record(9, 3), record(60, 4))
+    assert [row["n"] for row in rows] == [1, 2, 3]
+    assert len(run.rejected) == 1
+
+
 class Grown(Processor):
     key = "card"
     output = "n int"
