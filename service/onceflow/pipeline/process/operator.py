@@ -94,14 +94,16 @@ def process(  # noqa: PLR0913  what the step is
         warnings.warn(text, RuntimeWarning, stacklevel=2)
     step = key_at_a_time if missing else batch_at_a_time
     rows = step(frame, keys, order, output, runner)
-    if not event_time:
-        return rows
-    delay = {"spark.watermarkDelayMs": 0}
-    columns = [
-        F.col(_quoted(n)).alias(n, metadata=delay) if n == event_time else F.col(_quoted(n))
-        for n in output.names
-    ]
-    return rows.select(*columns)
+    return with_event_time(rows, event_time) if event_time else rows
+
+
+def with_event_time(frame: DataFrame, name: str) -> DataFrame:
+    """Have windows and joins go by a column, as if the watermark were declared for it.
+
+    Spark's own `eventTimeColumnName` ends the query at a row that is late.
+    """
+    mark = {"spark.watermarkDelayMs": 0}
+    return frame.withColumn(name, F.col(_quoted(name)).alias(name, metadata=mark))
 
 
 def key_at_a_time(
