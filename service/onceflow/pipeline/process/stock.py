@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -51,10 +52,10 @@ class KeyAtATime(StatefulProcessor):
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
         """Handle the new rows of a key."""
-        came = [tuple(row) for row in rows]
+        came = [tuple(map(_in_utc, row)) for row in rows]
         columns = [pa.chunked_array([pa.array([row[at] for row in came])]) for at in self._order]
         in_turn = [came[at] for at in in_order(columns)]
-        return self._handled(key, in_turn, timerValues.getCurrentWatermarkInMs())
+        return self._handled(plain_key(key, self._zoned), in_turn, timerValues.getCurrentWatermarkInMs())
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -82,3 +83,9 @@ class KeyAtATime(StatefulProcessor):
             if handled.wake_ms is not None:
                 self._handle.registerTimer(handled.wake_ms)
         return (self._output(*row) for row in handled.rows)
+
+
+def _in_utc(value: Any) -> Any:
+    """PySpark gives points in time the session's zone, which is UTC by another class."""
+    is_zoned = isinstance(value, datetime) and value.tzinfo is not None
+    return value.astimezone(UTC) if is_zoned else value
