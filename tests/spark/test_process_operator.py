@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,10 +13,10 @@ import pytest
 from pyspark.cloudpickle import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
-from onceflow.pipeline.process import operator, rows
+from onceflow.pipeline.process import operator
 
 Step: TypeAlias = Callable[..., DataFrame]
 Batches: TypeAlias = list[list[tuple[Any, ...]]]
@@ -64,7 +64,7 @@ class Totals:
                 return Outcome(None, out, wake, None)
             total = 0
         else:
-            out = []
+            out: list[Any] = []
         if not rows:
             return Outcome(state, out, wake, wake)
         for _, at, amount, *_ in rows:
@@ -136,7 +136,7 @@ def run(
     tmp_path: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Run]:
+) -> Run:
     # Workers do not find the tests.
     monkeypatch.setattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", {__name__})
     return Run(spark, tmp_path, request.param, Totals())
@@ -155,7 +155,7 @@ def by_oracle(batches: Batches) -> dict[int, list[Any]]:
     watermark = EPOCH
     came: dict[int, list[Any]] = {}
     for number, batch in enumerate([*batches, []]):
-        out = []
+        out: list[Any] = []
         for card in sorted({r[0] for r in batch} | {*totals}):
             total, until = totals.get(card, (0, None))
             if until is not None and until <= watermark:
@@ -235,23 +235,23 @@ class Keys:
         return Outcome(struct.pack(">q", wake), out, None, wake)
 
 
-def test_keys_of_any_type_are_the_same_with_records_and_with_timers(run: Run) -> None:
+def test_keys_of_any_type_are_the_same_with_records_and_with_timers(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shifted = F.col("at") + F.expr("interval 0 seconds")
     keys = [shifted.alias("k0"), F.col("at").cast("date").alias("k1")]
     keys += [F.lit(1.5).cast("decimal(9,2)").alias("k2"), F.lit("x").cast("binary").alias("k3")]
-    keys += [F.lit(None).cast("string").alias("k4"), F.lit("nan").cast("double").alias("k5")]
-    keys += [F.col("at").cast("timestamp_ntz").alias("k6"), F.lit(True).alias("k7")]  # noqa: FBT003
+    keys += [F.lit(None).cast("string").alias("k4"), F.lit(2.5).alias("k5")]
+    keys += [F.col("at").cast("timestamp_ntz").alias("k6"), F.lit(True).alias("k7")]
     plain_source = run.source
-    run.source = lambda: plain_source().select("*", *keys)
+    monkeypatch.setattr(run, "source", lambda: plain_source().select("*", *keys))
     run.keys, run.runner = [f"k{n}" for n in range(8)], Keys()
     run.feed([record("c", 0, 1, 1), record("c", 0, 2, 2)], [record("c", 60, 1, 3)])
     came = [(row["total"], row["__reject"]) for rows in run.run().values() for row in rows]
-    text = "(datetime.datetime({}), datetime.date(2024, 1, 1), Decimal('1.50'), b'x', None, nan,"
+    text = "(datetime.datetime({}), datetime.date(2024, 1, 1), Decimal('1.50'), b'x', None, 2.5,"
     text += " datetime.datetime({}), True)"
     early, late = "2024, 1, 1, 0, 0", "2024, 1, 1, 1, 0"
-    [early, late] = [
-        text.format(f"{at}, tzinfo=datetime.timezone.utc", at) for at in (early, late)
-    ]
+    [early, late] = [text.format(f"{at}, tzinfo=datetime.timezone.utc", at) for at in (early, late)]
     assert sorted(came) == sorted([(2, early), (1, late), (0, early), (0, late)])
 
 
@@ -274,7 +274,7 @@ def test_rows_may_go_on_to_windows(run: Run) -> None:
 def test_rows_may_go_on_to_another_processor(run: Run) -> None:
     def again(frame: DataFrame) -> DataFrame:
         places = [F.lit("first").alias("_topic"), F.lit(0).alias("_partition")]
-        columns = ["card", "at", F.col("total").alias("amount"), *places]
+        columns: list[Any] = ["card", "at", F.col("total").alias("amount"), *places]
         columns.append(F.lit(0).cast("bigint").alias("_offset"))
         return run.step(frame.select(*columns), ["card"], ORDER, OUTPUT, Totals())
 
@@ -302,7 +302,7 @@ def test_rows_may_be_joined(run: Run) -> None:
     run.feed(*BATCHES)
     rows = [r for rows in run.run().values() for r in rows]
     pairs = [(r["card"], r["at"].replace(tzinfo=UTC), r["total"], r["amount"]) for r in rows]
-    amounts = {}
+    amounts: dict[Any, list[int]] = {}
     for batch in BATCHES:
         for card, at, amount, *_ in batch:
             amounts.setdefault((card, at), []).append(amount)
@@ -313,6 +313,16 @@ def test_rows_may_be_joined(run: Run) -> None:
         for amount in amounts.get((row[0], row[1]), [None])
     ]
     assert sorted(pairs, key=str) == sorted(expected, key=str)
+
+
+def test_the_fallback_is_taken_with_a_warning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(operator._NAMES, "pyspark.util", ["PythonEvalType.GONE"])
+    assert operator.missing_names() == ["pyspark.util.PythonEvalType.GONE"]
+    with pytest.warns(RuntimeWarning, match="a key at a time.*GONE"):
+        made = operator.process(run.source(), ["card"], ORDER, OUTPUT, run.runner)
+    assert made.isStreaming
+    monkeypatch.setattr(operator, "KNOWN_PYSPARK", "9.9.9")
+    assert operator.missing_names() == ["PySpark 9.9.9 (there is 4.2.0)"]
 
 
 def test_nothing_is_missing() -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onceflow.pipeline.process.stock import KeyAtATime
@@ -69,7 +69,7 @@ def missing_names() -> Sequence[str]:
     return list(_missing())
 
 
-def process(  # noqa: PLR0913  what the step is
+def process(
     frame: DataFrame,
     keys: Sequence[str],
     order: Sequence[str],
@@ -85,6 +85,7 @@ def process(  # noqa: PLR0913  what the step is
         keys: names of columns.
         order: names of columns: the event time, and what decides between equal ones.
         output: columns of the rows that the runner gives.
+        runner: handles one key at a time.
         event_time: the one of `output` that windows and joins go by. Rows that are not after the
             watermark of the batch before are late there.
     """
@@ -123,7 +124,7 @@ def batch_at_a_time(
     `missing_names` must have found nothing.
     """
     # Not public: they may be missing.
-    from pyspark.sql.functions import pandas_udf  # noqa: PLC0415
+    from pyspark.sql.pandas.functions import pandas_udf  # noqa: PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
     from pyspark.util import PythonEvalType  # noqa: PLC0415
 

@@ -89,11 +89,11 @@ def _starts(table: pa.Table, keys: Sequence[str]) -> Any:
     for name in keys:
         column = table.column(name)
         before, after = column.slice(0, len(changed)), column.slice(1)
-        differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy()  # noqa: FBT003
+        differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
         if pa.types.is_floating(column.type):
             # Spark groups by NaN, which differs from itself.
             both = pc.and_(pc.is_nan(before), pc.is_nan(after))
-            differs = differs & ~pc.fill_null(both, False).to_numpy()  # noqa: FBT003
+            differs = differs & ~pc.fill_null(both, False).to_numpy()
         is_null = column.is_null().to_numpy()
         changed |= differs | (is_null[1:] != is_null[:-1])
     return np.concatenate([[0], np.flatnonzero(changed) + 1])

@@ -14,9 +14,7 @@ from onceflow.pipeline.process import rows as tested
 
 @pytest.mark.parametrize("limit", [1, 100, 1_000_000])
 @pytest.mark.parametrize("size", [1, 3, 50])
-def test_no_table_ends_within_a_key(
-    limit: int, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_table_ends_within_a_key(limit: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "CHUNK_BYTES", limit)
     keys = [key for key, count in zip("abcde", (1, 7, 40, 1, 1), strict=True) for _ in range(count)]
     table = pa.table({"k": keys, "v": range(50)})
