@@ -64,7 +64,7 @@ class Totals:
                 return Outcome(None, out, wake, None)
             total = 0
         else:
-            out: list[Any] = []
+            out = []
         if not rows:
             return Outcome(state, out, wake, wake)
         for _, at, amount, *_ in rows:

@@ -124,7 +124,7 @@ class States:
 
 
 def _request(**call: Any) -> bytes:
-    content = message.StateRequest(**call).SerializeToString()
+    content: bytes = message.StateRequest(**call).SerializeToString()
     return _HEAD.pack(_VERSION, len(content)) + content
 
 
