@@ -130,16 +130,21 @@ class Run:
             raise RuntimeError("on purpose")
 
 
-@pytest.fixture(params=[operator.batch_at_a_time, operator.key_at_a_time], ids=["batch", "stock"])
-def run(
-    spark: SparkSession,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Run:
-    # Workers do not find the tests.
+@pytest.fixture(autouse=True)
+def by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers do not find the tests."""
     monkeypatch.setattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", {__name__})
+
+
+@pytest.fixture(params=[operator.batch_at_a_time, operator.key_at_a_time], ids=["batch", "stock"])
+def run(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Run:
     return Run(spark, tmp_path, request.param, Totals())
+
+
+@pytest.fixture
+def quick(spark: SparkSession, tmp_path: Path) -> Run:
+    """Only the way that pipelines go."""
+    return Run(spark, tmp_path, operator.batch_at_a_time, Totals())
 
 
 BATCHES: Batches = [
@@ -262,25 +267,37 @@ def test_an_error_of_the_runner_is_told(run: Run) -> None:
         run.run()
 
 
-def test_rows_may_go_on_to_windows(run: Run) -> None:
-    run.more = lambda frame: frame.groupBy(F.window("at", "5 minutes")).count()
-    run.event_time = "at"
-    run.feed(*BATCHES)
-    rows = [r for rows in run.run().values() for r in rows]
+def test_rows_may_go_on_to_windows(quick: Run) -> None:
+    quick.more = lambda frame: frame.groupBy(F.window("at", "5 minutes")).count()
+    quick.event_time = "at"
+    quick.feed(*BATCHES)
+    rows = [r for rows in quick.run().values() for r in rows]
     counts = {r["window"]["start"].minute: r["count"] for r in rows}
     assert counts == {0: 7, 5: 3, 10: 4, 15: 3}
 
 
-def test_rows_may_go_on_to_another_processor(run: Run) -> None:
+def test_rows_that_are_late_for_a_window_do_not_end_the_query(quick: Run) -> None:
+    def early(*parts: Any) -> DataFrame:
+        made = operator.batch_at_a_time(*parts)
+        return made.withColumn("at", F.col("at") - F.expr("interval 1 day"))
+
+    quick.step, quick.event_time = early, "at"
+    quick.more = lambda frame: frame.groupBy(F.window("at", "5 minutes")).count()
+    quick.feed(*BATCHES)
+    # As of the third batch, the watermark of the one before is later than its rows.
+    assert sum(r["count"] for rows in quick.run().values() for r in rows) == 10
+
+
+def test_rows_may_go_on_to_another_processor(quick: Run) -> None:
     def again(frame: DataFrame) -> DataFrame:
         places = [F.lit("first").alias("_topic"), F.lit(0).alias("_partition")]
         columns: list[Any] = ["card", "at", F.col("total").alias("amount"), *places]
         columns.append(F.lit(0).cast("bigint").alias("_offset"))
-        return run.step(frame.select(*columns), ["card"], ORDER, OUTPUT, Totals())
+        return quick.step(frame.select(*columns), ["card"], ORDER, OUTPUT, Totals())
 
-    run.more, run.event_time = again, "at"
-    run.feed(*BATCHES)
-    came = rows_of(run.run())
+    quick.more, quick.event_time = again, "at"
+    quick.feed(*BATCHES)
+    came = rows_of(quick.run())
     first = [
         [(card, at, total, "first", 0, 0) for card, at, total, _ in rows]
         for rows in by_oracle(BATCHES).values()
@@ -290,17 +307,17 @@ def test_rows_may_go_on_to_another_processor(run: Run) -> None:
     assert [[r for r in rows if r[3]] for rows in came] == handled[:4]
 
 
-def test_rows_may_be_joined(run: Run) -> None:
-    run.event_time = "at"
+def test_rows_may_be_joined(quick: Run) -> None:
+    quick.event_time = "at"
 
     def joined(frame: DataFrame) -> DataFrame:
-        other = run.source().select(F.col("card").alias("c"), F.col("at").alias("t"), "amount")
+        other = quick.source().select(F.col("card").alias("c"), F.col("at").alias("t"), "amount")
         same = (frame.card == F.col("c")) & (frame.at == F.col("t"))
         return frame.join(other, same, "left_outer").select("card", "at", "total", "amount")
 
-    run.more = joined
-    run.feed(*BATCHES)
-    rows = [r for rows in run.run().values() for r in rows]
+    quick.more = joined
+    quick.feed(*BATCHES)
+    rows = [r for rows in quick.run().values() for r in rows]
     pairs = [(r["card"], r["at"].replace(tzinfo=UTC), r["total"], r["amount"]) for r in rows]
     amounts: dict[Any, list[int]] = {}
     for batch in BATCHES:
@@ -315,11 +332,11 @@ def test_rows_may_be_joined(run: Run) -> None:
     assert sorted(pairs, key=str) == sorted(expected, key=str)
 
 
-def test_the_fallback_is_taken_with_a_warning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fallback_is_taken_with_a_warning(quick: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(operator._NAMES, "pyspark.util", ["PythonEvalType.GONE"])
     assert operator.missing_names() == ["pyspark.util.PythonEvalType.GONE"]
     with pytest.warns(RuntimeWarning, match="a key at a time.*GONE"):
-        made = operator.process(run.source(), ["card"], ORDER, OUTPUT, run.runner)
+        made = operator.process(quick.source(), ["card"], ORDER, OUTPUT, quick.runner)
     assert made.isStreaming
     monkeypatch.setattr(operator, "KNOWN_PYSPARK", "9.9.9")
     assert operator.missing_names() == ["PySpark 9.9.9 (there is 4.2.0)"]
