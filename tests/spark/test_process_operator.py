@@ -155,7 +155,7 @@ BATCHES: Batches = [
 
 
 def by_oracle(batches: Batches) -> dict[int, list[Any]]:
-    """What `Totals` gives: a batch more at the end, without data, in which timers go off."""
+    """Compute what `Totals` gives: a batch more at the end, without data, in which timers go off."""
     totals: dict[str, tuple[int, datetime]] = {}
     watermark = EPOCH
     came: dict[int, list[Any]] = {}

@@ -62,7 +62,7 @@ _NAMES = {
 
 
 def missing_names() -> Sequence[str]:
-    """What keeps PySpark from running many keys at a time; empty if nothing does."""
+    """Find what keeps PySpark from running many keys at a time; empty if nothing does."""
     found = version("pyspark")
     if found != KNOWN_PYSPARK:
         return [f"PySpark {KNOWN_PYSPARK} (there is {found})"]

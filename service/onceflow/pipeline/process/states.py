@@ -1,8 +1,8 @@
 """State of many keys at a time, by the messages that PySpark itself sends for one.
 
 Calls wait for one answer only when a window of them has been sent. The other side answers them in
-turn, each before it reads the next. So nobody waits for ever: a window fits into what a socket
-holds, or is one call; and while answers come, this side only reads.
+turn, each before it reads the next. So the two sides never wait for each other: a window fits into
+what a socket holds, or is one call; and while answers come, this side only reads.
 """
 
 from __future__ import annotations
