@@ -157,13 +157,13 @@ BATCHES: Batches = [
 def by_oracle(batches: Batches) -> dict[int, list[Any]]:
     """Compute what `Totals` gives: a batch more at the end, without data, in which timers go off."""
     totals: dict[str, tuple[int, datetime]] = {}
-    watermark = EPOCH
+    event_watermark = EPOCH
     came: dict[int, list[Any]] = {}
     for number, batch in enumerate([*batches, []]):
         out: list[Any] = []
         for card in sorted({r[0] for r in batch} | {*totals}):
             total, until = totals.get(card, (0, None))
-            if until is not None and until <= watermark:
+            if until is not None and until <= event_watermark:
                 out.append((card, until, total, None))
                 totals.pop(card)
                 total = 0
@@ -173,7 +173,7 @@ def by_oracle(batches: Batches) -> dict[int, list[Any]]:
                 totals[card] = (total, mine[-1][1] + TIMER)
                 out.append((card, mine[-1][1], total, [r[2] for r in mine]))
         came[number] = sorted(out, key=str)
-        watermark = max([watermark, *(r[1] for r in batch)])
+        event_watermark = max([event_watermark, *(r[1] for r in batch)])
     return came
 
 
@@ -284,7 +284,7 @@ def test_rows_that_are_late_for_a_window_do_not_end_the_query(quick: Run) -> Non
     quick.step, quick.event_time = early, "at"
     quick.more = lambda frame: frame.groupBy(F.window("at", "5 minutes")).count()
     quick.feed(*BATCHES)
-    # As of the third batch, the watermark of the one before is later than its rows.
+    # As of the third batch, the event watermark of the one before is later than its rows.
     assert sum(r["count"] for rows in quick.run().values() for r in rows) == 10
 
 
