@@ -155,7 +155,7 @@ BATCHES: Batches = [
 
 
 def by_oracle(batches: Batches) -> dict[int, list[Any]]:
-    """Compute what `Totals` gives: a batch more at the end, without data, in which timers go off."""
+    """Compute what `Totals` gives; in one more batch without data, timers go off."""
     totals: dict[str, tuple[int, datetime]] = {}
     event_watermark = EPOCH
     came: dict[int, list[Any]] = {}
