@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onceflow.pipeline.process.stock import KeyAtATime
@@ -62,14 +62,14 @@ _NAMES = {
 
 
 def missing_names() -> Sequence[str]:
-    """What keeps PySpark from running many keys at a time; empty if nothing does."""
+    """Find what keeps PySpark from running many keys at a time; empty if nothing does."""
     found = version("pyspark")
     if found != KNOWN_PYSPARK:
         return [f"PySpark {KNOWN_PYSPARK} (there is {found})"]
     return list(_missing())
 
 
-def process(  # noqa: PLR0913  what the step is
+def process(
     frame: DataFrame,
     keys: Sequence[str],
     order: Sequence[str],
@@ -85,6 +85,7 @@ def process(  # noqa: PLR0913  what the step is
         keys: names of columns.
         order: names of columns: the event time, and what decides between equal ones.
         output: columns of the rows that the runner gives.
+        runner: handles one key at a time.
         event_time: the one of `output` that windows and joins go by. Rows that are not after the
             watermark of the batch before are late there.
     """
@@ -94,14 +95,16 @@ def process(  # noqa: PLR0913  what the step is
         warnings.warn(text, RuntimeWarning, stacklevel=2)
     step = key_at_a_time if missing else batch_at_a_time
     rows = step(frame, keys, order, output, runner)
-    if not event_time:
-        return rows
-    delay = {"spark.watermarkDelayMs": 0}
-    columns = [
-        F.col(_quoted(n)).alias(n, metadata=delay) if n == event_time else F.col(_quoted(n))
-        for n in output.names
-    ]
-    return rows.select(*columns)
+    return with_event_time(rows, event_time) if event_time else rows
+
+
+def with_event_time(frame: DataFrame, name: str) -> DataFrame:
+    """Have windows and joins go by a column, as if the watermark were declared for it.
+
+    Spark's own `eventTimeColumnName` ends the query at a row that is late.
+    """
+    mark = {"spark.watermarkDelayMs": 0}
+    return frame.withColumn(name, F.col(_quoted(name)).alias(name, metadata=mark))
 
 
 def key_at_a_time(
@@ -121,7 +124,7 @@ def batch_at_a_time(
     `missing_names` must have found nothing.
     """
     # Not public: they may be missing.
-    from pyspark.sql.functions import pandas_udf  # noqa: PLC0415
+    from pyspark.sql.pandas.functions import pandas_udf  # noqa: PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
     from pyspark.util import PythonEvalType  # noqa: PLC0415
 

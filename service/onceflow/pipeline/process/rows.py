@@ -61,7 +61,7 @@ def by_key(
         yield tuple(rows[start][place] for place in places), rows[start:end]
 
 
-def in_order(columns: Sequence[pa.ChunkedArray | pa.Array], *groups: Any) -> Any:
+def in_order(columns: Sequence[pa.ChunkedArray], *groups: Any) -> Any:
     """Indices that sort rows by groups, then columns: nulls first, nested values by their text."""
     return np.lexsort([*(_codes(each) for each in reversed(columns)), *groups])
 
@@ -89,17 +89,17 @@ def _starts(table: pa.Table, keys: Sequence[str]) -> Any:
     for name in keys:
         column = table.column(name)
         before, after = column.slice(0, len(changed)), column.slice(1)
-        differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy()  # noqa: FBT003
+        differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
         if pa.types.is_floating(column.type):
             # Spark groups by NaN, which differs from itself.
             both = pc.and_(pc.is_nan(before), pc.is_nan(after))
-            differs = differs & ~pc.fill_null(both, False).to_numpy()  # noqa: FBT003
+            differs = differs & ~pc.fill_null(both, False).to_numpy()
         is_null = column.is_null().to_numpy()
         changed |= differs | (is_null[1:] != is_null[:-1])
     return np.concatenate([[0], np.flatnonzero(changed) + 1])
 
 
-def _codes(column: pa.ChunkedArray | pa.Array) -> Any:
+def _codes(column: pa.ChunkedArray) -> Any:
     """Integers in the order of the values."""
     kind = column.type
     if column.null_count == 0 and pa.types.is_integer(kind):
@@ -107,7 +107,8 @@ def _codes(column: pa.ChunkedArray | pa.Array) -> Any:
     if column.null_count == 0 and pa.types.is_timestamp(kind):
         return column.cast(pa.int64()).to_numpy()
     if pa.types.is_nested(kind):
-        column = pa.array([None if v is None else repr(v) for v in column.to_pylist()])
+        texts = [None if value is None else repr(value) for value in column.to_pylist()]
+        column = pa.chunked_array([pa.array(texts, pa.string())])
     ranks = pc.rank(column, "ascending", tiebreaker="dense").to_numpy()
     return np.where(column.is_null().to_numpy(), 0, ranks)
 

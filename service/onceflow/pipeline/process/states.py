@@ -1,8 +1,8 @@
 """State of many keys at a time, by the messages that PySpark itself sends for one.
 
 Calls wait for one answer only when a window of them has been sent. The other side answers them in
-turn, each before it reads the next. So nobody waits for ever: a window fits into what a socket
-holds, or is one call; and while answers come, this side only reads.
+turn, each before it reads the next. So the two sides never wait for each other: a window fits into
+what a socket holds, or is one call; and while answers come, this side only reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class States:
         self._client = client
         kinds = [field.dataType for field in client.key_schema]
         self._zoned = [isinstance(kind, TimestampType) for kind in kinds]
-        # Typed for text and for bytes alike.
+        # Not typed, or for text and bytes alike.
+        self._pickle: Any = client.pickleSer
         self._socket: Any = client.sockfile
 
     def get(self, keys: Iterable[Key]) -> list[bytes | None]:
@@ -69,7 +70,7 @@ class States:
         if handled.state is None and before is not None:
             calls.append(_CLEAR)
         elif handled.state != before:
-            value = self._client.pickleSer.dumps((handled.state,))
+            value = self._pickle.dumps((handled.state,))
             update = message.ValueStateUpdate(value=value)
             calls.append(_value_call(valueStateUpdate=update))
         if handled.wake_ms != handled.wake_before_ms:
@@ -85,17 +86,17 @@ class States:
 
     def _at(self, key: Key) -> bytes:
         """The call that makes this the key of those that follow."""
-        content = self._client.pickleSer.dumps(self._client.key_schema.toInternal(key))
+        content = self._pickle.dumps(self._client.key_schema.toInternal(key))
         to_key = message.SetImplicitKey(key=content)
         grouping = message.ImplicitGroupingKeyRequest(setImplicitKey=to_key)
         return _request(implicitGroupingKeyRequest=grouping)
 
     def _key(self, content: bytes) -> Key:
-        return plain_key(self._client.pickleSer.loads(content), self._zoned)
+        return plain_key(self._pickle.loads(content), self._zoned)
 
     def _state(self, content: bytes) -> bytes | None:
         answer = _checked(message.StateResponse, content)
-        return bytes(self._client.pickleSer.loads(answer.value)[0]) if answer.value else None
+        return bytes(self._pickle.loads(answer.value)[0]) if answer.value else None
 
     def _answers(self, calls: Iterable[bytes]) -> Iterator[bytes]:
         window: list[bytes] = []
@@ -123,7 +124,7 @@ class States:
 
 
 def _request(**call: Any) -> bytes:
-    content = message.StateRequest(**call).SerializeToString()
+    content: bytes = message.StateRequest(**call).SerializeToString()
     return _HEAD.pack(_VERSION, len(content)) + content
 
 

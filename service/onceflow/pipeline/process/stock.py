@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, Row, StructField, StructType, TimestampType
 
 from onceflow.pipeline.process.rows import Key, in_order, plain_key
@@ -44,23 +45,25 @@ class KeyAtATime(StatefulProcessor):
         self._handle = handle
         self._state = handle.getValueState(STATE, STATE_SCHEMA)
 
-    def handleInputRows(  # noqa: N802  Spark's name
+    def handleInputRows(
         self,
         key: Any,
         rows: Iterator[Row],
-        timerValues: Any,  # noqa: N803
+        timerValues: Any,
     ) -> Iterator[Row]:
         """Handle the new rows of a key."""
-        came = [tuple(row) for row in rows]
+        came = [tuple(map(_in_utc, row)) for row in rows]
         columns = [pa.chunked_array([pa.array([row[at] for row in came])]) for at in self._order]
         in_turn = [came[at] for at in in_order(columns)]
-        return self._handled(key, in_turn, timerValues.getCurrentWatermarkInMs())
+        return self._handled(
+            plain_key(key, self._zoned), in_turn, timerValues.getCurrentWatermarkInMs()
+        )
 
-    def handleExpiredTimer(  # noqa: N802
+    def handleExpiredTimer(
         self,
         key: Any,
         timerValues: Any,
-        expiredTimerInfo: Any,  # noqa: N803, ARG002
+        expiredTimerInfo: Any,
     ) -> Iterator[Row]:
         """Handle what is due for a key."""
         plain = plain_key(key, self._zoned)
@@ -82,3 +85,9 @@ class KeyAtATime(StatefulProcessor):
             if handled.wake_ms is not None:
                 self._handle.registerTimer(handled.wake_ms)
         return (self._output(*row) for row in handled.rows)
+
+
+def _in_utc(value: Any) -> Any:
+    """PySpark gives points in time the session's zone, which is UTC by another class."""
+    is_zoned = isinstance(value, datetime) and value.tzinfo is not None
+    return value.astimezone(UTC) if is_zoned else value

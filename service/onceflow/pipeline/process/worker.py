@@ -68,7 +68,7 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
     def _handle_data_rows(
         self,
         stateful_processor_api_client: StatefulProcessorApiClient,
-        key: Any,  # noqa: ARG002
+        key: Any,
         input_rows: Any = None,
     ) -> Iterator[Any]:
         tables = whole_keys(input_rows, self._keys)
@@ -120,18 +120,17 @@ def _watermark_ms(client: StatefulProcessorApiClient) -> int:
 
 def _take_next_stream() -> None:
     """Have the next stream of this process read and written as Arrow data; only the next."""
-    serializer = TransformWithStateInPySparkRowSerializer
+    serializer: Any = TransformWithStateInPySparkRowSerializer
+    arrow: Any = ArrowStreamUDFSerializer
     stock_load = serializer.load_stream
 
     def load_stream(self: Any, stream: Any) -> Iterator[tuple[Mode, None, Any]]:
         serializer.load_stream = stock_load
-        self.dump_stream = lambda results, target: ArrowStreamUDFSerializer.dump_stream(
+        self.dump_stream = lambda results, target: arrow.dump_stream(
             self, ((batch, None) for [(part, _)] in results for batch in part), target
         )
         batches = ArrowStreamSerializer.load_stream(self, stream)
-        return iter(
-            [(Mode.PROCESS_DATA, None, batches), (Mode.PROCESS_TIMER, None, None)]
-            + [(Mode.COMPLETE, None, None)]
-        )
+        data = (Mode.PROCESS_DATA, None, batches)
+        return iter([data, (Mode.PROCESS_TIMER, None, None), (Mode.COMPLETE, None, None)])
 
     serializer.load_stream = load_stream
