@@ -174,6 +174,8 @@ class Application:
         stack.enter_context(pooled(session, self._pipeline.name))
         stack.enter_context(one_call_site(session))
         self._run.analyse(session)
+        for step, change in self._run.check_state().items():
+            self._around.report("warning", text=f"state of {step}: {change}")
 
     def _stand_by(self, starting: Future[SparkSession], stack: ExitStack) -> None:
         """Be ready, and wait until the other instance is gone or a drain is asked for."""
@@ -287,6 +289,7 @@ class Application:
         owner, committer = writer.takeover.owner, writer.committer
         runner = run.runner(head, owner, committer, output.check, self._on_batch)
         pause = f"{self._pipeline.trigger_ms} milliseconds"
+        run.record_state()
         stream = run.stream(head)
         if options.is_until_caught_up:
             stream = stream.trigger(availableNow=True)

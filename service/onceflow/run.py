@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Self
@@ -16,11 +16,14 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.observer import Observer, Report
 from onceflow.contracts.sink import Ledger
+from onceflow.errors import ConfigError
 from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.pipeline.query.promises import require_sources
+from onceflow.processing.evolution import Evolution, compare_state
+from onceflow.processing.runner import Runner
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
 from onceflow.protocol.query_identity import QueryIdentity, fingerprint
 from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, Commits
@@ -171,9 +174,54 @@ class Run:
         self.handle = QueryHandle(ExecutionReader(session, [*self.pipeline.sources]))
         return self.analysis
 
+    def check_state(self) -> Mapping[str, Evolution]:
+        """Compare the state that processors declare with what the checkpoint has.
+
+        Returns:
+            Step -> what becomes of its state, for each whose class declares another.
+
+        Raises:
+            ConfigError: the state of one cannot go on.
+        """
+        found = {}
+        for name, runner in self.analysis.processors.items():
+            recorded = self.checkpoint.states_of(name)
+            if recorded and recorded[-1]["declared"] != runner.declared:
+                found[name] = compare_state(recorded[-1]["declared"], runner.declared)
+        refused = [f"{name}: {each}" for name, each in found.items() if each.refused]
+        if refused:
+            raise ConfigError(
+                "the state of a processor cannot go on under its changed class",
+                subject=self.pipeline.name,
+                found="; ".join(refused),
+                then="nothing was written; undo the change, give the changed state another name,"
+                " or begin without state in a new generation",
+            )
+        return found
+
+    def record_state(self) -> None:
+        """Have the checkpoint say what the states are made of, before a batch writes any."""
+        for name, runner in self.analysis.processors.items():
+            states, now = (
+                self.checkpoint.states_of(name),
+                {
+                    "declared": runner.declared,
+                    "schema": runner.codec.schema,
+                },
+            )
+            if not states or states[-1] != now:
+                kept = [each for each in states if each != now]
+                self.checkpoint.write_states_of(name, [*kept, now])
+
+    def _with_earlier(self, runner: Runner) -> Runner:
+        states = self.checkpoint.states_of(runner.name)
+        return replace(runner, earlier=tuple(each["schema"] for each in states))
+
     def stream(self, head: HeadEntry | None = None) -> DataStreamWriter:
         """The query over its streams, with what the orders of `head` look at; not yet started."""
-        result = self.parts.result(self._session, self.analysis.columns, self._event_time.plan)
+        result = self.parts.result(
+            self._session, self.analysis.columns, self._event_time.plan, self._with_earlier
+        )
         orders = [self.analysis.order, *([head.order, head.next_order] if head else [])]
         columns = to_record_columns(result, self.parts.output(), orders)
         return columns.writeStream.queryName(f"onceflow.{self.pipeline.name}").outputMode(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from onceflow.crashpoints import CrashPoint
-from onceflow.errors import RecordError
+from onceflow.errors import ConfigError, RecordError
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import run_here, run_until_it_fails
 from tests.support.jobs.cards import BAD, CardsJob
@@ -78,3 +80,65 @@ def test_a_record_that_fails_stops_the_pipeline_and_names_class_key_and_record(
     assert json.dumps({"card": job.produced[first].card}) in told
     assert "ValueError: an unlucky amount" in told
     assert job.written() == []
+
+
+CHANGED = """\
+from onceflow.processing import List, Map, Processor, Value
+
+
+class Cards(Processor):
+    key = "card"
+    total = Value("n decimal(20,0), sum bigint, first bigint")
+    shops = Map("string", "bigint")
+    seen = Value("bigint", default=0)
+    output = "card string, n decimal(20,0), sum bigint, shops bigint, seen bigint"
+
+    def on_records(self, key, records):
+        for record in records:
+            n, total, first = self.total.get((0, 0, None))
+            self.total.set(n=n + 1, sum=total + record.amount, first=first)
+            self.seen.set(self.seen.get() + 1)
+        n, total, _ = self.total.get()
+        yield key, n, total, len(self.shops), self.seen.get()
+"""
+
+
+def test_state_goes_on_under_a_changed_class_and_what_cannot_is_refused(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    job = new_job(broker, tmp_path)
+    job.produce(Random(4), 300, 60, cards=3)
+    file = job.write_file(1000)
+    module = tmp_path / f"{job.name.replace('-', '_')}.py"
+    good = [p for p in job.produced if p.amount != BAD]
+    drop = file.read_text().replace("when: watermark", "when: arrival\n    on_reject: drop")
+    file.write_text(drop)
+    run_here(file, job.bootstrap_servers)
+    forget(module)
+    module.write_text(CHANGED)
+    job.send([good[0]])
+    with pytest.raises(ConfigError, match="this is not the query"):
+        run_here(file, job.bootstrap_servers)
+    events = run_here(
+        file, job.bootstrap_servers, is_change_accepted=True, reason="another class for a test"
+    )
+    (told,) = [e["text"] for e in events.of_kind("warning") if "state of cards" in e["text"]]
+    assert "dropped: recent" in told
+    assert "added: seen" in told
+    assert "becomes" in told
+    last = job.written()[-1].row
+    card = [p for p in [*good, good[0]] if p.card == good[0].card]
+    assert (int(last["n"]), last["sum"]) == (len(card), sum(p.amount for p in card))
+    assert (last["shops"], last["seen"]) == (3, 1)
+    forget(module)
+    module.write_text(CHANGED.replace("n decimal(20,0), sum bigint, first bigint", "string"))
+    with pytest.raises(ConfigError, match=r"cannot go on.*total: struct.*cannot become string"):
+        run_here(
+            file, job.bootstrap_servers, is_change_accepted=True, reason="a class that does not fit"
+        )
+
+
+def forget(module: Path) -> None:
+    """Have the module imported again, as a new process would."""
+    sys.modules.pop(module.stem, None)
+    importlib.invalidate_caches()

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, overload
 
 Record: TypeAlias = Any
-"""A named tuple of the input's columns. A name that Python does not allow becomes `_` and its place."""
+"""A named tuple of the input's columns; a name that Python does not allow becomes `_` and a number."""
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from onceflow.columns import Columns
+from onceflow.columns import Columns, Scalar
 from onceflow.errors import RecordError, require
 from onceflow.processing.codec import Codec
 from onceflow.processing.processor import Processor, Row, Timers, declared_state
@@ -108,7 +108,7 @@ class Runner:
             CorruptionError: the state cannot be read.
         """
         event_watermark = EPOCH + timedelta(milliseconds=event_watermark_ms)
-        records = [self.record(row) for row in rows]
+        records = [self.record(row) for row in self._checked(rows)]
         if not self.has_places:
             records.sort(key=self.order)
         try:
@@ -120,6 +120,21 @@ class Runner:
             return _CarefulCall(self, key, event_watermark, parameters).run(state, records)
         except _FailedError as failure:
             raise self._told(key, failure) from failure.__cause__
+
+    def _checked(self, rows: Sequence[tuple[Any, ...]]) -> Iterable[Sequence[Any]]:
+        """Rows with structs as named tuples; Spark has dicts for them."""
+        nested = [
+            (place, kind)
+            for place, kind in enumerate(self.columns.types)
+            if not isinstance(kind, Scalar)
+        ]
+        if not nested:
+            return rows
+        changed = [list(row) for row in rows]
+        for row in changed:
+            for place, kind in nested:
+                row[place] = kind.check(row[place])
+        return changed
 
     @cached_property
     def record(self) -> Callable[[Sequence[Any]], Record]:
@@ -178,6 +193,13 @@ class Runner:
     def has_places(self) -> bool:
         """Whether the input tells which record a row is."""
         return set(PLACE) <= set(self.columns.names)
+
+    @cached_property
+    def declared(self) -> Mapping[str, Any]:
+        """What the state of a key is made of, for a comparison with what it was before."""
+        found = {name: each.declared() for name, each in declared_state(self.kind).items()}
+        waiting = {"kind": "waiting", "type": self.columns.columns_ddl}
+        return {**found, "_waiting": waiting} if self.when == "watermark" else found
 
     def place_of(self, record: Record) -> Mapping[str, Any]:
         """Which record it is; empty if the input does not tell."""

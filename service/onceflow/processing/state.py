@@ -105,6 +105,16 @@ class State(ABC, Generic[LiveT]):
         """Avro schema of what is stored. Names of records begin with the namespace."""
 
     @abstractmethod
+    def types(self) -> Mapping[str, Type]:
+        """Types of its parts, by name."""
+
+    def declared(self) -> Mapping[str, Any]:
+        """The declaration as JSON, for a comparison with another."""
+        ends = {} if self.ttl is None else {"ttl_ms": self.ttl // timedelta(milliseconds=1)}
+        types = {name: each.ddl for name, each in self.types().items()}
+        return {"kind": type(self).__name__.lower(), **types, **ends}
+
+    @abstractmethod
     def live(self, stored: Any, clock: Clock) -> LiveT:
         """Values of a key; None for a key that is new or a state that was added."""
 
@@ -212,6 +222,10 @@ class Value(State[LiveValue]):
         """Look at type and default."""
         super().check()
         _ = self.type, self.default
+
+    def types(self) -> Mapping[str, Type]:
+        """One type."""
+        return {"type": self.type}
 
     def avro(self, namespace: str) -> Any:
         """A union with null."""
@@ -324,6 +338,10 @@ class List(State[LiveList]):
         """Look at the type."""
         super().check()
         _ = self.type
+
+    def types(self) -> Mapping[str, Type]:
+        """One type."""
+        return {"type": self.type}
 
     def avro(self, namespace: str) -> Any:
         """An array."""
@@ -447,6 +465,10 @@ class Map(State[LiveMap]):
         """Look at both types."""
         super().check()
         _ = self.key_type, self.type
+
+    def types(self) -> Mapping[str, Type]:
+        """Types of keys and values."""
+        return {"key": self.key_type, "type": self.type}
 
     def avro(self, namespace: str) -> Any:
         """An array of entries: Avro's own maps have text for keys."""

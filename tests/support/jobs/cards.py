@@ -35,7 +35,9 @@ class Cards(Processor):
     total = Value("n bigint, sum bigint", default=(0, 0))
     recent = List("bigint", ttl="{RECENT.seconds} s")
     shops = Map("string", "bigint")
-    output = "card string, what string, n bigint, sum bigint, recent int, shops string, at timestamp"
+    output = (
+        "card string, what string, n bigint, sum bigint, recent int, shops string, at timestamp"
+    )
 
     def on_records(self, key, records):
         for record in records:

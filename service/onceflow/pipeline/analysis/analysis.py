@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason
 from onceflow.pipeline.query.source_rules import payload_names, source_faults, stand_in
 from onceflow.pipeline.query.spark_faults import fault_of, line_of
 from onceflow.pipeline.query.steps import is_view
-from onceflow.processing.runner import PLACE
+from onceflow.processing.runner import PLACE, Runner
 from onceflow.protocol.guarantee import Determinism
 from onceflow.protocol.order import Order
 
@@ -65,6 +65,7 @@ class Analysis:
         order: in which the records of a batch are written.
         warnings: what may make a replay differ or state grow, each with its place in the file.
         waived: rules of determinism that it breaks, and that the user waives.
+        processors: step -> what runs it.
     """
 
     columns: Mapping[str, StructType]
@@ -73,6 +74,7 @@ class Analysis:
     order: Order
     warnings: tuple[Fault, ...]
     waived: tuple[Waiver, ...] = ()
+    processors: Mapping[str, Runner] = field(default_factory=dict)
 
     @property
     def determinism(self) -> Determinism:
@@ -103,7 +105,8 @@ def analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
 def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     _refuse(file, [*source_faults(spark, file)])
     declared = {name: _offered_columns(file.pipeline, name) for name in file.pipeline.sources}
-    frame = _analysed(spark, file, declared)
+    processors: dict[str, Runner] = {}
+    frame = _analysed(spark, file, declared, processors)
     parts = parts_of_plan(spark, analysed_plan(frame))
     at = file.transformation
     _refuse(file, file.faults_at(Rule.NOT_ALLOWED, check_analysed(parts), at))
@@ -129,7 +132,9 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
     }
     warnings = (*judgement.warnings, *_state_warnings(file, facts))
     order = order_of(file.pipeline.sink, frame.schema, keeps_order=facts.keeps_order)
-    return Analysis(columns, frame.schema, facts.is_stateful, order, warnings, judgement.waived)
+    return Analysis(
+        columns, frame.schema, facts.is_stateful, order, warnings, judgement.waived, processors
+    )
 
 
 def to_arrow(columns: StructType) -> pa.Schema:
@@ -154,9 +159,12 @@ def _max_made(spark: SparkSession) -> int:
 
 
 def _analysed(
-    spark: SparkSession, file: PipelineFile, declared: Mapping[str, StructType]
+    spark: SparkSession,
+    file: PipelineFile,
+    declared: Mapping[str, StructType],
+    processors: dict[str, Runner],
 ) -> DataFrame:
-    """The result over stand-ins.
+    """The result over stand-ins; adds the processors that it meets.
 
     Raises:
         ConfigError: the query is refused by us or by Spark, or the Python function by us.
@@ -178,6 +186,7 @@ def _analysed(
             lambda name, source, columns: accepted(
                 with_reason(source, stand_in(spark, name, columns), F.current_timestamp())
             ),
+            prepare=lambda runner: processors.setdefault(runner.name, runner),
         )
     except PySparkException as error:
         names = {view: columns.names for view, columns in declared.items()}

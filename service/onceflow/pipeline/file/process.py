@@ -1,4 +1,4 @@
-"""A step of a pipeline that is a processor: a Python class with state, over the records of a key."""
+"""A step of a pipeline that is a processor: a Python class that handles the records of a key."""
 
 from __future__ import annotations
 

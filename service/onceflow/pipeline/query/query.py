@@ -17,7 +17,7 @@ from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.file.types import column
 from onceflow.pipeline.query.python_code import import_named, let_workers_import, transform_error
-from onceflow.pipeline.query.steps import Watch, with_steps
+from onceflow.pipeline.query.steps import Prepare, Watch, with_steps
 from onceflow.processing.runner import PLACE
 
 EVENT_TIME_COLUMN = "_event_time"
@@ -43,13 +43,14 @@ def is_column(source: Source, columns: StructType) -> bool:
     return (source.event_time or "").casefold() in {name.casefold() for name in columns.names}
 
 
-def assemble(
+def assemble(  # noqa: PLR0913  an analysis leaves out the last three
     spark: SparkSession,
     pipeline: Pipeline,
     columns: Mapping[str, StructType],
     load_source: SourceLoader,
     watch: Watch = lambda _, view: view,
     watch_step: Watch = lambda _, rows: rows,
+    prepare: Prepare = lambda runner: runner,
 ) -> DataFrame:
     """Build the result of the pipeline's query or function over its sources.
 
@@ -63,6 +64,7 @@ def assemble(
         load_source: makes the DataFrame of a source; with `TICK_COLUMN` if it has ticks.
         watch: told of each finished view; what it returns takes the view's place.
         watch_step: the same for what comes out of processors, with rejected records.
+        prepare: told of the runner of each processor; what it returns takes its place.
 
     Raises:
         ConfigError: the Python function cannot be imported or fails.
@@ -74,7 +76,7 @@ def assemble(
     }
     if pipeline.transform is not None or pipeline.process:
         let_workers_import(spark, pipeline.folder)
-    frames = {**with_steps(spark, pipeline, frames, _run_query, watch_step)}
+    frames = {**with_steps(spark, pipeline, frames, _run_query, watch_step, prepare)}
     if pipeline.transform is not None:
         return call_transform(import_named(pipeline.transform, pipeline.folder), frames)
     return _run_query(spark, pipeline.query or "", frames)

@@ -27,6 +27,7 @@ _DELAY = "spark.watermarkDelayMs"
 _VIEW = re.compile(r"[a-z][a-z0-9_]*")
 
 Watch = Callable[[str, DataFrame], DataFrame]
+Prepare = Callable[[Runner], Runner]
 
 
 def is_view(text: str) -> bool:
@@ -34,12 +35,13 @@ def is_view(text: str) -> bool:
     return _VIEW.fullmatch(text.strip()) is not None
 
 
-def with_steps(
+def with_steps(  # noqa: PLR0913  what stands around the steps
     spark: SparkSession,
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],
     run_query: Callable[[SparkSession, str, Mapping[str, DataFrame]], DataFrame],
     watch: Watch,
+    prepare: Prepare,
 ) -> Mapping[str, DataFrame]:
     """Add the view of each step, in the order of the file.
 
@@ -50,6 +52,7 @@ def with_steps(
         run_query: makes a DataFrame of a query over views.
         watch: told of what comes out of each step, with `REJECTED_COLUMN`; what it returns takes
             its place.
+        prepare: told of the runner of each step; what it returns takes its place.
 
     Raises:
         ConfigError: a class cannot be imported, or not be used for its input. The faults have the
@@ -61,7 +64,7 @@ def with_steps(
         text = step.input.strip()
         try:
             frame = _known(found, text) if is_view(text) else run_query(spark, text, found)
-            runner = _runner(name, step, pipeline, frame.schema)
+            runner = prepare(_runner(name, step, pipeline, frame.schema))
         except ConfigError as error:
             raise _placed(name, error) from error
         rows = watch(name, _applied(frame, step, runner))

@@ -10,7 +10,7 @@ the two logs. A refusal names the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ _COMMIT_LOG_VERSIONS = ("v1", "v2", "v3")
 _COMMIT_FIELDS = {"nextBatchWatermarkMs", "stateUniqueIds"}
 """Fields of versions 1 and 2. Without the second, Spark would look for state under other names."""
 _COMMIT_CURE = "delete both: its batch is computed again, compared with the ledger, and skipped"
+_PROCESSORS = "processors"
+"""Folder of files that say what the states of processors are made of."""
 _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
 
@@ -211,6 +213,21 @@ class Checkpoint:
         for name in self._files.names(""):
             if _is_before(name, batch_id):
                 self._files.copy(name, copy._files)
+
+    def states_of(self, processor: str) -> Sequence[Mapping[str, Any]]:
+        """What the state of a processor was made of, oldest first: `declared`, and `schema`.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        found = self._files.read_json(f"{_PROCESSORS}/{processor}.json")
+        states: Sequence[Mapping[str, Any]] = found["states"] if found else ()
+        return states
+
+    def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
+        """Replace them, before a batch writes state that only the newest of them can read."""
+        text = canonical_json({"states": list(states)})
+        self._files.write_alone(f"{_PROCESSORS}/{processor}.json", text.encode())
 
     def delete(self) -> None:
         """Remove it; fine if it is not there."""

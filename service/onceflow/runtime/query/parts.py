@@ -18,6 +18,7 @@ from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.query.query import assemble
 from onceflow.pipeline.query.rejects import accepted, with_reason
+from onceflow.pipeline.query.steps import Prepare
 from onceflow.runtime.batch.executed import Execution, observed, observed_step, shielded
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
@@ -66,6 +67,7 @@ class Parts:
         spark: SparkSession,
         columns: Mapping[str, StructType],
         tick_settings: Callable[[int | None], TickSettings | None],
+        prepare: Prepare = lambda runner: runner,
     ) -> DataFrame:
         """The query's result over its streams; `tick_settings` are of an `idle_after` in ms."""
 
@@ -79,7 +81,7 @@ class Parts:
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 
-        return assemble(spark, self.pipeline, columns, load, shielded, observed_step)
+        return assemble(spark, self.pipeline, columns, load, shielded, observed_step, prepare)
 
     def output(self) -> OutputFormat:
         """How rows become records."""

@@ -41,6 +41,8 @@ VARIABLE = "SPARK_HOME"
 WORKER_VARIABLE = "PYSPARK_PYTHON"
 DAEMON = "onceflow.runtime.spark.worker_daemon"
 """Forks Python workers in place of `pyspark.daemon`."""
+STARTER = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""Declares the state of a processor when a query starts, and prints what it does."""
 _SUBMIT = """\
 #!/bin/sh
 exec {python} -I -S {program} "$@"
@@ -56,6 +58,7 @@ done
 export PYTHONPATH=$kept
 case $2 in
   pyspark.daemon) shift 2; set -- -m {daemon} "$@" ;;
+  {starter}) exec {python} "$@" >/dev/null ;;
   {runner}) [ -z "${address}" ] || set -- -I -S {start} {address} "$@" ;;
 esac
 exec {python} "$@"
@@ -114,6 +117,7 @@ def make_spark_home(home: Path) -> None:
         python=python,
         daemon=DAEMON,
         runner=RUNNER,
+        starter=STARTER,
         start=shlex.quote(planner_start.__file__),
         address=launch.PLANNERS_ADDRESS,
     )
