@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, overload
 
 Record: TypeAlias = Any
-"""A named tuple of the input's columns; a name that Python does not allow becomes `_` and a number."""
+"""A named tuple of the input's columns. `_` and its place stand for a name that Python refuses."""
 
 
 @lru_cache(maxsize=64)

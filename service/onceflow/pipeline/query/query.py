@@ -43,11 +43,12 @@ def is_column(source: Source, columns: StructType) -> bool:
     return (source.event_time or "").casefold() in {name.casefold() for name in columns.names}
 
 
-def assemble(  # noqa: PLR0913  an analysis leaves out the last three
+def assemble(
     spark: SparkSession,
     pipeline: Pipeline,
     columns: Mapping[str, StructType],
     load_source: SourceLoader,
+    *,
     watch: Watch = lambda _, view: view,
     watch_step: Watch = lambda _, rows: rows,
     prepare: Prepare = lambda runner: runner,

@@ -35,7 +35,7 @@ def is_view(text: str) -> bool:
     return _VIEW.fullmatch(text.strip()) is not None
 
 
-def with_steps(  # noqa: PLR0913  what stands around the steps
+def with_steps(
     spark: SparkSession,
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],

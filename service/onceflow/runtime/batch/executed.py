@@ -105,7 +105,7 @@ def observed(marked: DataFrame, source: str) -> DataFrame:
 
 
 def observed_step(step: str, rows: DataFrame) -> DataFrame:
-    """Collect the records that a processor failed on. They should be few: the driver has them all."""
+    """Collect the records that a processor failed on. The driver has them all."""
     return rows.observe(_STEP + step, F.collect_list(REJECTED_COLUMN).alias("rejected"))
 
 

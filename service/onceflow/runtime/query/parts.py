@@ -81,7 +81,15 @@ class Parts:
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 
-        return assemble(spark, self.pipeline, columns, load, shielded, observed_step, prepare)
+        return assemble(
+            spark,
+            self.pipeline,
+            columns,
+            load,
+            watch=shielded,
+            watch_step=observed_step,
+            prepare=prepare,
+        )
 
     def output(self) -> OutputFormat:
         """How rows become records."""
