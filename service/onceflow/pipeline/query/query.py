@@ -43,7 +43,7 @@ def is_column(source: Source, columns: StructType) -> bool:
     return (source.event_time or "").casefold() in {name.casefold() for name in columns.names}
 
 
-def assemble(
+def assemble(  # noqa: PLR0913  an analysis leaves out the last three
     spark: SparkSession,
     pipeline: Pipeline,
     columns: Mapping[str, StructType],
