@@ -200,7 +200,7 @@ class Run:
         return found
 
     def record_state(self) -> None:
-        """Have the checkpoint say what the states are made of, before a batch writes any."""
+        """Have the checkpoint name the form of each state, before a batch writes any."""
         for name, runner in self.analysis.processors.items():
             states, now = (
                 self.checkpoint.states_of(name),

@@ -196,7 +196,7 @@ class Runner:
 
     @cached_property
     def declared(self) -> Mapping[str, Any]:
-        """What the state of a key is made of, for a comparison with what it was before."""
+        """Declared state as JSON, for a comparison with what it was before."""
         found = {name: each.declared() for name, each in declared_state(self.kind).items()}
         waiting = {"kind": "waiting", "type": self.columns.columns_ddl}
         return {**found, "_waiting": waiting} if self.when == "watermark" else found

@@ -1,4 +1,4 @@
-"""Types of Spark SQL for plain values: what is taken, what is refused, what comes back from Avro."""
+"""Types of Spark SQL for plain values: checks, refusals, and the way through Avro."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_type_is_what_its_own_text_says_and_arrow_takes_its_values(each: tuple
     ddl, value = each
     kind = parse_type(ddl)
     assert parse_type(kind.ddl).ddl == kind.ddl
-    array = pa.array([plain(kind.check(value))], kind.arrow())
+    array = pa.array([plain(kind.check(value))], kind.to_arrow())
     assert len(array) == 1
 
 
@@ -110,7 +110,7 @@ def plain(value: Any) -> Any:
     ],
 )
 def test_a_value_of_another_type_is_told(ddl: str, value: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         parse_type(ddl).check(value)
     assert text in str(caught.value)
 

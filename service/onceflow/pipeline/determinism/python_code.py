@@ -152,7 +152,7 @@ class _Inspector:
                     self._state(function, _kept_by(value))
 
     def _state(self, method: types.FunctionType, kept: Set[str]) -> None:
-        """Attributes that a processor changes while it runs, and that nobody keeps for it."""
+        """Attributes that a processor changes while it runs, and that are not kept."""
         place = _Place(Path(method.__code__.co_filename), method.__qualname__)
         own_name = next(iter(inspect.signature(method).parameters), "")
         for node in _nodes_of(method):
@@ -270,7 +270,7 @@ class _Body:
 
 
 def _kept_by(kind: type) -> Set[str]:
-    """Attributes of a class that are kept: the state that a processor of ours declares."""
+    """Attributes of a class that are kept: its declared state, if it is a processor of Onceflow."""
     if not issubclass(kind, Processor):
         return frozenset()
     return frozenset({"timers", *declared_state(kind)})

@@ -16,7 +16,7 @@ class Process(Block):
 
     kind: TransformName = Field(
         alias="class",
-        description="The class, `module:Class`; the module is beside the pipeline file.",
+        description="The class, `module:Class`; the module is in the folder of the pipeline file.",
     )
     input: str = Field(
         min_length=1,

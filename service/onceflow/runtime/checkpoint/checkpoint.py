@@ -215,7 +215,7 @@ class Checkpoint:
                 self._files.copy(name, copy._files)
 
     def states_of(self, processor: str) -> Sequence[Mapping[str, Any]]:
-        """What the state of a processor was made of, oldest first: `declared`, and `schema`.
+        """Forms that the state of a processor has had, oldest first: `declared`, and `schema`.
 
         Raises:
             CorruptionError: the file is damaged.
@@ -225,7 +225,7 @@ class Checkpoint:
         return states
 
     def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
-        """Replace them, before a batch writes state that only the newest of them can read."""
+        """Replace them, before a batch writes state in the newest form."""
         text = canonical_json({"states": list(states)})
         self._files.write_alone(f"{_PROCESSORS}/{processor}.json", text.encode())
 
