@@ -74,7 +74,7 @@ class Run:
             return accepted(observed(marked, name))
 
         columns = analyse(self.spark, file, NOW_MS).columns
-        frame = assemble(self.spark, file.pipeline, columns, load, shielded)
+        frame = assemble(self.spark, file.pipeline, columns, load, watch=shielded)
         handle = QueryHandle(ExecutionReader(self.spark, ["events"]))
         before = len(self.rows)
 

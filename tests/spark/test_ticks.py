@@ -79,7 +79,7 @@ class Run:
             return accepted(observed(with_reason(source, stream, F.current_timestamp()), name))
 
         columns = analyse(self.spark, file, NOW_MS).columns
-        frame = assemble(self.spark, file.pipeline, columns, load, shielded)
+        frame = assemble(self.spark, file.pipeline, columns, load, watch=shielded)
         handle = QueryHandle(ExecutionReader(self.spark, [*self.origins]))
         teller.resume(self.newest_ms)
         writer = (

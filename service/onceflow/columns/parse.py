@@ -153,7 +153,7 @@ class _Reader:
         return int(token)
 
     def _take(self) -> str:
-        token = self._tokens[min(self._at, len(self._tokens) - 1)]
+        token: str = self._tokens[min(self._at, len(self._tokens) - 1)]
         self._at += 1
         return token
 

@@ -1,4 +1,4 @@
-"""What a value of a type without parts may be, and what it becomes.
+"""Values of the types without parts: which are taken, and what they become.
 
 Each function returns the value as its type keeps it. It raises TypeError if the value is of another
 type, and ValueError or ArithmeticError, perhaps with a reason, if it does not fit.

@@ -53,14 +53,18 @@ class Scalar(Type):
     """A type without parts. `scalar` and `decimal` make them.
 
     Args:
-        ddl: as Spark SQL writes it.
+        name: in Spark SQL.
         schema: of Avro.
         accept: what a value becomes; see `onceflow.columns.scalars`.
     """
 
-    ddl: str  # type: ignore[misc]  a field instead of a property
+    name: str
     schema: Any
     accept: Callable[[Any], Any]
+
+    @property
+    def ddl(self) -> str:  # noqa: D102
+        return self.name
 
     def check(self, value: Any) -> Any:  # noqa: D102
         if value is None:
@@ -70,7 +74,7 @@ class Scalar(Type):
         except (TypeError, ValueError, ArithmeticError) as error:
             raise _unlike(self.ddl, value, str(error)) from None
 
-    def avro(self, name: str) -> Any:  # noqa: ARG002, D102
+    def avro(self, name: str) -> Any:  # noqa: D102
         return ["null", self.schema]
 
     def to_avro(self, value: Any) -> Any:  # noqa: D102
@@ -208,8 +212,8 @@ class Columns(Type):
 
     @cached_property
     def row(self) -> Callable[..., Any]:
-        """Make a row, a named tuple, from values in order; `_1` is a column without a plain name."""
-        return namedtuple("Row", self.names, rename=True)  # type: ignore[misc]  known at run time
+        """Make a row, a named tuple, from values in order; `_1` is a column without such a name."""
+        return namedtuple("Row", self.names, rename=True)  # type: ignore[misc]
 
     @property
     def columns_ddl(self) -> str:
