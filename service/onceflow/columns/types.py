@@ -213,7 +213,7 @@ class Columns(Type):
     @cached_property
     def row(self) -> Callable[..., Any]:
         """Make a row, a named tuple, from values in order; `_1` is a column without such a name."""
-        return namedtuple("Row", self.names, rename=True)  # type: ignore[misc]
+        return namedtuple("Row", self.names, rename=True)
 
     @property
     def columns_ddl(self) -> str:

@@ -88,23 +88,23 @@ def plain(value: Any) -> Any:
     [
         ("int", True, "expected int, found bool True"),
         ("int", 1.0, "expected int, found float"),
-        ("int", 2**31, "at most 2147483647"),
-        ("double", 2**53 + 1, "a double does not have all integers"),
+        ("int", 2**31, "to 2147483647"),
+        ("double", 2**53 + 1, "a double does not have every integer"),
         ("double", "1", "expected double, found str"),
-        ("float", 1e300, "a float does not reach so far"),
+        ("float", 1e300, "out of the range of a float"),
         ("string", b"x", "expected string, found bytes"),
         ("date", datetime(2026, 1, 1, tzinfo=UTC), "expected date, found datetime"),
-        ("timestamp", datetime(2026, 1, 1), "expected a time with a zone"),  # noqa: DTZ001
-        ("timestamp_ntz", datetime(2026, 1, 1, tzinfo=UTC), "expected a time without a zone"),
-        ("decimal(4,2)", Decimal("1.234"), "expected at most 2 digits after the point"),
-        ("decimal(4,2)", Decimal(100), "expected at most 2 digits before the point"),
+        ("timestamp", datetime(2026, 1, 1), "it needs a zone"),  # noqa: DTZ001
+        ("timestamp_ntz", datetime(2026, 1, 1, tzinfo=UTC), "it must not have a zone"),
+        ("decimal(4,2)", Decimal("1.234"), "too many digits after the point"),
+        ("decimal(4,2)", Decimal(100), "too many digits before the point"),
         ("decimal(4,2)", 1.5, "expected decimal(4,2), found float"),
-        ("decimal(4,2)", Decimal("NaN"), "expected a finite number"),
+        ("decimal(4,2)", Decimal("NaN"), "it must be finite"),
         ("array<int>", [1, "x"], "item 1: expected int"),
         ("array<int>", "12", "expected array<int>, found str"),
-        ("map<string,int>", {None: 1}, "a key that is null"),
+        ("map<string,int>", {None: 1}, "found the key None"),
         ("map<string,int>", 3, "expected map<string,int>, found int"),
-        ("a int, b int", {"a": 1, "c": 2}, "expected a, b, found c"),
+        ("a int, b int", {"a": 1, "c": 2}, "b missing and c unknown"),
         ("a int, b int", (1,), "expected 2 values (a, b), found 1"),
         ("a int not null", (None,), "a: expected a value, found null"),
     ],
@@ -118,21 +118,21 @@ def test_a_value_of_another_type_is_told(ddl: str, value: Any, text: str) -> Non
 @pytest.mark.parametrize(
     ("ddl", "text"),
     [
-        ("", "not a list of columns"),
-        ("color", "cannot be used here|has no type"),
+        ("", "expected the name of a column"),
+        ("color", "expected a type"),
         ("a int, A bigint", "there twice"),
-        ("a int default 3", "not possible"),
-        ("a decimal(39,2)", "not possible"),
-        ("a variant", "cannot be used"),
-        ("a map<array<int>,int>", "cannot be the key"),
-        ("a int); drop table t; --", "not a list"),
-        ("n bigint, sum", "has no type"),
+        ("a int default 3", "`default` after `a int`; expected the end"),
+        ("a decimal(39,2)", "1 to 38 digits"),
+        ("a variant", "`variant` after `a`; expected a type"),
+        ("a map<array<int>,int>", "as the key of a map"),
+        ("a int); drop table t; --", "expected the end"),
+        ("n bigint, sum", "the end after `bigint , sum`; expected a type"),
     ],
 )
 def test_what_is_no_type_is_refused_with_those_that_are(ddl: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=text) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse_columns(ddl)
-    assert "decimal(p,s)" in str(caught.value)
+    assert text in str(caught.value)
 
 
 def test_names_and_zones_are_kept_as_spark_has_them() -> None:
@@ -140,7 +140,7 @@ def test_names_and_zones_are_kept_as_spark_has_them() -> None:
     assert isinstance(columns, Columns)
     assert columns.columns_ddl == "`a b` int, at timestamp, l bigint, s tinyint, t timestamp"
     summer = timezone(timedelta(hours=2))
-    row = columns.check({"at": datetime(2026, 7, 1, 2, tzinfo=summer)})
+    row = columns.check((None, datetime(2026, 7, 1, 2, tzinfo=summer), 1, 2, None))
     assert row.at == datetime(2026, 7, 1, tzinfo=UTC)
     assert row.at.tzinfo is UTC
 

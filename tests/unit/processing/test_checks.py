@@ -50,7 +50,7 @@ def made(**attributes: Any) -> Callable[[], type[Processor]]:
     [
         (twice, {}, "the state `total` is declared twice"),
         (again, {}, "the state `total` is declared twice"),
-        (made(total=Value("color")), {}, "Made.total: the type|color"),
+        (made(total=Value("color")), {}, "Made.total|color"),
         (made(total=Value("int", default="x")), {}, "expected int, found str 'x'"),
         (made(total=Value("int", ttl="soon")), {}, "ttl is not a duration; expected a number"),
         (made(total=Value("int", ttl="1 h")), {"event_time": None}, "needs an event time"),
@@ -59,7 +59,7 @@ def made(**attributes: Any) -> Callable[[], type[Processor]]:
         (made(key="cart"), {}, "Did you mean `card`"),
         (made(key=()), {}, "nothing says what records are grouped by"),
         (made(output=""), {}, "nothing says which columns come out"),
-        (made(output="n integr"), {}, "not a list of columns"),
+        (made(output="n integr"), {}, "expected a type"),
         (made(__init__=lambda self, model: None), {}, "cannot be made without model"),
         (made(on_records=Processor.on_records), {}, "has no on_records"),
         (made(), {"event_time": None, "when": "watermark"}, "`when: watermark` needs"),

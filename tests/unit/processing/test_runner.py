@@ -302,10 +302,10 @@ class Wrong(Processor):
     ("row", "text"),
     [
         (0, r"expected 2 values \(n, at\), found 1"),
-        (1, "expected n, at, found other"),
+        (1, "at missing and other unknown"),
         (2, "n: expected int, found str 'one'"),
         (3, "n: expected int, found int 2147483648"),
-        (4, "at: expected timestamp, found datetime .*expected a time with a zone"),
+        (4, "at: expected timestamp, found datetime .*it needs a zone"),
         (5, "expected values by name or in order, found str 'row'"),
         (6, "NoneType"),
     ],
