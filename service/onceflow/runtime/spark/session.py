@@ -43,7 +43,7 @@ _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
-_LOGGING = Path(__file__).with_name("log4j2.properties")
+LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 _RESULTS: Mapping[str, str] = {
@@ -353,7 +353,7 @@ def spark_conf(settings: SessionSettings, checkpoint: str, java_options: str) ->
     # The last of two equal options counts: a user's come last.
     conf[_JAVA_OPTIONS] = " ".join(
         [
-            f"-Dlog4j2.configurationFile={_LOGGING}",
+            f"-Dlog4j2.configurationFile={LOGGING}",
             # Else it writes JSON, as the run itself does without a terminal.
             "-Donceflow.log=text" if sys.stderr.isatty() else "",
             _COMPILER,
