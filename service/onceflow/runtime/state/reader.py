@@ -111,12 +111,15 @@ class StateReader:
         """The operator with this name or number; without a text, the only one."""
         return find_operator(self.layout.operators(), text)
 
-    def columns(self, operator: Operator) -> Mapping[str, Mapping[str, str]]:
-        """Types of the columns of key and value, by their paths, for each variable."""
+    def columns(self, operator: Operator) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        """For each variable the types of the columns of `key` and `value`, by their paths."""
         return {
             store.variable: {
-                **{f"key.{path}": _name(of) for path, of in self._key(operator, store).items()},
-                **{f"value.{path}": _name(of) for path, of in self._value(operator, store).items()},
+                part: {path: _name(of_type) for path, of_type in columns.items()}
+                for part, columns in (
+                    ("key", self._key(operator, store)),
+                    ("value", self._value(operator, store)),
+                )
             }
             for store in operator.stores
         }
@@ -146,8 +149,7 @@ class StateReader:
             texts = self._java_map(key)
             with self._told(operator, batch):
                 of_key = self._store(operator, store).partitionOf(texts, operator.partitions)
-            places = range(operator.partitions) if of_key < 0 else [of_key]
-            for partition in places:
+            for partition in self._partitions(operator, batch) if of_key < 0 else [of_key]:
                 reader = self._load(operator, store, partition, batch)
                 with self._told(operator, batch):
                     reader.select(texts, most)
@@ -161,7 +163,7 @@ class StateReader:
     def export(self, operator: Operator, batch: int) -> Iterator[tuple[Store, int, pa.Table]]:
         """Every row: the store, the partition, and a table with `key` and `value`."""
         for store in operator.stores:
-            for partition in range(operator.partitions):
+            for partition in self._partitions(operator, batch):
                 reader = self._load(operator, store, partition, batch)
                 with self._told(operator, batch):
                     reader.select(self._java_map({}), 0)
@@ -171,7 +173,7 @@ class StateReader:
     def diff(self, operator: Operator, before: int, after: int) -> Iterator[Row]:
         """The rows that differ between two batches, with null for a value that is not there."""
         for store in operator.stores:
-            for partition in range(operator.partitions):
+            for partition in self._partitions(operator, after):
                 older = self._load(operator, store, partition, before, is_second=True)
                 newer = self._load(operator, store, partition, after)
                 with self._told(operator, after):
@@ -182,7 +184,7 @@ class StateReader:
     def sizes(self, operator: Operator, batch: int) -> Iterator[Size]:
         """Rows and bytes of each partition of each store. Reads all of them."""
         for store in operator.stores:
-            for partition in range(operator.partitions):
+            for partition in self._partitions(operator, batch):
                 rows, size, _ = self._summary(operator, store, partition, batch)
                 yield Size(store.variable, partition, rows, size)
 
@@ -192,10 +194,14 @@ class StateReader:
         """A digest of the state as of a batch, or of some of its partitions, which is cheaper."""
         found = StateDigest(0, 0)
         for store in operator.stores:
-            for partition in range(operator.partitions) if partitions is None else partitions:
+            for partition in partitions or self._partitions(operator, batch):
                 rows, _, total = self._summary(operator, store, partition, batch)
                 found += StateDigest(rows, total)
         return found
+
+    def _partitions(self, operator: Operator, batch: int) -> Sequence[int]:
+        """Those that have state: without a key, it is one."""
+        return range(len(self.layout.unique_ids(operator, batch)))
 
     def _summary(
         self, operator: Operator, store: Store, partition: int, batch: int
