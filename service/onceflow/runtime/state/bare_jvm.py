@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
 from typing import Any
@@ -43,7 +44,10 @@ def bare_jvm(memory: str) -> Iterator[Any]:
     except (PySparkException, Py4JError, OSError) as error:
         raise jvm.start_error(error, "a JVM to read state", java.home) from error
     try:
-        yield gateway.jvm
+        with ThreadPoolExecutor(1) as meanwhile:
+            # Takes 0.3 s, as long as a caller needs to compile `StateReader.java`.
+            meanwhile.submit(gateway.jvm.org.rocksdb.RocksDB.loadLibrary)
+            yield gateway.jvm
     finally:
         with suppress(*jvm.UNREACHABLE):
             gateway.shutdown()
