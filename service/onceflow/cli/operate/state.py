@@ -16,7 +16,6 @@ from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json, p
 from onceflow.clock import SystemClock
 
 if TYPE_CHECKING:
-    from onceflow.runtime.state.layout import Operator
     from onceflow.runtime.state.reader import StateReader
 
 GET_TIMEOUT_S = 300.0
@@ -44,7 +43,7 @@ def list_operators(
 ) -> None:
     """List what has state: its columns, and the batches as of which it can be read."""
     with _opened(file, config) as reader:
-        found = [_operator_fields(reader, operator) for operator in reader.layout.operators()]
+        found = [reader.describe(operator) for operator in reader.layout.operators()]
     if output is ResultFormat.JSON:
         _print_all(found)
         return
@@ -60,7 +59,7 @@ def list_operators(
 
 
 @group.command()
-def get(  # noqa: PLR0913, PLR0917  options of a command line
+def get(
     file: PipelineFileArgument,
     key: Annotated[
         list[str] | None,
@@ -93,7 +92,7 @@ def get(  # noqa: PLR0913, PLR0917  options of a command line
 
 
 @group.command()
-def export(  # noqa: PLR0913, PLR0917  options of a command line
+def export(
     file: PipelineFileArgument,
     out: Annotated[Path, typer.Option(help="Folder to make; it must not exist, or be empty.")],
     operator: OperatorOption = None,
@@ -114,7 +113,7 @@ def export(  # noqa: PLR0913, PLR0917  options of a command line
 
 
 @group.command()
-def diff(  # noqa: PLR0913, PLR0917  options of a command line
+def diff(
     file: PipelineFileArgument,
     before: Annotated[int, typer.Option("--from", help="As of this batch.", min=0)],
     after: Annotated[int, typer.Option("--to", help="And as of this one.", min=0)],
@@ -173,21 +172,6 @@ def _opened(file: str, config: Path | None) -> Iterator[StateReader]:
     session = SessionSettings(**settings.spark.model_dump())
     with bare_jvm(session.driver_memory) as jvm, opened_state(location, session, jvm) as reader:
         yield reader
-
-
-def _operator_fields(reader: StateReader, operator: Operator) -> Mapping[str, Any]:
-    readable = reader.layout.batches(operator)
-    return {
-        "operator": operator.operator_id,
-        "name": operator.name,
-        "partitions": operator.partitions,
-        "first_batch": readable[0] if readable else None,
-        "last_batch": readable[-1] if readable else None,
-        "variables": [
-            {"variable": variable, **columns}
-            for variable, columns in reader.columns(operator).items()
-        ],
-    }
 
 
 def _print_all(rows: Iterable[Mapping[str, Any]]) -> None:

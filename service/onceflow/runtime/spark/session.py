@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -270,6 +271,14 @@ class SharedEngine:
             else:
                 session.conf.unset(key)
         return session
+
+    def jvm(self) -> Any:
+        """Py4J's view of Spark's JVM; the first call starts Spark.
+
+        Raises:
+            OnceflowError: as `open_session`.
+        """
+        return self.open_session("").sparkContext._jvm  # noqa: SLF001  no public way
 
     def loss(self) -> OnceflowError | None:
         """Why this process cannot use Spark any more; None if it can, or has not started it.

@@ -40,7 +40,7 @@ def bare_jvm(memory: str) -> Iterator[Any]:
     conf.set("spark.driver.memory", memory)
     conf.set("spark.driver.extraJavaOptions", f"{options} {sharing_options(java)}")
     try:
-        gateway: Any = launch_gateway(conf)
+        gateway: Any = launch_gateway(conf)  # type: ignore[no-untyped-call]
     except (PySparkException, Py4JError, OSError) as error:
         raise jvm.start_error(error, "a JVM to read state", java.home) from error
     try:

@@ -41,19 +41,17 @@ def export_state(
         ) from error
 
 
-def _write(
-    reader: StateReader, operator: Operator, batch: int, folder: Path
-) -> Mapping[str, int]:
+def _write(reader: StateReader, operator: Operator, batch: int, folder: Path) -> Mapping[str, int]:
     written: dict[str, int] = {}
     writers: dict[str, pq.ParquetWriter] = {}
     with ExitStack() as stack:
         for store, partition, table in reader.export(operator, batch):
             name = f"{store.variable or operator.name}-{partition}.parquet"
             # Parquet has no columns without content, such as the key of a total.
-            table = table.select([each.name for each in table.schema if each.type.num_fields])
+            stored = table.select([each.name for each in table.schema if each.type.num_fields])
             if name not in writers:
-                writer = pq.ParquetWriter(folder / name, table.schema)
+                writer = pq.ParquetWriter(folder / name, stored.schema)
                 writers[name] = stack.enter_context(writer)
-            writers[name].write_table(table)
+            writers[name].write_table(stored)
             written[name] = written.get(name, 0) + table.num_rows
     return written

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceflow.errors import ConfigError, CorruptionError, did_you_mean
+from onceflow.errors import ConfigError, did_you_mean
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.state_files import version_of
 
@@ -80,7 +80,9 @@ class StateLayout:
                 subject=self._files.location,
                 expected="a pipeline that has run once, and the `checkpoint` of its file",
             )
-        found = [match for name in self._files.names("state") if (match := _METADATA.fullmatch(name))]
+        found = [
+            match for name in self._files.names("state") if (match := _METADATA.fullmatch(name))
+        ]
         facts = {int(match["operator"]): self._metadata(match[0]) for match in found}
         kinds = {each: _kind(facts[each]) for each in sorted(facts)}
         return [
@@ -192,7 +194,9 @@ def _kind(facts: Mapping[str, Any]) -> str:
     return _KINDS.get(name, name)
 
 
-def _operator(operator_id: int, kind: str, is_one_of_many: bool, facts: Mapping[str, Any]) -> Operator:
+def _operator(
+    operator_id: int, kind: str, is_one_of_many: bool, facts: Mapping[str, Any]
+) -> Operator:
     stores = []
     for place, store in enumerate(facts["stateStoreInfo"]):
         side = _JOIN_SIDE.fullmatch(store["storeName"])

@@ -124,6 +124,22 @@ class StateReader:
             for store in operator.stores
         }
 
+    def describe(self, operator: Operator) -> Mapping[str, Any]:
+        """An operator as plain data: its columns, and the batches that can be read."""
+        readable = self.layout.batches(operator)
+        return {
+            "operator": operator.operator_id,
+            "name": operator.name,
+            "kind": operator.kind,
+            "partitions": operator.partitions,
+            "first_batch": readable[0] if readable else None,
+            "last_batch": readable[-1] if readable else None,
+            "variables": [
+                {"variable": variable, **columns}
+                for variable, columns in self.columns(operator).items()
+            ],
+        }
+
     def get(
         self,
         operator: Operator,
@@ -132,13 +148,10 @@ class StateReader:
         deadline: Deadline,
         most: int = MAX_ROWS,
     ) -> Sequence[Row]:
-        """The rows with these values in their keys.
+        """The first rows with these values in their keys, at most so many.
 
-        Args:
-            key: a text for each column, None for null. If one is missing that the query groups by,
-                every row is examined.
-            batch: as of which.
-            most: rows in the answer.
+        A key has a text for each column, None for null. If one is missing that the query groups by,
+        every row is examined.
 
         Raises:
             DeadlineError: it takes too long.
@@ -219,9 +232,7 @@ class StateReader:
         with self._told(operator):
             return dict(_leaves(json.loads(self._store(operator, store).value())))
 
-    def _check_key(
-        self, operator: Operator, store: Store, key: Mapping[str, str | None]
-    ) -> None:
+    def _check_key(self, operator: Operator, store: Store, key: Mapping[str, str | None]) -> None:
         columns = self._key(operator, store)
         faults = [unknown_name("no key column", name, [*columns]) for name in key.keys() - columns]
         reader = self._store(operator, store)
@@ -384,4 +395,3 @@ def _leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, ob
 
 def _name(of_type: object) -> str:
     return of_type if isinstance(of_type, str) else str(of_type["type"])  # type: ignore[index]
-
