@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from onceflow.errors import ConfigError, did_you_mean
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.state_files import version_of
 
+NEVER = sys.maxsize
+"""The version of a store that has no beginning."""
 _KINDS: Mapping[str, str] = {
     "stateStoreSave": "aggregation",
     "sessionWindowStateStoreSaveExec": "sessions",
@@ -107,7 +110,7 @@ class StateLayout:
         raise ConfigError(
             "the state of this batch cannot be read",
             subject=f"{operator.name} as of batch {'-' if batch is None else batch}",
-            expected=batches_text(readable) or "a batch that is committed",
+            expected=batches_text(readable) or "a batch that is done, whose files are all there",
             then="Spark keeps the state of the newest 100 batches or so",
         )
 
@@ -177,11 +180,10 @@ def first_version(names: Iterable[str]) -> int:
     """
     begins: dict[str, int] = {}
     for name in names:
-        version = version_of(name)
-        if version == 1 or (version and name.endswith(".zip")):
-            store = name.rpartition("/")[0]
-            begins[store] = min(version, begins.get(store, version))
-    return max(begins.values(), default=1)
+        if version := version_of(name):
+            store, is_begin = name.rpartition("/")[0], version == 1 or name.endswith(".zip")
+            begins[store] = min(version if is_begin else NEVER, begins.get(store, NEVER))
+    return max(begins.values(), default=NEVER)
 
 
 def batches_text(readable: Sequence[int]) -> str:
