@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from fastapi import HTTPException
-
 from onceflow.clock import Clock
+from onceflow.errors import RetriableError
 from onceflow.runtime.spark.session import SessionSettings, SharedEngine
 from onceflow.runtime.state.reader import StateReader, opened_state, parse_key
 
 GET_TIMEOUT_S = 10.0
 """For a key that is not given as a whole."""
+FRESH_S = 10.0
+"""A list is used again for this long: on S3, each takes many requests."""
 TURN_S = 10.0
 """How long a look waits for the one before it."""
 MASK = "(not shown)"
@@ -34,11 +35,18 @@ class StateDesk:
         self._location = ""
         self._kept = ExitStack()
         self._reader: StateReader | None = None
+        self._listed: Sequence[Mapping[str, Any]] = ()
+        self._listed_at_s = 0.0
 
     def operators(self, location: str) -> Sequence[Mapping[str, Any]]:
         """What has state in a checkpoint, its columns, and the batches that can be read."""
         with self._open(location) as reader:
-            return [reader.describe(operator) for operator in reader.layout.operators()]
+            is_fresh = self._clock.monotonic_s() - self._listed_at_s <= FRESH_S
+            if not self._listed or not is_fresh:
+                operators = reader.layout.operators()
+                self._listed = [reader.describe(operator) for operator in operators]
+                self._listed_at_s = self._clock.monotonic_s()
+            return self._listed
 
     def rows(
         self,
@@ -61,12 +69,15 @@ class StateDesk:
     @contextmanager
     def _open(self, location: str) -> Iterator[StateReader]:
         if not self._turn.acquire(timeout=TURN_S):
-            detail = "another look at state takes long"
-            raise HTTPException(429, detail, {"Retry-After": str(round(TURN_S))})
+            raise RetriableError(
+                "another look at state takes long",
+                expected=f"an end within {TURN_S:g} s",
+                then="try again",
+            )
         try:
             if self._reader is None or self._location != location:
                 self._kept.close()
-                self._reader, self._location = None, location
+                self._reader, self._location, self._listed = None, location, ()
                 opened = opened_state(location, self._session, self._engine.jvm())
                 self._reader = self._kept.enter_context(opened)
             yield self._reader
