@@ -29,7 +29,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 def reader(site: Site, checkpoint: Path) -> Iterator[Any]:
     """Answers of the API to somebody who may read."""
     (site.folder / "views.yaml").write_text(pipeline_text() + f"checkpoint: {checkpoint}\n")
-    columns = ("views.page", "views.count")
+    columns = ["views.page", "views.count"]
     site.service.settings = site.service.settings.model_copy(
         update={"control": Control(tokens_file="unused", shown_columns=columns)}
     )

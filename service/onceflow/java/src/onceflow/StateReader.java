@@ -77,6 +77,7 @@ public class StateReader {
 
   private StateStoreProvider provider;
   private int partition;
+  private String unique;
   private ReadStateStore store;
   private scala.collection.Iterator rows;
   private Map wanted;
@@ -228,6 +229,9 @@ public class StateReader {
    * @param unique id of the version's files, of the log of commits
    */
   public void load(int partition, long version, String unique) {
+    if (store != null && this.partition == partition && unique.equals(this.unique)) {
+      return;
+    }
     if (provider == null || this.partition != partition) {
       close();
       KeyStateEncoderSpec encoder =
@@ -241,6 +245,7 @@ public class StateReader {
     }
     release();
     store = provider.getReadStore(version, Option.apply(unique));
+    this.unique = unique;
   }
 
   private void release() {
