@@ -27,7 +27,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def reader(site: Site, checkpoint: Path) -> Iterator[Any]:
-    """Answers of the API to somebody who may read."""
+    """Answers of the API to a user who may read."""
     (site.folder / "views.yaml").write_text(pipeline_text() + f"checkpoint: {checkpoint}\n")
     columns = ["views.page", "views.count"]
     site.service.settings = site.service.settings.model_copy(

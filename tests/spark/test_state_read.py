@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from onceflow.cli.main import build_app
 from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, CorruptionError
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.spark.session import SessionSettings
 from onceflow.runtime.state.layout import Operator
 from onceflow.runtime.state.reader import Row, StateReader, opened_state, plain
@@ -57,12 +58,12 @@ QUERIES: Mapping[str, Callable[[SparkSession], DataFrame]] = {
 
 @contextmanager
 def reading(spark: SparkSession, checkpoint: Path) -> Iterator[StateReader]:
-    with opened_state(str(checkpoint), SessionSettings(), spark._jvm) as reader:
+    with opened_state(str(checkpoint), SessionSettings(), jvm_of(spark)) as reader:
         yield reader
 
 
 def exported(reader: StateReader, operator: Operator, batch: int) -> list[Row]:
-    """Every row, with what the source of Spark tells of it."""
+    """Every row, with the columns of Spark's source."""
     return [
         {"store": store.name, "partition": partition, **plain(row)}
         for store, partition, table in reader.export(operator, batch)
@@ -103,7 +104,7 @@ def texts(key: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str | N
 
 @pytest.fixture(scope="module")
 def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of windows that have ended their run."""
+    """The checkpoint of a query over windows that has ended."""
     folder = tmp_path_factory.mktemp("state") / "checkpoint"
     with running(windows(spark), folder):
         pass
@@ -218,7 +219,7 @@ def test_what_a_value_means_may_be_decoded(spark: SparkSession, checkpoint: Path
     def decode(operator: Operator, value: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"of": operator.kind, "n": value["count"]}
 
-    opened = opened_state(str(checkpoint), SessionSettings(), spark._jvm, decode)
+    opened = opened_state(str(checkpoint), SessionSettings(), jvm_of(spark), decode)
     with opened as reader:
         operator = reader.operator(None)
         rows = reader.get(operator, {"page": "3"}, LAST, SystemClock().within(WAIT_S))
@@ -290,7 +291,7 @@ def command(
 
     @contextmanager
     def here(memory: str) -> Iterator[Any]:
-        yield spark._jvm
+        yield jvm_of(spark)
 
     monkeypatch.setattr("onceflow.runtime.state.bare_jvm.bare_jvm", here)
     monkeypatch.chdir(tmp_path)

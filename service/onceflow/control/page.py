@@ -193,7 +193,7 @@ class _Pages:
             return {"rows": (), "why": str(error)}
 
     def _state(self, name: str) -> Mapping[str, Any]:
-        """What has state. Nothing starts Spark only to look."""
+        """List the state. Spark is not started only to look."""
         if self._views.status(name).observed is not Observed.RUNNING:
             return {"operators": (), "why": "Shown while the pipeline runs."}
         try:

@@ -39,7 +39,7 @@ class StateDesk:
         self._listed_at_s = 0.0
 
     def operators(self, location: str) -> Sequence[Mapping[str, Any]]:
-        """What has state in a checkpoint, its columns, and the batches that can be read."""
+        """List what has state in a checkpoint, its columns, and the batches that can be read."""
         with self._open(location) as reader:
             is_fresh = self._clock.monotonic_s() - self._listed_at_s <= FRESH_S
             if not self._listed or not is_fresh:

@@ -162,7 +162,7 @@ class Views:
         return {"pipeline": name, **fields_of(facts, diagnose(facts))}
 
     def state(self, name: Name) -> Sequence[Json]:
-        """What has state: columns of keys and values, and the batches that can be read."""
+        """Operators with state: columns of keys and values, and the batches that can be read."""
         return self._state.operators(self.file(name).pipeline.checkpoint_location)
 
     def state_rows(

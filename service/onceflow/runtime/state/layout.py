@@ -37,7 +37,7 @@ _JOIN_SIDE = re.compile(r"(?P<side>left|right)-keyWithIndexToValue")
 
 @dataclass(frozen=True)
 class Store:
-    """What Spark stores together.
+    """A part of an operator's state that Spark stores together.
 
     Attributes:
         variable: which of an operator's stores it is, for people; empty if there is one only.

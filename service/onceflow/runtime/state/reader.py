@@ -47,7 +47,7 @@ def as_stored(_: Operator, value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Size:
-    """What one partition of a store holds."""
+    """Rows and bytes of one partition of a store."""
 
     variable: str
     partition: int
@@ -148,7 +148,7 @@ class StateReader:
         deadline: Deadline,
         most: int = MAX_ROWS,
     ) -> Sequence[Row]:
-        """The first rows with these values in their keys, at most so many.
+        """The first rows, at most `most`, with these values in their keys.
 
         A key has a text for each column, None for null. If one is missing that the query groups by,
         every row is examined.
@@ -157,9 +157,9 @@ class StateReader:
             DeadlineError: it takes too long.
         """
         found: list[Row] = []
+        texts = self._java_map(key)
         for store in operator.stores:
             self._check_key(operator, store, key)
-            texts = self._java_map(key)
             with self._told(operator, batch):
                 of_key = self._store(operator, store).partitionOf(texts, operator.partitions)
             for partition in self._partitions(operator, batch) if of_key < 0 else [of_key]:
@@ -245,7 +245,7 @@ class StateReader:
                 faults.append(Fault(f"found {text!r}", name, expected=f"a {_name(of_type)}"))
         if faults:
             subject = f"{operator.name}, whose key has {', '.join(columns) or 'no columns'}"
-            raise ConfigError("this is no key", subject=subject, faults=tuple(faults))
+            raise ConfigError("this key cannot be used", subject=subject, faults=tuple(faults))
 
     def _store(self, operator: Operator, store: Store, *, is_second: bool = False) -> Any:
         place = operator.operator_id, store.name, is_second
@@ -350,7 +350,7 @@ def parse_key(texts: Sequence[str]) -> Mapping[str, str | None]:
     key = {name: value if equals else None for name, equals, value in pairs}
     if len(key) < len(pairs) or "" in key:
         raise ConfigError(
-            "this is no key",
+            "this key cannot be used",
             subject=" ".join(texts),
             expected="`column=value` once for each column, or `column` alone for null",
         )
@@ -384,7 +384,7 @@ def plain(value: object) -> Any:
 
 
 def _leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, object]]:
-    """Each column that is no struct, and its type as Spark's JSON has it."""
+    """Each column but structs, and its type as Spark's JSON has it."""
     for field in schema["fields"]:
         name, of_type = f"{path}{field['name']}", field["type"]
         if isinstance(of_type, dict) and of_type["type"] == "struct":
