@@ -95,7 +95,7 @@ class StateReader:
     ) -> None:
         self.layout = StateLayout(files)
         self._files = files
-        self._jvm = jvm
+        self._java = jvm
         self._settings = settings
         self._decode = decode
         self._open: dict[tuple[int, str, bool], Any] = {}
@@ -157,21 +157,27 @@ class StateReader:
             DeadlineError: it takes too long.
         """
         found: list[Row] = []
-        texts = self._java_map(key)
         for store in operator.stores:
             self._check_key(operator, store, key)
-            with self._told(operator, batch):
-                of_key = self._store(operator, store).partitionOf(texts, operator.partitions)
-            for partition in self._partitions(operator, batch) if of_key < 0 else [of_key]:
-                reader = self._load(operator, store, partition, batch)
-                with self._told(operator, batch):
-                    reader.select(texts, most)
-                for table in self._tables(reader, operator, batch):
-                    found += self._rows(operator, store, partition, table)
-                    if len(found) >= most:
-                        return found[:most]
-                    deadline.check("reading state takes too long", subject=operator.name)
+            for rows in self._look_up(operator, store, self._java_map(key), batch, most):
+                found += rows
+                if len(found) >= most:
+                    return found[:most]
+                deadline.check("reading state takes too long", subject=operator.name)
         return found
+
+    def _look_up(
+        self, operator: Operator, store: Store, texts: Any, batch: int, most: int
+    ) -> Iterator[Iterator[Row]]:
+        """The rows of one store, some at a time; perhaps none of those that were examined."""
+        with self._told(operator, batch):
+            of_key = self._store(operator, store).partitionOf(texts, operator.partitions)
+        for partition in self._partitions(operator, batch) if of_key < 0 else [of_key]:
+            reader = self._load(operator, store, partition, batch)
+            with self._told(operator, batch):
+                reader.select(texts, most)
+            for table in self._tables(reader, operator, batch):
+                yield self._rows(operator, store, partition, table)
 
     def export(self, operator: Operator, batch: int) -> Iterator[tuple[Store, int, pa.Table]]:
         """Every row: the store, the partition, and a table with `key` and `value`."""
@@ -252,7 +258,7 @@ class StateReader:
         if place not in self._open:
             newest = self.layout.require_batch(operator, None)
             settings = self._java_map({**self._settings, **self.layout.settings(newest)})
-            self._open[place] = new_instance(self._jvm, "StateReader").open(
+            self._open[place] = new_instance(self._java, "StateReader").open(
                 f"{self._files.location}/state",
                 settings,
                 operator.operator_id,
@@ -297,7 +303,7 @@ class StateReader:
             yield {**variable, "partition": partition, **{p: plain(v) for p, v in values.items()}}
 
     def _java_map(self, values: Mapping[str, str | None]) -> Any:
-        found = self._jvm.java.util.HashMap()
+        found = self._java.java.util.HashMap()
         for name, value in values.items():
             found.put(name, value)
         return found
