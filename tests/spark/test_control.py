@@ -19,8 +19,9 @@ from onceflow.control.access import (
     MAX_BODY_BYTES,
     MAX_CALLS,
 )
+from onceflow.control.state import MASK
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
-from onceflow.control.views import MASK, may_be_shown
+from onceflow.control.views import may_be_shown
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.serve.fleet import Observed, Status
@@ -39,6 +40,8 @@ READS = (
     "/v1/pipelines/views/records",
     "/v1/pipelines/views/ledger",
     "/v1/pipelines/views/dead-letters",
+    "/v1/pipelines/views/state",
+    "/v1/pipelines/views/state/aggregation",
     "/v1/pipelines/views/why-stuck",
     "/v1/pipelines/views/configuration",
     "/v1/configuration",

@@ -121,6 +121,8 @@ def _reading(views: Views, here: Dependency) -> APIRouter:
         ("/ledger", views.ledger),
         ("/dead-letters", views.dead_letters),
         ("/records", views.records),
+        ("/state", views.state),
+        ("/state/{operator}", views.state_rows),
         ("/why-stuck", views.why_stuck),
         ("/configuration", views.configuration_of),
     ):

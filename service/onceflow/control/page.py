@@ -21,6 +21,7 @@ from onceflow.observe.diagnosis import diagnose
 from onceflow.observe.facts import Facts
 from onceflow.observe.summary import summary_of
 from onceflow.protocol.ledger import HeadEntry
+from onceflow.serve.fleet import Observed
 from onceflow.serving import Service
 from onceflow.texts import iso_text, span_text, time_text, visible
 
@@ -144,6 +145,7 @@ class _Pages:
             bars=timeline_of(recent, replayed) if recent else "",
             batches=[_batch(entry, replayed) for entry in recent[: -MAX_BATCHES - 1 : -1]],
             letters=self._letters(name),
+            state=self._state(name),
             **_signed_in(session),
         )
 
@@ -189,6 +191,15 @@ class _Pages:
             return {"rows": self._views.newest_dead_letters(name, MAX_LETTERS), "why": ""}
         except OnceflowError as error:
             return {"rows": (), "why": str(error)}
+
+    def _state(self, name: str) -> Mapping[str, Any]:
+        """List the state. Spark is not started only to look."""
+        if self._views.status(name).observed is not Observed.RUNNING:
+            return {"operators": (), "why": "Shown while the pipeline runs."}
+        try:
+            return {"operators": self._views.state(name), "why": ""}
+        except OnceflowError as error:
+            return {"operators": (), "why": str(error)}
 
 
 def _seen(facts: Facts | OnceflowError) -> Mapping[str, Any]:

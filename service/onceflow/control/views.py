@@ -16,6 +16,7 @@ from fastapi import Path, Query
 from onceflow.clock import Deadline
 from onceflow.config import has_path, leaves_of
 from onceflow.control.records import letter_fields, newest_records
+from onceflow.control.state import MASK, StateDesk
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.foreign_settings import CLIENT, SPARK_SHOWN, names_in
 from onceflow.observe.diagnosis import diagnose, fields_of
@@ -36,7 +37,7 @@ READ_TIMEOUT_S = 30.0
 WATCH_S = 2.0
 """How long to watch the input to measure its rate."""
 MAX_ENTRIES = 1_000
-MASK = "(not shown)"
+MAX_KEY_COLUMNS = 50
 SHOWN = names_in("""
     bootstrap_servers checkpoint_root client control monitoring sasl spark spark.conf tls
     transaction_timeout transforms
@@ -79,6 +80,8 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        around = service.around
+        self._state = StateDesk(service.engine, around.session, around.clock)
         self._looks = {name: _Look() for name in service.entries}
 
     def pipelines(self) -> Sequence[Json]:
@@ -157,6 +160,28 @@ class Views:
         with self._surveyed(name) as survey:
             facts = survey.watched(survey.facts(), WATCH_S)
         return {"pipeline": name, **fields_of(facts, diagnose(facts))}
+
+    def state(self, name: Name) -> Sequence[Json]:
+        """Operators with state: columns of keys and values, and the batches that can be read."""
+        return self._state.operators(self.file(name).pipeline.checkpoint_location)
+
+    def state_rows(
+        self,
+        name: Name,
+        operator: Annotated[str, Path(description="Its name or number.", max_length=200)],
+        key: Annotated[list[str], Query(max_length=MAX_KEY_COLUMNS)] = [],  # noqa: B006  FastAPI copies it
+        batch: Annotated[int | None, Query(ge=0)] = None,
+        most: Annotated[int, Query(alias="max", ge=1, le=MAX_ENTRIES)] = 100,
+    ) -> Json:
+        """The rows of a key as of a batch, without one as of the newest that is done.
+
+        `key` is `column=value`, once for each column. If a column is missing, all rows are
+        examined. Shows the values of columns that the setting `control.shown_columns` names.
+        """
+        pipeline = self.file(name).pipeline
+        shown = self._shown_columns(pipeline.name)
+        location = pipeline.checkpoint_location
+        return self._state.rows(location, operator, key, batch, most, shown)
 
     def configuration_of(self, name: Name) -> Sequence[Json]:
         """Every value of its file that is in force, and where it comes from."""

@@ -6,6 +6,7 @@ numbers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import join
@@ -21,8 +22,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from onceflow.errors import require
 from onceflow.java.choice import Java
 from onceflow.java.classes import record_with, recording_options, remove_old
+from onceflow.java.loader import new_instance
 from onceflow.runtime.spark.home import class_archive, make_spark_home, spark_home
-from onceflow.runtime.spark.session import SessionSettings, open_session
+from onceflow.runtime.spark.session import SessionSettings, open_session, spark_conf
 
 _DUMP_TIMEOUT_S = 180.0
 """Writing the archive takes 15 s on two idle cores."""
@@ -91,6 +93,7 @@ def record(archive: Path) -> None:
         options = join(recording_options(unfinished))
         spark = open_session("class-archive", SessionSettings("local[1]"), folder, options)
         _run_query(spark, f"{folder}/checkpoint")
+        _read_state(spark, Path(folder, "checkpoint"))
         _end_jvm(spark)
         unfinished.replace(archive)
 
@@ -111,6 +114,20 @@ def _run_query(spark: SparkSession, checkpoint: str) -> None:
     query = writer.start()
     is_over = query.awaitTermination(_QUERY_TIMEOUT_S)
     require(bool(is_over), "a query over some numbers ends soon")
+
+
+def _read_state(spark: SparkSession, checkpoint: Path) -> None:
+    """As `onceflow state get` does, in a JVM that runs no query."""
+    _, commit = (checkpoint / "commits" / "0").read_text().splitlines()
+    unique = json.loads(commit)["stateUniqueIds"]["0"][0][0]
+    settings = spark_conf(SessionSettings(), str(checkpoint), "")
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  no public way
+    reader = new_instance(jvm, "StateReader")
+    reader.open(f"{checkpoint}/state", dict(settings), 0, "default", 0, False)
+    reader.load(0, 1, unique)
+    reader.select({}, 0)
+    reader.next(_ROWS)
+    reader.close()
 
 
 def _end_jvm(spark: SparkSession) -> None:

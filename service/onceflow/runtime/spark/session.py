@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -43,7 +44,7 @@ _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
-_LOGGING = Path(__file__).with_name("log4j2.properties")
+LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 _RESULTS: Mapping[str, str] = {
@@ -271,6 +272,14 @@ class SharedEngine:
                 session.conf.unset(key)
         return session
 
+    def jvm(self) -> Any:
+        """Py4J's view of Spark's JVM; the first call starts Spark.
+
+        Raises:
+            OnceflowError: as `open_session`.
+        """
+        return self.open_session("").sparkContext._jvm  # noqa: SLF001  no public way
+
     def loss(self) -> OnceflowError | None:
         """Why this process cannot use Spark any more; None if it can, or has not started it.
 
@@ -353,7 +362,7 @@ def spark_conf(settings: SessionSettings, checkpoint: str, java_options: str) ->
     # The last of two equal options counts: a user's come last.
     conf[_JAVA_OPTIONS] = " ".join(
         [
-            f"-Dlog4j2.configurationFile={_LOGGING}",
+            f"-Dlog4j2.configurationFile={LOGGING}",
             # Else it writes JSON, as the run itself does without a terminal.
             "-Donceflow.log=text" if sys.stderr.isatty() else "",
             _COMPILER,

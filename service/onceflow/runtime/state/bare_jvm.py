@@ -1,0 +1,58 @@
+"""A JVM with Spark's classes and no session: enough to read state, and there in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from subprocess import TimeoutExpired
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+
+from onceflow.java.choice import use_java
+from onceflow.runtime.spark import jvm
+from onceflow.runtime.spark.home import sharing_options, use_spark_home
+from onceflow.runtime.spark.session import LOGGING
+
+ENDING_S = 10.0
+
+
+@contextmanager
+def bare_jvm(memory: str) -> Iterator[Any]:
+    """Py4J's view of it, inside the block. No secret is on its command line.
+
+    Args:
+        memory: its heap, such as `2g`.
+
+    Raises:
+        ConfigError: there is no Java, or it does not start.
+        RetriableError: it was ended while it started.
+    """
+    java = use_java()
+    # Without the processes that plan sources.
+    use_spark_home(is_local=False)
+    options = f"-Dlog4j2.configurationFile={LOGGING} -Donceflow.log=text -XX:TieredStopAtLevel=1"
+    conf = SparkConf(loadDefaults=False)
+    conf.set("spark.driver.memory", memory)
+    conf.set("spark.driver.extraJavaOptions", f"{options} {sharing_options(java)}")
+    try:
+        gateway: Any = launch_gateway(conf)  # type: ignore[no-untyped-call]
+    except (PySparkException, Py4JError, OSError) as error:
+        raise jvm.start_error(error, "a JVM to read state", java.home) from error
+    try:
+        with ThreadPoolExecutor(1) as meanwhile:
+            # Takes 0.3 s, as long as a caller needs to compile `StateReader.java`.
+            meanwhile.submit(gateway.jvm.org.rocksdb.RocksDB.loadLibrary)
+            yield gateway.jvm
+    finally:
+        with suppress(*jvm.UNREACHABLE):
+            gateway.shutdown()
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(ENDING_S)
+        except TimeoutExpired:
+            gateway.proc.kill()

@@ -1,0 +1,210 @@
+"""Which state a checkpoint has: operators, their stores, and the batches that can be read.
+
+Layout (Spark's `OperatorStateMetadataV1` and `CommitLog`): `state/<operator>/_metadata/metadata`
+names the stores of an operator; `commits/N` holds the id under which batch N has written each
+partition of each store. Batch N makes version N + 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onceflow.errors import ConfigError, did_you_mean
+from onceflow.runtime.checkpoint.files import CheckpointFiles
+from onceflow.runtime.checkpoint.state_files import version_of
+
+NEVER = sys.maxsize
+"""The version of a store that has no beginning."""
+_KINDS: Mapping[str, str] = {
+    "stateStoreSave": "aggregation",
+    "sessionWindowStateStoreSaveExec": "sessions",
+    "symmetricHashJoin": "join",
+    "dedupe": "deduplication",
+    "dedupeWithinWatermark": "deduplication",
+    "globalLimit": "limit",
+    "transformWithStateInPySparkExec": "processor",
+}
+"""Spark's names of operators, and ours."""
+_METADATA = re.compile(r"state/(?P<operator>\d+)/_metadata/metadata")
+_JOIN_SIDE = re.compile(r"(?P<side>left|right)-keyWithIndexToValue")
+"""A join has two stores for each side. The other one only counts the rows of a key."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A part of an operator's state that Spark stores together.
+
+    Attributes:
+        variable: which of an operator's stores it is, for people; empty if there is one only.
+        place: of its ids in the log of commits.
+        prefix: how many columns of the key belong to the group; 0 if all do.
+        is_numbered: whether the key ends with the number of a row in its group.
+    """
+
+    name: str
+    variable: str
+    place: int
+    prefix: int
+    is_numbered: bool
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A part of a query that has state."""
+
+    operator_id: int
+    name: str
+    kind: str
+    partitions: int
+    stores: Sequence[Store]
+
+
+class StateLayout:
+    """The state of a checkpoint, as its files tell it."""
+
+    def __init__(self, files: CheckpointFiles) -> None:
+        self._files = files
+
+    def operators(self) -> Sequence[Operator]:
+        """Every operator with state, in Spark's order.
+
+        Raises:
+            ConfigError: there is no checkpoint.
+            CorruptionError: a file is damaged, or of a form that we do not know.
+        """
+        if not self._files.exists("metadata"):
+            raise ConfigError(
+                "there is no checkpoint",
+                subject=self._files.location,
+                expected="a pipeline that has run once, and the `checkpoint` of its file",
+            )
+        found = [
+            match for name in self._files.names("state") if (match := _METADATA.fullmatch(name))
+        ]
+        facts = {int(match["operator"]): self._metadata(match[0]) for match in found}
+        kinds = {each: _kind(facts[each]) for each in sorted(facts)}
+        return [
+            _operator(each, kind, [*kinds.values()].count(kind) > 1, facts[each])
+            for each, kind in kinds.items()
+        ]
+
+    def batches(self, operator: Operator) -> Sequence[int]:
+        """The batches as of which its state can be read, oldest first."""
+        first = first_version(self._files.names(f"state/{operator.operator_id}")) - 1
+        return sorted(batch for batch in self._files.numbers("commits") if batch >= first)
+
+    def require_batch(self, operator: Operator, batch: int | None) -> int:
+        """The batch to read; the newest if none is given.
+
+        Raises:
+            ConfigError: it cannot be read, or none can.
+        """
+        readable = self.batches(operator)
+        if readable and (batch is None or batch in readable):
+            return readable[-1] if batch is None else batch
+        raise ConfigError(
+            "the state of this batch cannot be read",
+            subject=f"{operator.name} as of batch {'-' if batch is None else batch}",
+            expected=batches_text(readable) or "a batch that is done, whose files are all there",
+            then="Spark keeps the state of the newest 100 batches or so",
+        )
+
+    def unique_ids(self, operator: Operator, batch: int) -> Sequence[Sequence[str]]:
+        """For each partition the ids of its stores.
+
+        Raises:
+            CorruptionError: the log has none, or is damaged.
+        """
+        name = f"commits/{batch}"
+        try:
+            _, line = (self._files.read(name) or "").splitlines()[:2]
+            ids: Sequence[Sequence[str]] = json.loads(line)["stateUniqueIds"][
+                str(operator.operator_id)
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._files.damaged(name) from error
+        return ids
+
+    def settings(self, batch: int) -> Mapping[str, str]:
+        """Spark's settings that the checkpoint has pinned.
+
+        Raises:
+            CorruptionError: the log of offsets is damaged.
+        """
+        name = f"offsets/{batch}"
+        try:
+            line = (self._files.read(name) or "").splitlines()[1]
+            settings: Mapping[str, str] = json.loads(line)["conf"]
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise self._files.damaged(name) from error
+        return settings
+
+    def _metadata(self, name: str) -> Mapping[str, Any]:
+        try:
+            version, line = (self._files.read(name) or "").splitlines()
+            facts: Mapping[str, Any] = json.loads(line)
+            if version != "v1" or not facts["stateStoreInfo"]:
+                raise self._files.damaged(name)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._files.damaged(name) from error
+        return facts
+
+
+def find_operator(operators: Sequence[Operator], text: str | None) -> Operator:
+    """The operator with this name or number; without a text, the only one.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    found = [o for o in operators if text in {None, o.name, str(o.operator_id)}]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{o.name} ({o.operator_id})" for o in operators)
+    raise ConfigError(
+        "the query has no such state" if text else "say which state",
+        subject=text or "",
+        expected=f"one of {names}" if names else "a query with state: it has none",
+        then=did_you_mean(text or "", [o.name for o in operators]),
+    )
+
+
+def first_version(names: Iterable[str]) -> int:
+    """The first version that all stores of an operator can be loaded as of.
+
+    A store begins with its first version or with a snapshot, and goes on by changelogs.
+    """
+    begins: dict[str, int] = {}
+    for name in names:
+        if version := version_of(name):
+            store, is_begin = name.rpartition("/")[0], version == 1 or name.endswith(".zip")
+            begins[store] = min(version if is_begin else NEVER, begins.get(store, NEVER))
+    return max(begins.values(), default=NEVER)
+
+
+def batches_text(readable: Sequence[int]) -> str:
+    """The batches in words; empty if there are none."""
+    return f"one from {readable[0]} to {readable[-1]}" if readable else ""
+
+
+def _kind(facts: Mapping[str, Any]) -> str:
+    name = str(facts["operatorInfo"]["operatorName"])
+    return _KINDS.get(name, name)
+
+
+def _operator(
+    operator_id: int, kind: str, is_one_of_many: bool, facts: Mapping[str, Any]
+) -> Operator:
+    stores = []
+    for place, store in enumerate(facts["stateStoreInfo"]):
+        side = _JOIN_SIDE.fullmatch(store["storeName"])
+        if kind != "join" or side:
+            variable = side["side"] if side else ""
+            prefix = store["numColsPrefixKey"]
+            stores.append(Store(store["storeName"], variable, place, prefix, side is not None))
+    name = f"{kind}-{operator_id}" if is_one_of_many else kind
+    return Operator(operator_id, name, kind, facts["stateStoreInfo"][0]["numPartitions"], stores)
