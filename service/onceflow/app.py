@@ -20,8 +20,9 @@ from onceflow.observe.retention import RetentionGuard
 from onceflow.pipeline.analysis.ordering import next_order
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
+from onceflow.protocol.fork import begun_from
 from onceflow.protocol.identity import Layout
-from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
+from onceflow.protocol.ledger import HeadEntry, Origin, OwnerEntry, SinkState
 from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.query_identity import change_error
 from onceflow.protocol.takeover import is_mine
@@ -59,6 +60,7 @@ TAKEOVER_TIMEOUT_S = 90.0
 """To claim and fence."""
 DRAIN_TIMEOUT_S = 120.0
 """For the running batch to end."""
+_GOING_ON = {Decision.REGISTER, Decision.GO_ON, Decision.REPAIR_PLAN}
 
 
 @dataclass(frozen=True)
@@ -203,21 +205,28 @@ class Application:
         written = NOT_WRITTEN
         if head is not None:
             written = find_newest(head, broker, clock)
-        elif facts.is_blank:
+        elif facts.is_blank or facts.beginning:
             # Nothing else knows the pipeline. Who asks for a remedy waits for a longer look.
             name, topic = self._pipeline.name, self._pipeline.sink.kafka.topic
             look_back = EVERYWHERE if self._options.remedy else AT_FIRST_START
             written = find_written(name, topic, broker, clock, look_back)
         found = compare(facts, head, self._options.remedy, written)
-        if head is None or found.decision not in {Decision.GO_ON, Decision.REPAIR_PLAN}:
+        # A copy goes on from a position as well, although its ledger does not have it yet.
+        position = facts.beginning if found.decision is Decision.REGISTER else head
+        if position is None or found.decision not in _GOING_ON:
             return found
         is_accepted = self._options.is_change_accepted
-        error = change_error(self._run.identity, head, facts, is_accepted=is_accepted)
+        error = change_error(self._run.identity, position, facts, is_accepted=is_accepted)
         return Comparison(Decision.HALT, error) if error else found
 
     def _preflight(self, head: HeadEntry | None) -> PreflightReport:
         run, is_new = self._run, self._options.remedy is Remedy.NEW_GENERATION
         recorded = head.sink if head and not is_new else None
+        copied = run.checkpoint.copied()
+        if head and recorded and copied and copied.origin == Origin.of(head):
+            # With its state, the output may move to other partitions.
+            wanted = self._pipeline.sink.kafka.partitions or recorded.partitions
+            recorded = replace(recorded, partitions=wanted)
         timeout_ms = int(self._options.transaction_timeout_s * 1000)
         found = preflight(run.broker, self._pipeline, recorded, timeout_ms, run.deadline())
         for warning in found.warnings:
@@ -272,6 +281,9 @@ class Application:
             delivery=self._pipeline.mode,
             next_order=order or (head.next_order if head else SORTED),
         )
+        copied = run.checkpoint.copied()
+        if copied is not None and writer.takeover.comparison.decision is Decision.REGISTER:
+            wanted = begun_from(copied, wanted)
         is_accepted = self._options.is_change_accepted
         try:
             return settle(

@@ -40,6 +40,7 @@ class CrashPoint(StrEnum):
     AFTER_COMMIT = "after_commit"
     AFTER_SPARK_COMMIT = "after_spark_commit"
     LANE_REINIT = "lane_reinit"
+    MID_FORK = "mid_fork"
     AFTER_EFFECT = "after_effect"
     BEFORE_OFFSET_COMMIT = "before_offset_commit"
 

@@ -69,6 +69,7 @@ class Recomputation:
             entry.batch.batch_id: entry
             for entry in history
             if entry.generation == history[-1].generation
+            if entry.batch.query_id == history[-1].batch.query_id
             if entry.batch.batch_id != NOTHING_COMMITTED and not entry.note
         }
         if batch_id in own:

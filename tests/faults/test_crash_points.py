@@ -36,6 +36,7 @@ ELSEWHERE = {
     CrashPoint.COMMIT_UNKNOWN: "tests/faults/test_drivers.py",
     CrashPoint.AFTER_EFFECT: "tests/integration/test_consumer_crash.py",
     CrashPoint.BEFORE_OFFSET_COMMIT: "tests/integration/test_consumer_crash.py",
+    CrashPoint.MID_FORK: "tests/integration/test_fork.py",
 }
 """Not those of a driver that goes on, and where they are played."""
 BATCH = 150

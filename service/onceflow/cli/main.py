@@ -30,6 +30,7 @@ COMMANDS = (
     "operate.status",
     "operate.why_stuck",
     "operate.ledger",
+    "operate.fork",
     "operate.state",
     "operate.dead_letter",
     "machine.dev",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from onceflow.errors import NEW_GENERATION, CorruptionError, LineageError, OnceflowError
-from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry
+from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry, Origin
 from onceflow.protocol.proposal import plan_difference, range_difference
 from onceflow.protocol.record import Flag, RecordHeader
 
@@ -51,12 +51,21 @@ class CheckpointFacts:
         planned: newest batch of the offset log.
         done: newest batch of the commit log.
         plans: Spark's plans of these two batches, if the offset log still has them.
+        copied: the `head` to begin from, if this is a copy: for a fork, or of state that was moved.
     """
 
     query_id: str | None
     planned: int = NOTHING_COMMITTED
     done: int = NOTHING_COMMITTED
     plans: Mapping[int, BatchPlan] | None = None
+    copied: HeadEntry | None = None
+
+    @property
+    def beginning(self) -> HeadEntry | None:
+        """The `head` that a copy begins from, as long as nothing was planned there."""
+        if self.copied is None or not self.copied.batch.batch_id == self.planned == self.done:
+            return None
+        return self.copied
 
     @property
     def is_blank(self) -> bool:
@@ -120,6 +129,9 @@ def _compare(
         return _set_back(checkpoint, head, newer)
     if checkpoint.is_blank:
         return _compare_blank(checkpoint, head, written)
+    beginning = checkpoint.beginning
+    if head is None and beginning and not beginning.is_moved:
+        return _forked_over(written) if written else Comparison(Decision.REGISTER)
     if head is None:
         return _halt(
             CorruptionError(
@@ -131,6 +143,8 @@ def _compare(
             ),
             Remedy.REBUILD,
         )
+    if head.batch.query_id != checkpoint.query_id and beginning and beginning.is_moved:
+        return _compare_moved(checkpoint, beginning, head)
     if head.batch.query_id != checkpoint.query_id:
         return _halt(
             LineageError(
@@ -220,6 +234,36 @@ def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader])
             " output",
         ),
         Remedy.NEW_GENERATION,
+    )
+
+
+def _forked_over(written: Mapping[int, RecordHeader]) -> Comparison:
+    """Halt, as `_forgotten`; but this checkpoint has state, and cannot begin a new generation."""
+    partition, header = min(written.items())
+    return _halt(
+        LineageError(
+            "the output holds records of a pipeline with the name of this fork",
+            expected="an output without any",
+            found=f"sequence {header.sequence} of generation {header.generation} in partition"
+            f" {partition}",
+            then="halting; fork under another name, or to another output topic",
+        )
+    )
+
+
+def _compare_moved(
+    checkpoint: CheckpointFacts, beginning: HeadEntry, head: HeadEntry
+) -> Comparison:
+    """State begins right after the batch that it was copied after, or never."""
+    if beginning.origin == Origin.of(head):
+        return Comparison(Decision.REGISTER)
+    return _halt(
+        LineageError(
+            "the pipeline has gone on since its state was moved to this checkpoint",
+            expected=f"a head at {beginning.origin}",
+            found=_facts(checkpoint, head),
+            then="halting; use the checkpoint of the query in the ledger, or migrate that again",
+        )
     )
 
 

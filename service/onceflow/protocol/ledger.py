@@ -23,6 +23,7 @@ HEAD_KEY = b"head"
 VERSION = 1
 NOTHING_COMMITTED = -1
 """`batch_id` of a head that was registered and has no batch yet."""
+FIRST_GENERATION = 1
 
 Range: TypeAlias = tuple[int, int]
 """Half-open range of source offsets: first to read, next to read."""
@@ -172,6 +173,44 @@ NO_PLAN = BatchPlan({}, 0, 0)
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The batch after which a copy of a checkpoint goes on."""
+
+    pipeline: str
+    generation: int
+    lineage: int
+    batch: BatchKey
+
+    def __str__(self) -> str:
+        return f"batch {self.batch.batch_id} of {self.pipeline}, generation {self.generation}"
+
+    @classmethod
+    def of(cls, entry: HeadEntry) -> Origin:
+        """The position of an entry."""
+        return cls(entry.pipeline, entry.generation, entry.lineage, entry.batch)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "pipeline": self.pipeline,
+            "generation": self.generation,
+            "lineage": self.lineage,
+            "query_id": self.batch.query_id,
+            "batch_id": self.batch.batch_id,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Origin:
+        """Inverse of `to_json`. Raises KeyError or TypeError if a field is not as it should be."""
+        return cls(
+            _str(value["pipeline"]),
+            _int(value["generation"]),
+            _int(value["lineage"]),
+            BatchKey(_str(value["query_id"]), _int(value["batch_id"])),
+        )
+
+
+@dataclass(frozen=True)
 class HeadEntry:
     """The last committed batch of a writer slot: the position of the pipeline.
 
@@ -197,6 +236,8 @@ class HeadEntry:
             registered the pipeline. A new lineage tells readers that sequences began again at 1.
         order: of the batch's records; a replay is compared under it.
         next_order: of the next batch's records, whichever driver writes it.
+        origin: what the state was copied from, of another pipeline or of this one; None if it
+            never was.
     """
 
     pipeline: str
@@ -219,6 +260,12 @@ class HeadEntry:
     lineage: int = 0
     order: Order = SORTED
     next_order: Order = SORTED
+    origin: Origin | None = None
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the state was copied within the pipeline."""
+        return self.origin is not None and self.origin.pipeline == self.pipeline
 
     @property
     def batch_order(self) -> BatchOrder:
@@ -279,6 +326,7 @@ class HeadEntry:
             "newest_event_ms": self.newest_event_ms,
             "lineage": self.lineage or None,
             "order": None if is_sorted else order,
+            "origin": self.origin.to_json() if self.origin else None,
         }
         sink = {
             "topic": self.sink.topic,
@@ -346,6 +394,7 @@ class HeadEntry:
                 lineage=_int(fields.get("lineage", 0)),
                 order=_order(fields, "batch"),
                 next_order=_order(fields, "next"),
+                origin=Origin.from_json(fields["origin"]) if "origin" in fields else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from onceflow.protocol import commit, compare, lane, tails, takeover
+from onceflow.protocol import commit, compare, fork, lane, tails, takeover
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, LaneId, Layout
 from onceflow.protocol.ledger import (
@@ -75,6 +75,7 @@ class Rules:
     new_generation: Callable[[HeadEntry, HeadEntry | None, tails.OutputTails], HeadEntry] = (
         tails.new_generation
     )
+    begun_from: Callable[[HeadEntry, HeadEntry], HeadEntry] = fork.begun_from
     compare: Comparing = compare.compare
     owner_reads: Reads = Reads.TO_HIGH_WATERMARK
     head_reads: Reads = Reads.TO_HIGH_WATERMARK
@@ -237,6 +238,24 @@ class Product:
         """The head of a new generation, which continues the numbering."""
         known = before.entry if before else None
         return self.head(self.rules.new_generation(blank.entry, known, output))
+
+    def of_origin(self, lanes: int) -> Head:
+        """Batch 0 of another query, whose checkpoint was copied."""
+        blank = self.registration(-1, FencingToken(0), lanes)
+        plan = batch_plan(0, 1, clock=-1)
+        done = self.successor(blank, Delivery.EXACTLY_ONCE, FencingToken(0), (-1, 0), plan)
+        return self.head(replace(done.entry, batch=BatchKey("origin", 0)))
+
+    def copied(self, lanes: int, *, is_fork: bool) -> HeadEntry:
+        """The `head` in the copy."""
+        done = self.of_origin(lanes).entry
+        if is_fork:
+            return fork.forked(done, "fork", QUERY, replace(done.sink, sequence={}))
+        return fork.moved(done, BatchKey(QUERY, 0), done.plan, "moved")
+
+    def begun_after(self, beginning: HeadEntry, blank: Head) -> Head:
+        """The first head of a copy."""
+        return self.head(self.rules.begun_from(beginning, blank.entry))
 
     def rebuilt_from(
         self, output: tails.OutputTails, blank: Head, facts: compare.CheckpointFacts

@@ -283,6 +283,11 @@ def _generation_after_the_ledger(
     return tails.new_generation(blank, before, replace(output, tails={}))
 
 
+def _begun_at_nothing(fork: HeadEntry, blank: HeadEntry) -> HeadEntry:
+    """As any other registration."""
+    return blank
+
+
 REMOVALS = (
     Removal(
         "owner is read after a lane was initialised in the background",
@@ -428,6 +433,12 @@ REMOVALS = (
         "FALSE HALT",
         Rules(compare=remedied_comparison, last_batch=_batch_of_any_generation),
         replace(_quick(batches=2), begins=Beginning.TWO_GENERATIONS),
+    ),
+    Removal(
+        "a fork begins at the position of its origin",
+        "RESET",
+        Rules(begun_from=_begun_at_nothing),
+        replace(_quick(), begins=Beginning.FORK),
     ),
 )
 """Every rule that, taken away, leads to a violation in some world."""

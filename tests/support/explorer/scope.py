@@ -61,6 +61,12 @@ class Beginning(Enum):
     TWO_GENERATIONS = auto()
     """The ledger is lost; the checkpoint is that of the second generation, of which batch 0 is
     done. One partition of the output holds it, another a later batch of the first generation."""
+    FORK = auto()
+    """Of a checkpoint that was forked after batch 0, which its origin has done. It has no ledger
+    yet, and no output."""
+    MOVED = auto()
+    """Batch 0 is done everywhere, on the checkpoint of another query; its state was copied to this
+    one."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,12 @@ class Scope:
     @property
     def last_batch(self) -> int:
         """Id of the last batch to be written."""
-        done = {Beginning.AFTER_ONE_BATCH, Beginning.TWO_GENERATIONS}
-        return self.batches - (self.begins not in done)
+        nothing_done = {
+            Beginning.NOTHING,
+            Beginning.LEDGER_SET_BACK,
+            Beginning.OUTPUT_ALONE,
+        }
+        return self.batches - (self.begins in nothing_done)
 
     @property
     def all_lanes(self) -> int:

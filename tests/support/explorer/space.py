@@ -80,6 +80,12 @@ class Space:
         elif self.scope.begins is Beginning.TWO_GENERATIONS:
             done = Plan(1, -1)
             parts[TRUTH:] = [Truth((done,), kept=KEPT), Checkpoint((done,), 0)]
+        elif self.scope.begins is Beginning.FORK:
+            done = Plan(1, -1)
+            parts[TRUTH:] = [Truth((done,), kept=-1), Checkpoint((done,), 0)]
+        elif self.scope.begins is Beginning.MOVED:
+            done, head = Plan(1, -1), self.product.of_origin(self.scope.lanes_of(0))
+            parts = [Owner(), HeadLog(head), Truth((done,)), Checkpoint((done,), 0)]
         parts += [Lane(TransactionalId(), tuple(Handle() for _ in self.runs)) for _ in self.lanes]
         numbers = [kind.number(part) for kind, part in zip(self.kinds, parts, strict=False)]
         return sum(n << WIDTH * place for place, n in enumerate([*numbers, *self._fresh]))

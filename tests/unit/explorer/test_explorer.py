@@ -44,6 +44,8 @@ SCOPES = {
         batches=1, faults=frozenset({Fault.REFUSED_FOR_GOOD, Fault.LANE_TIMEOUT})
     ),
     "three drivers": Scope(runs=3, batches=1, faults=frozenset()),
+    "a fork": Scope(begins=Beginning.FORK, faults=frozenset({Fault.LOST_ANSWER})),
+    "moved state": Scope(begins=Beginning.MOVED, faults=frozenset({Fault.LOST_ANSWER})),
     "at least once": Scope(lanes=1, delivery=Delivery.AT_LEAST_ONCE, faults=ALL_FAULTS),
     "at most once": Scope(lanes=1, delivery=Delivery.AT_MOST_ONCE, faults=ALL_FAULTS),
 }

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.pipeline.text.yaml_text import Place, parse_yaml
+from onceflow.pipeline.text.yaml_text import Place, parse_yaml, with_texts
 
 
 @pytest.mark.parametrize(
@@ -114,3 +114,12 @@ def test_no_text_makes_the_parser_fail(text: str) -> None:
     document = parse_yaml(text)
 
     assert document.data is not None or document.faults
+
+
+def test_texts_are_replaced_where_they_stand_and_nothing_else() -> None:
+    text = "name: views # mine\nsink: {kafka: {topic: 'out', key: name}}\ntopic: out\n"
+    changed = with_texts(text, {("name",): "b-2", ("sink", "kafka", "topic"): 'a "b": #c'})
+    assert changed == (
+        'name: "b-2" # mine\nsink: {kafka: {topic: "a \\"b\\": #c", key: name}}\ntopic: out\n'
+    )
+    assert parse_yaml(changed).data["sink"]["kafka"]["topic"] == 'a "b": #c'

@@ -10,6 +10,8 @@ import pytest
 
 from onceflow.errors import CorruptionError, LineageError, OnceflowError
 from onceflow.protocol.compare import NOT_WRITTEN, CheckpointFacts, Decision, Remedy, compare
+from onceflow.protocol.fork import moved
+from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry
 from onceflow.protocol.record import Flag, RecordHeader
 from tests.support.entries import head, plan
@@ -49,6 +51,11 @@ NO_CHECKPOINT, BLANK = CheckpointFacts(None), CheckpointFacts("q")
 DONE_4 = checkpoint(4, 4, plan(20, 30))
 REGISTERED = head(NOTHING_COMMITTED, 0, 0)
 HEAD_3, HEAD_4, HEAD_5, HEAD_6 = (head(n, 10 * (n - 2), 10 * (n - 1)) for n in range(3, 7))
+OF_OLD = head(4, 20, 30, query_id="old")
+MOVED = replace(
+    checkpoint(5, 5, plan(30, 30)), copied=moved(OF_OLD, BatchKey("q", 5), plan(30, 30), "moved")
+)
+FORK = replace(DONE_4, copied=HEAD_4)
 WRITTEN = {3: RecordHeader(Flag(0), 1, 2, 7, 4, 55)}
 AHEAD = RecordHeader(Flag(0), 1, 1, 7, 6, 80, HEAD_4.lineage)
 """In batch 6 of the first generation, which a ledger that was set back to batch 4 does not know."""
@@ -104,6 +111,29 @@ ROWS = {
         checkpoint(5, 3), HEAD_3, corrupt()
     ),
     "two entries of the commit log lost": Row(checkpoint(5, 3), HEAD_5, corrupt()),
+    "a fork": Row(FORK, None, REGISTER),
+    "a fork, registered": Row(FORK, HEAD_4, GO_ON),
+    "a fork, and output of its name": Row(FORK, None, foreign(), WRITTEN),
+    "a fork that has planned a batch, ledger lost": Row(
+        replace(FORK, planned=5), None, corrupt(REBUILD)
+    ),
+    "a fork that has done a batch, ledger lost": Row(
+        replace(FORK, planned=5, done=5), None, corrupt(REBUILD)
+    ),
+    "a fork, and a ledger of another query": Row(FORK, head(4, 20, 30, query_id="p"), foreign()),
+    "a fork that has lost the end of its commit log": Row(
+        replace(FORK, done=3), None, corrupt(REBUILD)
+    ),
+    "moved state, right after its origin": Row(MOVED, OF_OLD, REGISTER),
+    "moved state, registered": Row(MOVED, head(5, 30, 30), GO_ON),
+    "moved state, and its origin went on": Row(MOVED, head(5, 30, 40, query_id="old"), foreign()),
+    "moved state, and a new generation of its origin": Row(
+        MOVED, replace(OF_OLD, generation=2), foreign()
+    ),
+    "moved state, ledger lost": Row(MOVED, None, corrupt(REBUILD)),
+    "moved state, of which something was planned before a registration": Row(
+        replace(MOVED, planned=6), OF_OLD, foreign()
+    ),
     "plan behind": Row(checkpoint(3, 4), HEAD_4, corrupt()),
     "plan far ahead": Row(checkpoint(6, 4), HEAD_4, corrupt()),
 }

@@ -19,6 +19,7 @@ from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
     BatchPlan,
     HeadEntry,
+    Origin,
     OwnerEntry,
     RecordCounts,
     SinkState,
@@ -40,6 +41,7 @@ sinks = st.builds(SinkState, names, st.integers(1, 99), layouts, ranges, names)
 counts = st.builds(RecordCounts, naturals, naturals, naturals, naturals)
 orders = st.sampled_from([SORTED, ARRIVAL, Order((Term("at", is_descending=True), Term("n")))])
 owners = st.builds(OwnerEntry, naturals.map(FencingToken), names, names, naturals, layouts)
+origins = st.builds(Origin, names, naturals, naturals, st.builds(BatchKey, names, naturals))
 heads = st.builds(
     HeadEntry,
     pipeline=names,
@@ -57,6 +59,7 @@ heads = st.builds(
     newest_event_ms=st.none() | st.integers(),
     order=orders,
     next_order=orders,
+    origin=st.none() | origins,
 )
 
 OWNER = OwnerEntry(FencingToken(3), "run-3", "host", 1_700_000_000_000, Layout(1, 3))
@@ -156,6 +159,8 @@ DAMAGES: dict[str, Damage] = {
     "risk of one": lambda f: f.update(at_risk={"0": [1]}),
     "number for a risk": lambda f: f.update(at_risk=1),
     "number for an order": lambda f: f.update(order=1),
+    "text for an origin": lambda f: f.update(origin="views"),
+    "an origin without a batch": lambda f: f.update(origin={"pipeline": "views"}),
     "unknown order": lambda f: f.update(order={"batch": {"by": [], "ties": "chance"}, "next": {}}),
     **{f"no {name}": _without(name) for name in json.loads(HEAD.to_json()).keys() - {"totals"}},
 }

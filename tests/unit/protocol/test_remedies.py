@@ -8,15 +8,20 @@ import pytest
 
 from onceflow.errors import LineageError
 from onceflow.protocol.compare import NOT_WRITTEN, CheckpointFacts, Decision, Remedy, compare
+from onceflow.protocol.fork import moved
+from onceflow.protocol.identity import BatchKey
 from onceflow.protocol.record import Flag, RecordHeader
-from tests.support.entries import head
+from tests.support.entries import head, plan
 
 BATCHES = range(-1, 4)
 WRITTEN = {0: RecordHeader(Flag(0), 1, 1, 7, 2, 9)}
 HEADS = [None, *(head(n, 0, 10, query_id=q) for n, q in product(BATCHES, ["ours", "other"]))]
+MOVED = moved(head(0, 0, 10, query_id="other"), BatchKey("ours", 1), plan(10, 10), "moved")
 CHECKPOINTS = [
     CheckpointFacts(None),
     *(CheckpointFacts("ours", p, d) for p, d in product(BATCHES, BATCHES) if d in {p, p - 1}),
+    *(CheckpointFacts("ours", p, 1, copied=head(1, 0, 10, query_id="ours")) for p in (1, 2)),
+    CheckpointFacts("ours", 1, 1, copied=MOVED),
 ]
 HISTORIES = [*product(CHECKPOINTS, HEADS, [NOT_WRITTEN, WRITTEN])]
 CURES = {

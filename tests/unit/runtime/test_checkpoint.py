@@ -1,14 +1,16 @@
-"""Spark's checkpoint as we read it, and the two cases in which we write it."""
+"""Spark's checkpoint as we read it, and the cases in which we write it."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from onceflow.contracts.source import Position, TopicRanges
-from onceflow.errors import CorruptionError, LineageError
+from onceflow.errors import ConfigError, CorruptionError, LineageError
+from onceflow.protocol.fork import forked as of_fork
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
@@ -24,9 +26,12 @@ def position(like: Position | None, wanted: TopicRanges) -> Position:
     return {"t": {str(p): end for p, (_, end) in wanted["t"].items()}}
 
 
+SOURCES = {"s": SourceArithmetic(ranges, position)}
+
+
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    return Checkpoint(str(tmp_path / "ck"), "views", {"s": SourceArithmetic(ranges, position)})
+    return Checkpoint(str(tmp_path / "ck"), "views", SOURCES)
 
 
 def log_batch(
@@ -198,3 +203,89 @@ def test_a_batch_is_done_when_spark_logged_it(checkpoint: Checkpoint, tmp_path: 
     assert checkpoint.is_done(-1)
     assert checkpoint.is_done(0)
     assert not checkpoint.is_done(1)
+
+
+def forked(root: Path, other: Path) -> Checkpoint:
+    """A fork after batch 1 of a checkpoint that has planned batch 3."""
+    origin = Checkpoint(str(root), "views", SOURCES)
+    origin.create("o")
+    for batch_id in range(4):
+        log_batch(root, batch_id, {"0": 10 * (batch_id + 1)})
+        for kind in ("changelog", "zip"):
+            state = root / "state" / "0" / "0" / f"{batch_id}_u.{kind}"
+            state.parent.mkdir(parents=True, exist_ok=True)
+            state.write_text("")
+    for batch_id in range(3):
+        log_commit(root, batch_id, json.dumps(batch_id))
+        (root / "commits" / f".{batch_id}.crc").write_text("")
+    assert origin.ended_batches() == [0, 1, 2]
+    copy = Checkpoint(str(other), "fork", SOURCES)
+    assert copy.is_empty
+    origin.copy_after(1, copy, forking(1))
+    copy.begin(forking(1))
+    return copy
+
+
+def forking(batch_id: int) -> HeadEntry:
+    entry = head(batch_id, (10, 20))
+    return of_fork(entry, "fork", "f", replace(entry.sink, topic="fork"))
+
+
+def files_of(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_a_fork_has_what_was_there_when_the_batch_ended(tmp_path: Path) -> None:
+    copy = forked(tmp_path / "origin", tmp_path / "fork")
+    hidden = [".metadata.crc", "commits/.0.crc", "commits/.1.crc"]
+    logs = ["commits/0", "commits/1", "offsets/0", "offsets/1"]
+    state = [f"state/0/0/{n}_u.{kind}" for n in range(3) for kind in ("changelog", "zip")]
+    own = ["copied.json", "metadata", "onceflow.json"]
+    assert files_of(tmp_path / "fork") == sorted([*hidden, *logs, *state, *own])
+    assert copy.query_id() == "f"
+    assert copy.copied() == forking(1)
+    assert copy.plan(1).sources == {"s": {"t": {0: (10, 20)}}}
+
+
+@pytest.mark.parametrize("lost", ["metadata", "copied.json"])
+def test_an_unfinished_fork_is_told_from_a_damaged_checkpoint(tmp_path: Path, lost: str) -> None:
+    copy = forked(tmp_path / "origin", tmp_path / "fork")
+    (tmp_path / "fork" / lost).unlink()
+    if lost == "copied.json":
+        assert not copy.is_unfinished
+        assert copy.query_id() == "f"
+        return
+    assert copy.is_unfinished
+    with pytest.raises(LineageError, match="run the same `onceflow fork`"):
+        copy.facts()
+
+
+def test_a_fork_that_another_fork_has_overwritten_is_unfinished(tmp_path: Path) -> None:
+    copy = forked(tmp_path / "origin", tmp_path / "fork")
+    copy.create("of-another-fork")
+    with pytest.raises(LineageError, match="run the same `onceflow fork`"):
+        copy.facts()
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", ""])
+def test_a_damaged_beginning_of_a_fork_names_the_file(tmp_path: Path, text: str) -> None:
+    copy = forked(tmp_path / "origin", tmp_path / "fork")
+    (tmp_path / "fork" / "copied.json").write_text(text)
+    with pytest.raises(CorruptionError, match=r"copied\.json"):
+        copy.facts()
+
+
+def test_a_fork_without_its_batch_does_not_begin_at_nothing(tmp_path: Path) -> None:
+    copy = forked(tmp_path / "origin", tmp_path / "fork")
+    for batch_id in (0, 1):
+        (tmp_path / "fork" / "offsets" / str(batch_id)).unlink()
+        (tmp_path / "fork" / "commits" / str(batch_id)).unlink()
+    with pytest.raises(CorruptionError, match="offsets/1"):
+        copy.facts()
+
+
+def test_a_fork_stays_on_the_storage_of_its_origin(tmp_path: Path) -> None:
+    origin = Checkpoint(str(tmp_path), "views", SOURCES)
+    elsewhere = Checkpoint("mock:///fork", "fork", SOURCES)
+    with pytest.raises(ConfigError, match="within one storage only: mock:///fork"):
+        origin.copy_after(1, elsewhere, forking(1))

@@ -1,4 +1,4 @@
-"""`onceflow state`: what a pipeline has in its state, as of a batch, whether it runs or not."""
+"""`onceflow state`: reads the state of a pipeline, as of a batch, and moves it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.operate.target import file_of
-from onceflow.cli.shared.options import ConfigFile, settings_of
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, load_allowed, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json, print_result
 from onceflow.clock import SystemClock
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 GET_TIMEOUT_S = 300.0
 """For a key that is not given as a whole, for which every row is examined."""
 
-group = typer.Typer(no_args_is_help=True, help="Read the state of a pipeline, as of a batch.")
+group = typer.Typer(
+    no_args_is_help=True, help="Read the state of a pipeline, as of a batch, or move it."
+)
 
 PipelineFileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file.")]
 OperatorOption = Annotated[
@@ -155,6 +157,38 @@ def size(
     else:
         headings = ("operator", "batch", "variable", "partition", "rows", "bytes")
         _print_table(headings, [[each[name] for name in headings] for each in sizes])
+
+
+@group.command()
+def migrate(  # noqa: PLR0913, PLR0917  options of a command line
+    pipeline: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    shuffle_partitions: Annotated[int, typer.Option(help="Partitions of the state.", min=1)],
+    reason: Annotated[str, typer.Option(help="Why; recorded in the ledger.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="The new checkpoint. Default: the old one, `-` and the number of partitions."
+        ),
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    config: ConfigFile = None,
+    output: OutputOption = ResultFormat.TEXT,
+) -> None:
+    """Copy the checkpoint of a stopped pipeline, with its state in another number of partitions."""
+    from onceflow.cli.pipeline.run import open_surroundings
+    from onceflow.migrate import migrate_state
+
+    settings = settings_of(bootstrap_servers, config)
+    file = load_allowed(pipeline, settings)
+    location = to or f"{file.pipeline.checkpoint_location}-{shuffle_partitions}"
+    around = open_surroundings(settings, SystemClock())
+    head = migrate_state(file, location, shuffle_partitions, reason, around)
+    fields = {"checkpoint": location, "batch_id": head.batch.batch_id}
+    text = (
+        f"{shuffle_partitions} partitions of state, after batch {head.batch.batch_id}\n"
+        f"name it in {pipeline}, then start the pipeline: `checkpoint: {location}`"
+    )
+    print_result(output, fields, text)
 
 
 _PARTS = ("key", "value")

@@ -45,12 +45,14 @@ def kafka() -> Connector:
     return find_connector("kafka")
 
 
-def load_allowed(file: Path, settings: Settings) -> PipelineFile:
+def load_allowed(file: Path, settings: Settings, text: str | None = None) -> PipelineFile:
     """Load a pipeline file that is about to be analysed or run: either calls its Python.
+
+    With a text, that is what the file is going to hold.
 
     Raises:
         ConfigError: lists every fault in it, or what the settings do not allow.
     """
     from onceflow.pipeline.file.loader import load_pipeline
 
-    return settings.require_allowed(load_pipeline(file), is_trusted=True)
+    return settings.require_allowed(load_pipeline(file, text), is_trusted=True)

@@ -76,14 +76,16 @@ class PipelineFile:
         return ("transform",) if self.pipeline.transform else ("query",)
 
 
-def load_pipeline(path: Path) -> PipelineFile:
+def load_pipeline(path: Path, text: str | None = None) -> PipelineFile:
     """Read and check a pipeline file, without Spark and without Kafka.
+
+    With a text, that is what the file is going to hold.
 
     Raises:
         ConfigError: lists every fault. Nothing else: whatever a file holds is its own fault.
     """
     try:
-        return _load(path)
+        return _load(path, _read(path) if text is None else text)
     except ConfigError:
         raise
     except Exception as error:  # one bad file must not stop those that load the others
@@ -95,8 +97,8 @@ def load_pipeline(path: Path) -> PipelineFile:
         ) from error
 
 
-def _load(path: Path) -> PipelineFile:
-    document = parse_yaml(_read(path))
+def _load(path: Path, text: str) -> PipelineFile:
+    document = parse_yaml(text)
     faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
     if document.data is None:
         raise _refused(path, faults)

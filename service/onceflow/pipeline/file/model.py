@@ -143,6 +143,12 @@ class Pipeline(Block):
         located._folder = folder  # noqa: SLF001  it is a copy of ourselves
         return located
 
+    def renamed(self, name: str, topic: str) -> Self:
+        """The same pipeline under another name, which writes to another topic."""
+        kafka = self.sink.kafka.model_copy(update={"topic": topic})
+        sink = self.sink.model_copy(update={"kafka": kafka})
+        return self.model_copy(update={"name": name, "sink": sink})
+
     @property
     def folder(self) -> Path:
         """The folder of the pipeline file, which relative names are relative to."""

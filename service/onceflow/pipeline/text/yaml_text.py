@@ -7,6 +7,7 @@ refused, which also bounds how far a small file can unfold.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -73,6 +74,25 @@ def parse_yaml(text: str) -> Document:
     except RecursionError:
         return Document(None, (Fault("nested too deeply", expected="a few levels"),))
     return Document(data, tuple(builder.faults), builder.places)
+
+
+def with_texts(text: str, values: Mapping[Path, str]) -> str:
+    """The same document with other texts at these paths; all else stays, comments included.
+
+    It must have no fault, and a value at each path.
+    """
+    found = [(_node_at(text, path), value) for path, value in values.items()]
+    for node, value in sorted(found, key=lambda each: -each[0].start_mark.index):
+        start, end = node.start_mark.index, node.end_mark.index
+        text = f"{text[:start]}{json.dumps(value)}{text[end:]}"
+    return text
+
+
+def _node_at(text: str, path: Path) -> Any:
+    node: Any = yaml.compose(text, Loader=_Loader)
+    for name in path:
+        node = next(value for key, value in node.value if key.value == name)
+    return node
 
 
 class _Loader(yaml.SafeLoader):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.contracts.source import Position, TopicRanges
+from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, CorruptionError, LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import (
@@ -35,6 +36,11 @@ _PROCESSORS = "processors"
 """Folder of files that say what the states of processors are made of."""
 _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
+_COPIED_FILE = "copied.json"
+"""In a copy, before anything else is: the `head` that a query begins from there."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_OWN_FILES = {_PIPELINE_FILE, _COPIED_FILE, "metadata"}
+"""Of one query; a copy has others."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,13 @@ class Checkpoint:
                 found=f"pipeline {owner.get('pipeline')}",
                 then="give each pipeline a checkpoint of its own; nothing was written",
             )
+        if self.is_unfinished:
+            raise LineageError(
+                "the command that copies this checkpoint has not finished",
+                subject=self._files.path(_COPIED_FILE),
+                then="nothing was written; run the same `onceflow fork` or `onceflow state migrate`"
+                " again",
+            )
         metadata = self._files.read_json("metadata")
         if metadata is None:
             if self._newest("offsets") != NOTHING_COMMITTED:
@@ -109,6 +122,31 @@ class Checkpoint:
         if not isinstance(metadata.get("id"), str):
             raise self._files.damaged("metadata")
         return str(metadata["id"])
+
+    def copied(self) -> HeadEntry | None:
+        """The `head` that a query begins from, if this is a copy of another checkpoint.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        text = self._files.read(_COPIED_FILE)
+        if text is None:
+            return None
+        try:
+            return HeadEntry.from_json(text.encode())
+        except CorruptionError as error:
+            raise self._files.damaged(_COPIED_FILE) from error
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a command has begun to copy to here, and not ended."""
+        copied, metadata = self.copied(), self._files.read_json("metadata")
+        return copied is not None and (metadata or {}).get("id") != copied.batch.query_id
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file at all."""
+        return not self._files.names("")
 
     def create(self, query_id: str) -> None:
         """Make a checkpoint for a new query, before Spark sees it."""
@@ -127,13 +165,16 @@ class Checkpoint:
         if query_id is None:
             return CheckpointFacts(None)
         planned, done = self._newest("offsets"), self._newest("commits")
+        copied = self.copied()
+        if copied is not None and planned < copied.batch.batch_id:
+            raise self._files.damaged(f"offsets/{copied.batch.batch_id}")
         if planned > 0:
-            self._check_planned(planned)
+            self._check_planned(planned, is_begun=copied is None or planned > copied.batch.batch_id)
         if done != NOTHING_COMMITTED:
             self._check_done(done)
             self._check_state()
         plans = {n: self.plan(n) for n in {planned, done} if self.has_plan(n)}
-        return CheckpointFacts(query_id, planned, done, plans)
+        return CheckpointFacts(query_id, planned, done, plans, copied)
 
     def is_done(self, batch_id: int) -> bool:
         """Whether Spark has logged a batch as done; true for none at all."""
@@ -229,6 +270,46 @@ class Checkpoint:
         text = canonical_json({"states": list(states)})
         self._files.write_alone(f"{_PROCESSORS}/{processor}.json", text.encode())
 
+    def ended_batches(self) -> Sequence[int]:
+        """The batches after which the checkpoint can be forked, in order."""
+        done = self._files.numbers("commits")
+        return sorted(batch_id for batch_id in done if self.has_plan(batch_id))
+
+    def partitions_of(self, batch_id: int) -> int | None:
+        """Partitions of the state in a batch; None if there is no state."""
+        logged = self._logged(batch_id)
+        found = logged.settings.get(_PARTITIONS) if logged else None
+        return int(found) if found and self._files.names("state") else None
+
+    def copy_after(self, batch_id: int, copy: Checkpoint, head: HeadEntry) -> None:
+        """Make `copy` what this checkpoint was when a batch had ended, for the query of `head`.
+
+        No query starts on it before `begin`.
+
+        Raises:
+            ConfigError: it is on other storage.
+            CorruptionError: files vanished meanwhile, or are damaged.
+        """
+        if not self._files.can_copy(copy._files):
+            raise ConfigError(
+                "a checkpoint can be copied within one storage only",
+                subject=copy.location,
+                expected=f"a place of the kind of {self.location}",
+                then="nothing was written",
+            )
+        after = batch_id + 1
+        copy._files.write_alone(_COPIED_FILE, head.to_json())
+        left_out = {*_OWN_FILES, f"offsets/{after}"}
+        for name in self._files.names(""):
+            if _is_before(name, after) and _without_checksum(name) not in left_out:
+                reach(CrashPoint.MID_FORK)
+                self._files.copy(name, copy._files)
+
+    def begin(self, head: HeadEntry) -> None:
+        """Let a query start on a copy, at the position of `head`."""
+        self._files.write_alone(_COPIED_FILE, head.to_json())
+        self.create(head.batch.query_id)
+
     def delete(self) -> None:
         """Remove it; fine if it is not there."""
         self._files.delete()
@@ -253,12 +334,17 @@ class Checkpoint:
             )
         return self._sources[name]
 
-    def _check_planned(self, batch_id: int) -> None:
-        """Check the two newest entries of the offset log. Settings never change."""
+    def _check_planned(self, batch_id: int, *, is_begun: bool) -> None:
+        """Check the two newest entries of the offset log.
+
+        Settings never change once a query has begun; a copy begins with other partitions of state.
+        """
         newest, before = self._logged(batch_id), self._logged(batch_id - 1)
         if before is None:
             raise self._files.damaged(f"offsets/{batch_id - 1}")
-        if newest is None or not before.settings.items() <= newest.settings.items():
+        if newest is None:
+            raise self._files.damaged(f"offsets/{batch_id}")
+        if is_begun and not before.settings.items() <= newest.settings.items():
             raise self._files.damaged(f"offsets/{batch_id}")
 
     def _check_state(self) -> None:
@@ -312,8 +398,13 @@ def _is_before(name: str, batch_id: int) -> bool:
 
     Batch N reads version N of the state and writes version N + 1.
     """
-    folder, _, base = name.rpartition("/")
-    base = base.removeprefix(".").removesuffix(".crc")
+    folder, _, base = _without_checksum(name).rpartition("/")
     if folder in {"offsets", "commits"} and base.isdigit():
         return int(base) < batch_id + (folder == "offsets")
     return not folder.startswith("state/") or version_of(base) <= batch_id
+
+
+def _without_checksum(name: str) -> str:
+    """The file that Hadoop keeps this checksum of; any other file itself."""
+    folder, slash, base = name.rpartition("/")
+    return f"{folder}{slash}{base[1:-4]}" if base.endswith(".crc") else name

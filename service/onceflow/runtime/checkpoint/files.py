@@ -94,6 +94,10 @@ class CheckpointFiles:
                 raise
             raise self.damaged(name, "try again: the pipeline goes on meanwhile") from error
 
+    def can_copy(self, to: CheckpointFiles) -> bool:
+        """Whether both are of one file system."""
+        return bool(self._files.equals(to._files))
+
     @_told
     def delete(self) -> None:
         """Remove everything."""

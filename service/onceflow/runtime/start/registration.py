@@ -12,6 +12,7 @@ from onceflow.errors import FencedError, InvariantError
 from onceflow.protocol.compare import Decision
 from onceflow.protocol.identity import BatchKey, lineage_of
 from onceflow.protocol.ledger import (
+    FIRST_GENERATION,
     NO_PLAN,
     NOTHING_COMMITTED,
     HeadEntry,
@@ -29,7 +30,6 @@ from onceflow.runtime.commit.writer import Writer
 from onceflow.runtime.start.rebuild import rebuild_head
 from onceflow.runtime.topics.output_tail import EVERYWHERE, read_tails
 
-FIRST_GENERATION = 1
 CONFIRM_TIMEOUT_S = 30.0
 
 
@@ -65,7 +65,7 @@ def settle(
 
     Args:
         writer: has claimed the pipeline.
-        wanted: as `first_head`, with the delivery mode and the order from now on.
+        wanted: as `first_head` or `begun_from`, with the delivery mode and the order from now on.
         checkpoint: of the pipeline; its plan is repaired.
         broker: to read the output with, for a rebuild or a new generation.
         is_change_accepted: go on with another query than before.

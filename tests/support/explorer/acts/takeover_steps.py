@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from onceflow.errors import CorruptionError
@@ -114,7 +115,11 @@ class TakeoverSteps(Executor):
         run = scene.run
         head = run.head.entry if run.head else None
         facts = checkpoint.facts()
-        is_asked = head is not None or facts.is_blank
+        if self.scope.begins in {Beginning.FORK, Beginning.MOVED}:
+            is_fork = self.scope.begins is Beginning.FORK
+            copied = self.product.copied(self.scope.lanes_of(0), is_fork=is_fork)
+            facts = replace(facts, copied=copied)
+        is_asked = head is not None or facts.is_blank or facts.beginning is not None
         found = {p: end.header for p, end in self.output.tails.items()} if is_asked else {}
         decision = self.product.rules.compare(facts, head, written=found).decision
         event = TakeoverEvent.HALT if decision is Decision.HALT else TakeoverEvent.GO_ON
@@ -147,6 +152,8 @@ class TakeoverSteps(Executor):
         if decision in {Decision.REGISTER, Decision.NEW_GENERATION, Decision.REBUILD}:
             lanes = self.scope.lanes_of(run.number)
             entry = self.product.registration(run.number, run.token, lanes, run.head)
+            if facts.beginning is not None:
+                entry = self.product.begun_after(facts.beginning, entry)
             if decision is Decision.NEW_GENERATION:
                 entry = self.product.begun_from(self.output, entry, run.head)
             if decision is Decision.REBUILD:
