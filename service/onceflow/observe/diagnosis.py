@@ -234,8 +234,8 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
         memory = f"{state.memory_bytes >> 20:,} MiB of memory"
         cure = (
             "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
-            " memory, or lower `max_records_per_batch`; `onceflow state migrate` gives the state more"
-            " partitions"
+            " memory, or lower `max_records_per_batch`; `onceflow state migrate` gives the state"
+            " more partitions"
         )
         what = "the query keeps more state than a batch can work through"
         yield what, (rows, memory, *told), cure

@@ -33,12 +33,13 @@ def import_named(name: str, folder: Path) -> Any:
     try:
         found = getattr(importlib.import_module(module), wanted, None)
     except Exception as error:  # a user's module may raise anything
-        text = f"{type(error).__name__}: {error}"
+        is_plain = isinstance(error, ImportError | SyntaxError)
+        text = str(error) if is_plain else f"{type(error).__name__}: {error}"
         raise transform_error(f"module {module} cannot be imported", text) from error
     if found is None:
         raise transform_error(f"module {module} has no {wanted}", "")
     if not callable(found):
-        raise transform_error(f"{name} is not a function or class", type(found).__name__)
+        raise transform_error(f"{name} is not a function", type(found).__name__)
     return found
 
 
