@@ -70,5 +70,5 @@ def test_no_request_breaks_it(api: Any, site: Site) -> None:
     for found in api.get_all_operations():
         operation = found.ok()
         bounds(given(case=operation.as_strategy(), is_here=booleans())(check))()
-    assert len(sent) == 16
+    assert len(sent) == 18
     assert min(sent.values()) > 0
