@@ -103,7 +103,7 @@ class Scalar(Type):
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.ddl in SCALARS:
-            return SCALARS.__getitem__, (self.ddl,)
+            return scalar, (self.ddl,)
         return decimal, (self.schema["precision"], self.schema["scale"])
 
 
@@ -367,6 +367,11 @@ _ARROW = {
     "binary": "binary",
     "date": "date32",
 }
+
+
+def scalar(name: str) -> Scalar:
+    """The type of this name, one of `SCALARS`."""
+    return SCALARS[name]
 
 
 def decimal(precision: int, scale: int) -> Scalar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -133,6 +134,14 @@ def test_what_is_no_type_is_refused_with_those_that_are(ddl: str, text: str) -> 
     with pytest.raises(ConfigError) as caught:
         parse_columns(ddl)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("ddl", [*SCALARS, "array<map<int,struct<`a b`:decimal(9,2) not null>>>"])
+def test_a_type_survives_pickling(ddl: str) -> None:
+    kind = parse_columns(f"a {ddl}")
+    kind.row(None)
+
+    assert pickle.loads(pickle.dumps(kind)) == kind
 
 
 def test_names_and_zones_are_kept_as_spark_has_them() -> None:
