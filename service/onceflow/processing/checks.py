@@ -22,7 +22,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
     name: str,
     columns: Columns,
     key: str | Sequence[str] | None,
-    time: str | None,
+    time: str,
     output: str | None,
     when: When = "arrival",
     keeps_going: bool = False,
@@ -54,7 +54,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         )
     found = key or kind.key
     keys = (found,) if isinstance(found, str) else tuple(found)
-    faults = [*_of_class(kind, time), *_of_keys(keys, columns), *_of_time(time, columns, when)]
+    faults = [*_of_class(kind), *_of_keys(keys, columns), *_of_time(time, columns)]
     rows = None
     try:
         rows = _output(kind, output)
@@ -69,7 +69,7 @@ def _refused(name: str, faults: Sequence[Fault]) -> ConfigError:
     return ConfigError("processor refused", subject=name, faults=tuple(faults))
 
 
-def _of_class(kind: type[Processor], time: str | None) -> Iterator[Fault]:
+def _of_class(kind: type[Processor]) -> Iterator[Fault]:
     if kind.on_records is Processor.on_records:
         yield Fault(
             f"{kind.__name__} has no on_records", expected="def on_records(self, key, records)"
@@ -103,13 +103,6 @@ def _of_class(kind: type[Processor], time: str | None) -> Iterator[Fault]:
             yield from error.faults or [Fault(error.what, where)]
         except ValueError as error:
             yield Fault(str(error), where)
-        else:
-            if state.ttl is not None and time is None:
-                yield Fault(
-                    "a time to live needs an event time, and the input has none",
-                    where,
-                    suggestion="Give the source an `event_time`.",
-                )
 
 
 def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
@@ -125,15 +118,8 @@ def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
             yield replace(fault, where="key")
 
 
-def _of_time(time: str | None, columns: Columns, when: When) -> Iterator[Fault]:
-    if time is None:
-        if when == "watermark":
-            yield Fault(
-                "`when: watermark` needs an event time, and the input has none",
-                "when",
-                suggestion="Give the source an `event_time`.",
-            )
-    elif time not in columns.names:
+def _of_time(time: str, columns: Columns) -> Iterator[Fault]:
+    if time not in columns.names:
         fault = unknown_name("no column of the input is called", time, columns.names)
         yield replace(fault, where="event_time")
 

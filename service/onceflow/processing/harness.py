@@ -28,7 +28,7 @@ class ProcessorHarness:
     Args:
         kind: the class.
         columns: of the input, as Spark SQL declares them.
-        event_time: the column with the event time; None if the input has none.
+        event_time: the column with the event time.
         lateness: how far behind the newest event time a record may be.
         key: instead of the class's.
         output: instead of the class's.
@@ -51,7 +51,7 @@ class ProcessorHarness:
         kind: type[Processor],
         columns: str,
         *,
-        event_time: str | None = None,
+        event_time: str,
         lateness: str = "0 ms",
         key: str | Sequence[str] | None = None,
         output: str | None = None,
@@ -95,7 +95,7 @@ class ProcessorHarness:
         came = len(self.rows)
         rows = [self._row(record) for record in records]
         self._run(rows)
-        if rows and self._runner.time is not None:
+        if rows:
             self.advance(self._newest - self._lateness)
         return self.rows[came:]
 
@@ -136,13 +136,11 @@ class ProcessorHarness:
     def _run(self, rows: list[Any]) -> None:
         """A batch: what is kept changes only if all of it went well."""
         runner = self._runner
-        newest, late = self._newest, []
-        if runner.time_at is not None:
-            times = [row[runner.time_at] for row in rows]
-            newest = max([newest, *filter(None, times)])
-            kept = [at is None or at > self._late_before for at in times]
-            late = [runner.record(row)._asdict() for row in compress(rows, map(not_, kept))]
-            rows = list(compress(rows, kept))
+        times = [row[runner.time_at] for row in rows]
+        newest = max([self._newest, *filter(None, times)])
+        kept = [at is None or at > self._late_before for at in times]
+        late = [runner.record(row)._asdict() for row in compress(rows, map(not_, kept))]
+        rows = list(compress(rows, kept))
         now_ms = (self.event_watermark - EPOCH) // timedelta(milliseconds=1)
         came = self._by_key(sorted(rows, key=runner.order))
         woken = sorted(key for key, at_ms in self._wakes.items() if at_ms <= now_ms)

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from onceflow.columns import Columns, Scalar
-from onceflow.errors import RecordError, require
+from onceflow.errors import RecordError
 from onceflow.processing.codec import Codec
 from onceflow.processing.processor import Processor, Row, Timers, declared_state
 from onceflow.processing.records import Record, Records, record_type
@@ -69,7 +69,7 @@ class Runner:
         kind: the user's class.
         columns: of the input.
         keys: names of those that records are grouped by.
-        time: name of the one with the event time; None if the input has none.
+        time: name of the one with the event time.
         output: columns of the rows that come out.
         keeps_going: whether a record that fails is rejected; if not, it ends the batch.
         earlier: schemas of states that were written before the class was changed.
@@ -79,7 +79,7 @@ class Runner:
     kind: type[Processor]
     columns: Columns
     keys: tuple[str, ...]
-    time: str | None
+    time: str
     output: Columns
     when: When = "arrival"
     keeps_going: bool = False
@@ -142,9 +142,9 @@ class Runner:
         return record_type(self.columns.names)
 
     @cached_property
-    def time_at(self) -> int | None:
+    def time_at(self) -> int:
         """Place of the event time among the columns."""
-        return None if self.time is None else self.columns.names.index(self.time)
+        return self.columns.names.index(self.time)
 
     @cached_property
     def codec(self) -> Codec:
@@ -176,10 +176,9 @@ class Runner:
     def order(self) -> Callable[[Sequence[Any]], Any]:
         """Sort key of rows: event time and place; or, without places, all columns."""
         names = self.columns.names
-        first = [] if self.time is None else [names.index(self.time)]
         if self.has_places:
-            return itemgetter(*first, *(names.index(name) for name in PLACE))
-        return lambda row: (*(row[place] for place in first), *map(_sortable, row))
+            return itemgetter(self.time_at, *(names.index(name) for name in PLACE))
+        return lambda row: (row[self.time_at], *map(_sortable, row))
 
     @cached_property
     def key_of(self) -> Callable[[Sequence[Any]], Key]:
@@ -261,8 +260,7 @@ class _Call:
     def take(self, record: Record) -> None:
         """Have a record in hand, and its event time."""
         self.in_hand = record
-        if self.runner.time_at is not None:
-            self.now = record[self.runner.time_at]
+        self.now = record[self.runner.time_at]
 
     def run(self, content: bytes | None, records: list[Record]) -> Handled:
         runner = self.runner
@@ -288,8 +286,6 @@ class _Call:
             names = [n for n, v in zip(self.runner.keys, self.key, strict=True) if v is None]
             self._refuse_all(records, f"the key is null: {', '.join(names)}")
             return []
-        if at is None:
-            return records
         self._refuse_all([each for each in records if each[at] is None], "the event time is null")
         return [each for each in records if each[at] is not None]
 
@@ -302,7 +298,6 @@ class _Call:
     ) -> tuple[list[Record], list[Record]]:
         """Records that the watermark has passed, and those that wait for it."""
         runner, at = self.runner, self.runner.time_at
-        require(at is not None, "a processor that waits for the watermark has an event time")
         of_row = runner.columns.from_avro
         waiting = [runner.record(of_row(each)) for each in state.get("_waiting", ())]
         together = sorted([*waiting, *records], key=runner.order)
@@ -315,7 +310,7 @@ class _Call:
         at = self.runner.time_at
         while True:
             until = self.event_watermark
-            if done < len(records) and at is not None:
+            if done < len(records):
                 until = min(until, records[done][at])
             due = self.timers.pop_due(until)
             if due is not None:
@@ -331,8 +326,6 @@ class _Call:
     def _end_of_group(self, records: list[Record], start: int) -> int:
         """Where the records end that are handled in the same call as the first."""
         at = self.runner.time_at
-        if at is None:
-            return len(records)
         if self.runner.when == "watermark":
             is_same = (each[at] == records[start][at] for each in records[start:])
             return start + sum(1 for _ in takewhile(bool, is_same))
@@ -387,8 +380,6 @@ class _Call:
     def _wake_ms(self, later: Sequence[Record]) -> int | None:
         """When there is something to do: for a timer, a record that waits, or a value that ends."""
         at = self.runner.time_at
-        if at is None:
-            return None
         times = [each for each, _ in self.timers.pending()]
         times += [each[at] for each in later[:1]]
         times += [end for each in self.live.values() for end in each.expiries()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -85,6 +85,14 @@ def archive_check(archive: Path) -> Check:
     return Check(name, Grade.NOTE, f"none for this Java; {cure}")
 
 
+def processors_check(missing: Sequence[str]) -> Check:
+    """Whether processors run many keys at a time."""
+    name = "processors in Spark's workers"
+    if not missing:
+        return Check(name, Grade.OK, "many keys at a time")
+    return Check(name, Grade.NOTE, f"a key at a time, which is slow; missing: {', '.join(missing)}")
+
+
 def jars_check(cache: JarCache, jars: JarSet) -> Check:
     """Whether the embedded broker can start without a network. A run needs none of its jars."""
     name = "jars of the embedded broker"
@@ -118,6 +126,10 @@ def _java() -> Iterator[Check]:
     yield found
     if found.level is Grade.OK and has_spark():
         yield archive_check(class_archive(find_java()))
+    if has_spark():
+        from onceflow.pipeline.process.operator import missing_names
+
+        yield processors_check(missing_names())
 
 
 def _package(name: str) -> Check:

@@ -31,11 +31,17 @@ def import_named(name: str, folder: Path) -> Any:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     try:
-        found = getattr(importlib.import_module(module), wanted, None)
+        imported = importlib.import_module(module)
     except Exception as error:  # a user's module may raise anything
         is_plain = isinstance(error, ImportError | SyntaxError)
         text = str(error) if is_plain else f"{type(error).__name__}: {error}"
         raise transform_error(f"module {module} cannot be imported", text) from error
+    own = folder.joinpath(*module.split(".")).with_suffix(".py")
+    file = getattr(imported, "__file__", None)
+    if own.is_file() and file is not None and not own.samefile(file):
+        what = f"another module called {module} was imported before"
+        raise transform_error(what, file, f"{own}; give one of them another name")
+    found = getattr(imported, wanted, None)
     if found is None:
         raise transform_error(f"module {module} has no {wanted}", "")
     if not callable(found):

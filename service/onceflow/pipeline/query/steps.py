@@ -116,29 +116,30 @@ def _columns(schema: StructType) -> Columns:
     )
 
 
-def _event_time(schema: StructType) -> str | None:
+def _event_time(schema: StructType) -> str:
     """The column that moves the event watermark."""
     times = [
         each.name
         for each in schema
         if _DELAY in (each.metadata or {}) and isinstance(each.dataType, TimestampType)
     ]
-    if len(times) > 1:
+    if len(times) != 1:
+        found = f"{len(times)} event times: {', '.join(times)}" if times else "no event time"
         fault = Fault(
-            f"the input has {len(times)} event times: {', '.join(times)}",
-            expected="one",
-            suggestion="Select the one that records are handled by.",
+            f"the input has {found}",
+            expected="one column with the event time that its sources declare",
+            suggestion="Give the source `event_time` and `lateness`, and select that column; of a"
+            " window, select window_time(window).",
         )
         raise ConfigError("process refused", faults=(fault,))
-    return times[0] if times else None
+    return times[0]
 
 
 def _applied(frame: DataFrame, step: Process, runner: Runner) -> DataFrame:
     order = step.order or (PLACE if runner.has_places else runner.columns.names)
-    first = [] if runner.time is None else [runner.time]
     output = _spark_schema(runner.output).add(StructField(REJECTED_COLUMN, StringType()))
     time = step.event_time or ""
-    return process(frame, runner.keys, [*first, *order], output, runner, event_time=time)
+    return process(frame, runner.keys, [runner.time, *order], output, runner, event_time=time)
 
 
 def _spark_schema(columns: Columns) -> StructType:
