@@ -19,6 +19,7 @@ from tests.support.drivers.deaths import die_here
 from tests.support.drivers.here import finish
 from tests.support.drivers.service import run_to_crash
 from tests.support.everything import some
+from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
 
 TAKE_OVER = ["before_claim", "after_claim", "mid_fence", "after_fence", "after_head_read"]
@@ -44,19 +45,22 @@ BATCH = 150
 RECORDS = 30 * BATCH
 SOME = {"take over": 1, "commit": 1}
 """Of a short run: each start of a process takes some fifteen seconds of a processor."""
+JOBS = (ViewsJob, CardsJob)
+"""Windows of SQL; state and timers of a processor."""
 MAX_ARRIVALS = 2
 """Crash at the first or second batch, so that a chain of all points finds input left."""
 
 
+@pytest.mark.parametrize("kind", JOBS)
 def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
-    broker: RunningBroker, tmp_path: Path, random: Random
+    broker: RunningBroker, tmp_path: Path, random: Random, kind: type[ViewsJob | CardsJob]
 ) -> None:
     points = [*TAKE_OVER, *COMMIT]
     assert {*map(CrashPoint, points), *ELSEWHERE} == {*CrashPoint}
-    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job = kind(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(random, RECORDS, seconds=RECORDS)
-    file = job.write_file(BATCH)
+    file = job.write_file(BATCH, f"dead_letter: {{topic: {job.letter_topic}}}\n")
     random.shuffle(points)
     for point in points:
         arrivals = 1 if point in TAKE_OVER else random.randint(1, MAX_ARRIVALS)
@@ -66,13 +70,14 @@ def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", JOBS)
 def test_no_crash_point_loses_or_repeats_a_record(
-    broker: RunningBroker, tmp_path: Path, random: Random
+    broker: RunningBroker, tmp_path: Path, random: Random, kind: type[ViewsJob | CardsJob]
 ) -> None:
     """SIGKILL of whole processes."""
-    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job = kind(broker.bootstrap_servers, tmp_path)
     job.create_input()
-    pipeline = job.write_file()
+    pipeline = job.write_file(extra=f"dead_letter: {{topic: {job.letter_topic}}}\n")
     points = [
         *some(TAKE_OVER, SOME["take over"], random),
         *some(COMMIT, SOME["commit"], random),

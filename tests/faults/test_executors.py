@@ -16,6 +16,7 @@ from tests.support.drivers.here import finish
 from tests.support.drivers.service import QUICK_CONF, QUICK_JVM, Service, started
 from tests.support.eventually import eventually
 from tests.support.everything import some
+from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.orders import OrdersJob
 from tests.support.jobs.views import ViewsJob
 from tests.support.processes import command_of
@@ -68,7 +69,7 @@ JVMS: Sequence[Callable[[Service], Processes]] = (
 def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
     broker: RunningBroker, tmp_path: Path, random: Random
 ) -> None:
-    """Two of them: windows lose no record, and what has no state keeps its order."""
+    """Three of them: windows and processors lose no record; without state, order is kept."""
     (files := tmp_path / "pipelines").mkdir()
     job = ViewsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()
@@ -78,10 +79,17 @@ def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
     orders.create_input()
     orders.produce(random, 200)
     orders.write_file().rename(files / "orders.yaml")
+    cards = CardsJob(broker.bootstrap_servers, tmp_path)
+    cards.create_input()
+    cards.produce(random, 400, 100)
+    letters = f"dead_letter: {{topic: {cards.letter_topic}}}\n"
+    of_cards = cards.write_file(200, letters).rename(files / "cards.yaml")
+    for module in tmp_path.glob("cards_*.py"):
+        module.rename(files / module.name)
     with started(
         tmp_path / "run", files, job.bootstrap_servers, environment=TWO_EXECUTORS, command="serve"
     ) as service:
-        names = (job.name, orders.name)
+        names = (job.name, orders.name, cards.name)
         for name in names:
             service.wait_for_batches(2, name, FIRST_BATCHES_TIMEOUT_S)
         for victims in [*some(PYTHON, SOME, random), *some(JVMS, SOME, random)]:
@@ -91,6 +99,7 @@ def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
             # In the middle of the batches that these records make.
             job.produce(random, records=400, seconds=100)
             orders.produce(random, 300)
+            cards.produce(random, 400, 100)
             for process in killed:
                 process.send_signal(signal.SIGKILL)
             _, alive = psutil.wait_procs(killed, START_TIMEOUT_S)
@@ -100,4 +109,5 @@ def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
         eventually(lambda: len(orders.written()) >= len([*orders.expected()]))
         service.drain()
     finish(job, file)
+    finish(cards, of_cards)
     orders.check_order()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,9 @@ import pytest
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError, RecordError
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import run_here, run_until_it_fails
+from tests.support.drivers.here import run_here, run_until_it_fails, running_here
+from tests.support.drivers.service import END_TIMEOUT_S
+from tests.support.eventually import eventually
 from tests.support.jobs.cards import BAD, CardsJob
 from tests.support.outside.history import read_topic
 
@@ -42,7 +45,7 @@ def test_state_and_timers_lose_and_repeat_nothing_whatever_crashed(
     file = job.write_file(BATCH, f"dead_letter: {{topic: {job.letter_topic}}}\n")
     for point, arrivals in DEATHS:
         run_until_it_fails(file, job.bootstrap_servers, point, arrivals)
-    job.close()
+    job.close_windows()
     run_here(file, job.bootstrap_servers)
     job.check()
     letters = read_topic(job.bootstrap_servers, job.letter_topic)
@@ -80,6 +83,43 @@ def test_a_record_that_fails_stops_the_pipeline_and_names_class_key_and_record(
     assert json.dumps({"card": job.produced[first].card}) in told
     assert "ValueError: an unlucky amount" in told
     assert job.written() == []
+
+
+def test_timers_go_off_while_the_source_is_silent(broker: RunningBroker, tmp_path: Path) -> None:
+    job = new_job(broker, tmp_path)
+    job.quiet, job.source = timedelta(seconds=2), "    idle_after: 1 second"
+    job.produce(Random(5), 50, 10)
+    newest = max(payment.at for payment in job.produced)
+    with running_here(
+        job.write_file(100, "dead_letter: {topic: %s}\n" % job.letter_topic), job.bootstrap_servers
+    ):
+        eventually(
+            lambda: (
+                {w.row["card"] for w in job.written() if w.row["what"] == "quiet"}
+                == {p.card for p in job.produced if p.amount != BAD}
+            ),
+            timeout_s=END_TIMEOUT_S,
+        )
+    written = [each.row for each in job.written()]
+    assert max(row["at"] for row in written) > newest.isoformat()[:19]
+    assert sum(row["what"] == "record" for row in written) == sum(
+        payment.amount != BAD for payment in job.produced
+    )
+
+
+def test_late_records_are_counted_and_kept(broker: RunningBroker, tmp_path: Path) -> None:
+    job = new_job(broker, tmp_path)
+    job.produce(Random(6), 100, 30)
+    job.close_windows()
+    file = job.write_file(10_000, f"late: {{topic: {job.letter_topic}}}\n")
+    run_here(file, job.bootstrap_servers)
+    late = [replace(payment, amount=1) for payment in job.produced[:3]]
+    job.send(late)
+    del job.produced[-3:]
+    run_here(file, job.bootstrap_servers)
+    letters = read_topic(job.bootstrap_servers, job.letter_topic)
+    assert sorted(each.value or b"" for each in letters) == sorted(p.to_json() for p in late)
+    assert job.heads()[-1]["totals"]["late"] == 3
 
 
 CHANGED = """\

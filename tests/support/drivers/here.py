@@ -31,6 +31,7 @@ from onceflow.runtime.query import query
 from onceflow.runtime.spark.session import SessionSettings, SharedEngine
 from tests.support.drivers.service import END_TIMEOUT_S, QUICK_CONF
 from tests.support.eventually import eventually
+from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
 
 QUICK = SessionSettings(
@@ -196,7 +197,7 @@ def running_here(
         raise error
 
 
-def finish(job: ViewsJob, file: Path) -> None:
+def finish(job: ViewsJob | CardsJob, file: Path) -> None:
     """Close every window, run to the end of the input, and compare with the oracle."""
     job.close_windows()
     run_here(file, job.bootstrap_servers)

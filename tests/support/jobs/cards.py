@@ -25,6 +25,8 @@ QUIET = timedelta(seconds=20)
 BAD = 13
 """An amount that the processor fails on."""
 PROCESSOR = f"""\
+QUIET_S = 0
+
 from datetime import timedelta
 
 from onceflow.processing import List, Map, Processor, Value
@@ -46,7 +48,7 @@ class Cards(Processor):
             self.recent.append(record.amount)
             self.shops[record.shop] = self.shops.get(record.shop, 0) + record.amount
             self.timers.cancel("quiet")
-            self.timers.at(record.at + timedelta(seconds={QUIET.seconds}), "quiet")
+            self.timers.at(record.at + timedelta(seconds=QUIET_S), "quiet")
             if record.amount == {BAD}:
                 raise ValueError("an unlucky amount")
             yield self.told(key, "record", record.at)
@@ -79,18 +81,19 @@ class CardsJob(Job):
     name: str = field(default_factory=lambda: f"cards-{uuid.uuid4().hex[:8]}")
     produced: list[Payment] = field(default_factory=list)
     when: str = "watermark"
+    quiet: timedelta = QUIET
+    source: str = ""
+    """More lines of the source."""
 
     @property
     def input_topic(self) -> str:
         return f"{self.name}-in"
 
-    @property
-    def letter_topic(self) -> str:
-        return f"{self.name}-rejected"
-
-    def write_file(self, batch: int, extra: str = "") -> Path:
+    def write_file(self, batch: int = 100, extra: str = "") -> Path:
         module = self.name.replace("-", "_")
-        (self.folder / f"{module}.py").write_text(PROCESSOR)
+        (self.folder / f"{module}.py").write_text(
+            PROCESSOR.replace("QUIET_S = 0", f"QUIET_S = {self.quiet.seconds}")
+        )
         path = self.folder / "pipeline.yaml"
         path.write_text(
             f"""\
@@ -102,6 +105,7 @@ sources:
     schema: "card STRING, shop STRING, amount BIGINT, at TIMESTAMP"
     event_time: at
     lateness: {LATENESS.seconds} seconds
+{self.source}
 process:
   cards:
     class: {module}:Cards
@@ -131,7 +135,7 @@ checkpoint: {self.checkpoint}
             for number in range(records)
         )
 
-    def close(self) -> None:
+    def close_windows(self) -> None:
         """One payment an hour later: the event watermark passes everything before it."""
         last = max(p.at for p in self.produced)
         self.send([Payment("end", "end", 0, last + timedelta(hours=1))])
@@ -149,7 +153,7 @@ checkpoint: {self.checkpoint}
         assert producer.flush(30) == 0
 
     def expected(self) -> Iterator[dict[str, Any]]:
-        """All rows, once `close` was read; a card is handled by event time, partition, offset."""
+        """All rows, once `close_windows` was read; a card is handled by event time, partition, offset."""
         newest = max(p.at for p in self.produced)
         by_card: dict[str, list[tuple[datetime, int, int, Payment]]] = {}
         for number, payment in enumerate(self.produced):
@@ -157,7 +161,8 @@ checkpoint: {self.checkpoint}
                 place = (payment.at, number % 2, number // 2, payment)
                 by_card.setdefault(payment.card, []).append(place)
         for card, places in by_card.items():
-            yield from _of_card(card, [p[-1] for p in sorted(places, key=lambda p: p[:3])], newest)
+            in_order = [place[-1] for place in sorted(places, key=lambda place: place[:3])]
+            yield from _of_card(card, in_order, newest - LATENESS, self.quiet)
 
     def check(self) -> None:
         """The independent check that every fault ends in."""
@@ -165,7 +170,9 @@ checkpoint: {self.checkpoint}
         assert not found, found
 
 
-def _of_card(card: str, payments: list[Payment], newest: datetime) -> Iterator[dict[str, Any]]:
+def _of_card(
+    card: str, payments: list[Payment], until: datetime, quiet: timedelta
+) -> Iterator[dict[str, Any]]:
     n = total = 0
     recent: deque[datetime] = deque()
     shops: dict[str, int] = {}
@@ -194,7 +201,7 @@ def _of_card(card: str, payments: list[Payment], newest: datetime) -> Iterator[d
         n, total = n + 1, total + payment.amount
         recent.append(payment.at)
         shops[payment.shop] = shops.get(payment.shop, 0) + payment.amount
-        quiet_at = payment.at + QUIET
+        quiet_at = payment.at + quiet
         yield row("record", payment.at)
-    if quiet_at is not None and quiet_at <= newest - LATENESS:
+    if quiet_at is not None and quiet_at <= until:
         yield row("quiet", quiet_at)

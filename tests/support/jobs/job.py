@@ -22,6 +22,10 @@ class Job:
         return f"{self.name}-out"
 
     @property
+    def letter_topic(self) -> str:
+        return f"{self.name}-rejected"
+
+    @property
     def ledger_topic(self) -> str:
         return f"onceflow.ledger.{self.name}"
 
