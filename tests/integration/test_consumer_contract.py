@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from kafka.coordinator.base import BaseCoordinator
+from kafka.errors import KafkaTimeoutError
 
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Position
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.consumer import ConsumerContract
-from tests.support.contracts.consumer_steps import enter, expect, sequenced, take
+from tests.support.contracts.consumer_steps import enter, expect, sequenced, settle, take
 from tests.support.contracts.lineage import LineageContract
 from tests.support.contracts.real_consumer import FLAVOURS, NOBODY, RealConsumerKafka
+from tests.support.outside.topics import add_partitions
 
 
 class TestConsumer(ConsumerContract, LineageContract):
@@ -63,3 +67,41 @@ def test_one_flavour_goes_on_where_the_other_stopped(
     with second.consumer([name], name) as records:
         expect(records, "0/4")
         assert records.counters.discarded == 2
+
+
+@pytest.mark.parametrize("flavour", sorted(FLAVOURS))
+def test_added_partitions_are_taken_over_by_a_leader_that_hardly_polls(
+    broker: RunningBroker, topic: Callable[[str], str], flavour: str
+) -> None:
+    """The answer that makes it hold them comes between two of its polls."""
+    kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS[flavour])
+    name = topic("growing")
+    kafka.create_topic(name, 1)
+    fresh = FLAVOURS[flavour].fresh_metadata
+    with kafka.consumer([name], name, properties=fresh) as records:
+        settle(records, partitions=1, polls_s=[0.001])
+        add_partitions(broker.bootstrap_servers, name, 3)
+        settle(records, partitions=3, polls_s=[0.001])
+        kafka.write(name, sequenced(1, partition=2))
+        expect(records, "2/1")
+
+
+def test_a_join_that_timed_out_is_tried_again(
+    broker: RunningBroker, topic: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the coordinator cannot be reached in time. Only kafka-python must be told to."""
+    kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["kafka_python"])
+    name = topic("late")
+    kafka.create_topic(name, 1)
+    joins = [KafkaTimeoutError("the coordinator did not answer")]
+    join = BaseCoordinator._do_join_and_sync_async
+
+    async def fail_once(coordinator: BaseCoordinator) -> Any:
+        if joins:
+            raise joins.pop()
+        return await join(coordinator)
+
+    monkeypatch.setattr(BaseCoordinator, "_do_join_and_sync_async", fail_once)
+    with kafka.consumer([name], name) as records:
+        settle(records, partitions=1, polls_s=[0.001])
+    assert joins == []

@@ -108,18 +108,31 @@ class _Join:
     group, whose other members then ask again: members that do more than poll may never settle.
     """
 
-    is_done = False
-
     def __init__(self, request: Any) -> None:
+        self.is_done = False
         self.add_callback = request.add_callback
-        self.add_errback = request.add_errback
+        self._request = request
+
+    def add_errback(self, tell: Callable[[Exception], object]) -> None:
+        """Called last by a poll, which takes the answer if there is one."""
+        self.is_done = self._request.is_done
+        self._request.add_errback(tell)
 
 
 def _keep_answer(consumer: KafkaConsumer) -> None:
-    """Wrap the request in `_Join`. Changes nothing in a version that keeps it elsewhere."""
+    """Make the next poll take the answer to a join. Changes nothing if it is kept elsewhere.
+
+    kafka-python (3.0.12) forgets a join if its reason is gone before the answer is taken: the
+    leader joins again because partitions were added, and assigns them. It sends no heartbeats
+    until then, so it would be expelled and hold nothing for good. Java counts a pending join as a
+    reason to join (`rejoinNeededOrPending`).
+    """
     coordinator: Any = getattr(consumer, "_coordinator", None)
     request = getattr(coordinator, "_join_task", None)
-    if request is not None and not isinstance(request, _Join):
+    if request is None:
+        return
+    coordinator.rejoin_needed = True
+    if not isinstance(request, _Join):
         coordinator._join_task = _Join(request)  # noqa: SLF001  no public way
 
 

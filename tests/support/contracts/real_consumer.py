@@ -41,6 +41,8 @@ class Flavour:
     uncommitted: Mapping[str, Any]
     auto_commit: Mapping[str, Any]
     cooperative: Mapping[str, Any]
+    fresh_metadata: Mapping[str, Any]
+    """The property that makes it ask for topics and partitions five times a second."""
 
 
 FLAVOURS = {
@@ -49,12 +51,14 @@ FLAVOURS = {
         {"isolation.level": "read_uncommitted"},
         {"enable.auto.commit": True},
         {"partition.assignment.strategy": "cooperative-sticky"},
+        {"topic.metadata.refresh.interval.ms": 200},
     ),
     "kafka_python": Flavour(
         kafka_python_flavour.Consumer,
         {"isolation_level": "read_uncommitted"},
         {"enable_auto_commit": True},
         {"partition_assignment_strategy": [CooperativeStickyAssignor]},
+        {"metadata_max_age_ms": 200},
     ),
 }
 
