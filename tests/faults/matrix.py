@@ -53,7 +53,12 @@ _EXECUTORS = _in("executors", "a_pipeline_goes_on_when_what_runs_its_tasks_is_ki
 _REQUESTS = _in("requests", "one_that_is_lost_or_late_or_repeated")
 
 ROWS: tuple[Row, ...] = (
-    Row("1", "kill -9 of the Python worker that runs a task", ONCE, _EXECUTORS),
+    Row(
+        "1",
+        "kill -9 of the Python worker that runs a task, of a query or of a processor",
+        ONCE,
+        _EXECUTORS,
+    ),
     Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
     Row(
         "3",
@@ -64,6 +69,10 @@ ROWS: tuple[Row, ...] = (
             "crash_points",
             "a_death_at_every_crash_point_loses_and_repeats_no_record",
             "no_crash_point_loses_or_repeats_a_record",
+        )
+        + (
+            "tests/integration/test_processors.py"
+            "::test_state_and_timers_lose_and_repeat_nothing_whatever_crashed",
         ),
     ),
     Row(

@@ -153,7 +153,7 @@ checkpoint: {self.checkpoint}
         assert producer.flush(30) == 0
 
     def expected(self) -> Iterator[dict[str, Any]]:
-        """All rows, once `close_windows` was read; a card is handled by event time, partition, offset."""
+        """All rows, once `close_windows` was read; a card by event time, partition and offset."""
         newest = max(p.at for p in self.produced)
         by_card: dict[str, list[tuple[datetime, int, int, Payment]]] = {}
         for number, payment in enumerate(self.produced):
