@@ -48,6 +48,7 @@ def _in(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/faults/test_{file}.py::test_{name}" for name in names)
 
 
+_PROCESSORS = "tests/integration/test_processors.py"
 _LOST_LEDGER = "tests/integration/test_lost_ledger.py"
 _EXECUTORS = _in("executors", "a_pipeline_goes_on_when_what_runs_its_tasks_is_killed")
 _REQUESTS = _in("requests", "one_that_is_lost_or_late_or_repeated")
@@ -65,14 +66,13 @@ ROWS: tuple[Row, ...] = (
         "a death of the driver at each of 13 points of a take-over and a commit, with each seed;"
         " kill -9 of its process at some of them",
         ONCE,
-        _in(
-            "crash_points",
-            "a_death_at_every_crash_point_loses_and_repeats_no_record",
-            "no_crash_point_loses_or_repeats_a_record",
-        )
-        + (
-            "tests/integration/test_processors.py"
-            "::test_state_and_timers_lose_and_repeat_nothing_whatever_crashed",
+        (
+            *_in(
+                "crash_points",
+                "a_death_at_every_crash_point_loses_and_repeats_no_record",
+                "no_crash_point_loses_or_repeats_a_record",
+            ),
+            f"{_PROCESSORS}::test_state_and_timers_lose_and_repeat_nothing_whatever_crashed",
         ),
     ),
     Row(

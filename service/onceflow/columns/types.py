@@ -63,10 +63,10 @@ class Scalar(Type):
     accept: Callable[[Any], Any]
 
     @property
-    def ddl(self) -> str:  # noqa: D102
+    def ddl(self) -> str:
         return self.name
 
-    def check(self, value: Any) -> Any:  # noqa: D102
+    def check(self, value: Any) -> Any:
         if value is None:
             return None
         try:
@@ -74,16 +74,16 @@ class Scalar(Type):
         except (TypeError, ValueError, ArithmeticError) as error:
             raise _unlike(self.ddl, value, str(error)) from None
 
-    def avro(self, name: str) -> Any:  # noqa: D102
+    def avro(self, name: str) -> Any:
         return ["null", self.schema]
 
-    def to_avro(self, value: Any) -> Any:  # noqa: D102
+    def to_avro(self, value: Any) -> Any:
         return value
 
-    def from_avro(self, value: Any) -> Any:  # noqa: D102
+    def from_avro(self, value: Any) -> Any:
         return self.check(value)
 
-    def to_arrow(self) -> pa.DataType:  # noqa: D102
+    def to_arrow(self) -> pa.DataType:
         import pyarrow as pa  # noqa: PLC0415  only output needs it
 
         match self.ddl:
@@ -114,26 +114,26 @@ class Array(Type):
     item: Type
 
     @property
-    def ddl(self) -> str:  # noqa: D102
+    def ddl(self) -> str:
         return f"array<{self.item.ddl}>"
 
-    def check(self, value: Any) -> Any:  # noqa: D102
+    def check(self, value: Any) -> Any:
         if value is None:
             return None
         if not isinstance(value, list | tuple):
             raise _unlike(self.ddl, value)
         return [_checked(self.item, each, f"item {n}") for n, each in enumerate(value)]
 
-    def avro(self, name: str) -> Any:  # noqa: D102
+    def avro(self, name: str) -> Any:
         return ["null", {"type": "array", "items": self.item.avro(f"{name}.item")}]
 
-    def to_avro(self, value: Any) -> Any:  # noqa: D102
+    def to_avro(self, value: Any) -> Any:
         return None if value is None else [self.item.to_avro(each) for each in value]
 
-    def from_avro(self, value: Any) -> Any:  # noqa: D102
+    def from_avro(self, value: Any) -> Any:
         return None if value is None else [self.item.from_avro(each) for each in value]
 
-    def to_arrow(self) -> pa.DataType:  # noqa: D102
+    def to_arrow(self) -> pa.DataType:
         import pyarrow as pa  # noqa: PLC0415
 
         return pa.list_(self.item.to_arrow())
@@ -147,7 +147,7 @@ class MapOf(Type):
     value: Type
 
     @property
-    def ddl(self) -> str:  # noqa: D102
+    def ddl(self) -> str:
         return f"map<{self.key.ddl},{self.value.ddl}>"
 
     def check(self, value: Any) -> Any:
@@ -178,19 +178,19 @@ class MapOf(Type):
         entry = {"type": "record", "name": f"{name}.entry", "fields": fields}
         return ["null", {"type": "array", "items": entry}]
 
-    def to_avro(self, value: Any) -> Any:  # noqa: D102
+    def to_avro(self, value: Any) -> Any:
         if value is None:
             return None
         to_avro = self.value.to_avro
         return [{"key": key, "value": to_avro(value[key])} for key in sorted(value)]
 
-    def from_avro(self, value: Any) -> Any:  # noqa: D102
+    def from_avro(self, value: Any) -> Any:
         if value is None:
             return None
         key, item = self.key.from_avro, self.value.from_avro
         return {key(each["key"]): item(each["value"]) for each in value}
 
-    def to_arrow(self) -> pa.DataType:  # noqa: D102
+    def to_arrow(self) -> pa.DataType:
         import pyarrow as pa  # noqa: PLC0415
 
         return pa.map_(self.key.to_arrow(), self.value.to_arrow())
@@ -221,7 +221,7 @@ class Columns(Type):
         return ", ".join(self._declarations(" "))
 
     @property
-    def ddl(self) -> str:  # noqa: D102
+    def ddl(self) -> str:
         return f"struct<{','.join(self._declarations(':'))}>"
 
     def _declarations(self, separator: str) -> Sequence[str]:
@@ -300,7 +300,7 @@ class Columns(Type):
         ]
         return ["null", {"type": "record", "name": name, "fields": fields}]
 
-    def to_avro(self, value: Any) -> Any:  # noqa: D102
+    def to_avro(self, value: Any) -> Any:
         if value is None:
             return None
         return {
@@ -319,7 +319,7 @@ class Columns(Type):
             )
         )
 
-    def to_arrow(self) -> pa.DataType:  # noqa: D102
+    def to_arrow(self) -> pa.DataType:
         import pyarrow as pa  # noqa: PLC0415
 
         return pa.struct(

@@ -17,8 +17,8 @@ def contents(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in folder.glob("*.jsonl")}
 
 
-def test_there_are_four() -> None:
-    assert NAMES == ["page-views", "sensors", "sessions", "trades"]
+def test_there_are_five() -> None:
+    assert NAMES == ["card-fraud", "page-views", "sensors", "sessions", "trades"]
 
 
 @pytest.mark.parametrize("name", NAMES)
