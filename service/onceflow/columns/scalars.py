@@ -88,6 +88,8 @@ def day(value: Any) -> date:
 
 def moment(value: Any) -> datetime:
     """A datetime with a zone, as UTC."""
+    if type(value) is datetime and value.tzinfo is UTC:
+        return value
     if not isinstance(value, datetime):
         raise TypeError
     if value.utcoffset() is None:

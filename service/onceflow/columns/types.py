@@ -256,6 +256,8 @@ class Columns(Type):
         return self.row(*checked)
 
     def _in_order(self, value: Any) -> Sequence[Any]:
+        if type(value) is dict and value.keys() == self._known:
+            return [value[name] for name in self.names]
         if isinstance(value, tuple):
             # A row of PySpark has `__fields__`; `_fields` of our own may be renamed.
             names = getattr(value, "__fields__", getattr(value, "_fields", self.names))
