@@ -24,6 +24,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
     key: str | Sequence[str] | None,
     time: str,
     output: str | None,
+    order: Sequence[str] = (),
     when: When = "arrival",
     keeps_going: bool = False,
 ) -> Runner:
@@ -36,6 +37,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         key: instead of the class's.
         time: column of the event time.
         output: instead of the class's.
+        order: columns that decide between records with the same event time.
         when: see `onceflow.processing.runner`.
         keeps_going: whether a record that fails is rejected.
 
@@ -54,7 +56,12 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         )
     found = key or kind.key
     keys = (found,) if isinstance(found, str) else tuple(found)
-    faults = [*_of_class(kind), *_of_keys(keys, columns), *_of_time(time, columns)]
+    faults = [
+        *_of_class(kind),
+        *_of_keys(keys, columns),
+        *_of_order(order, columns),
+        *_of_time(time, columns),
+    ]
     rows = None
     try:
         rows = _output(kind, output)
@@ -62,7 +69,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         faults += error.faults or (Fault(str(error), "output"),)
     if faults or rows is None:
         raise _refused(kind.__name__, faults)
-    return Runner(name, kind, columns, keys, time, rows, when, keeps_going)
+    return Runner(name, kind, columns, keys, time, rows, tuple(order), when, keeps_going)
 
 
 def _refused(name: str, faults: Sequence[Fault]) -> ConfigError:
@@ -118,6 +125,13 @@ def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
             yield replace(fault, where="key")
 
 
+def _of_order(order: Sequence[str], columns: Columns) -> Iterator[Fault]:
+    for name in order:
+        if name not in columns.names:
+            fault = unknown_name("no column of the input is called", name, columns.names)
+            yield replace(fault, where="order")
+
+
 def _of_time(time: str, columns: Columns) -> Iterator[Fault]:
     if time not in columns.names:
         fault = unknown_name("no column of the input is called", time, columns.names)
@@ -133,4 +147,9 @@ def _output(kind: type[Processor], output: str | None) -> Columns:
             expected='`output = "name type, ..."` in the class, or `output` in the pipeline file',
         )
         raise ConfigError("output refused", faults=(fault,))
-    return parse_columns(text)
+    columns = parse_columns(text)
+    for name in columns.names:
+        if name.startswith("__"):
+            fault = Fault(f"a column of the output cannot be called `{name}`", "output")
+            raise ConfigError("output refused", faults=(fault,))
+    return columns

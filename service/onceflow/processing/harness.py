@@ -32,6 +32,7 @@ class ProcessorHarness:
         lateness: how far behind the newest event time a record may be.
         key: instead of the class's.
         output: instead of the class's.
+        order: as in the pipeline file.
         when: as in the pipeline file.
         on_reject: `fail` raises the error of a record; `drop` keeps it in `rejected`.
         parameters: values that the processor reads by name.
@@ -55,6 +56,7 @@ class ProcessorHarness:
         lateness: str = "0 ms",
         key: str | Sequence[str] | None = None,
         output: str | None = None,
+        order: Sequence[str] = (),
         when: When = "arrival",
         on_reject: str = "fail",
         parameters: Mapping[str, Any] = NO_PARAMETERS,
@@ -67,6 +69,7 @@ class ProcessorHarness:
             columns=declared,
             key=key,
             output=output,
+            order=order,
             time=event_time,
             when=when,
             keeps_going=on_reject != "fail",

@@ -71,6 +71,8 @@ class Runner:
         keys: names of those that records are grouped by.
         time: name of the one with the event time.
         output: columns of the rows that come out.
+        first: columns that decide the order of records with the same event time before others do.
+        when: whether records wait until the event watermark has passed them.
         keeps_going: whether a record that fails is rejected; if not, it ends the batch.
         earlier: schemas of states that were written before the class was changed.
     """
@@ -81,6 +83,7 @@ class Runner:
     keys: tuple[str, ...]
     time: str
     output: Columns
+    first: tuple[str, ...] = ()
     when: When = "arrival"
     keeps_going: bool = False
     earlier: tuple[Any, ...] = ()
@@ -98,8 +101,8 @@ class Runner:
         Args:
             key: values of the key's columns.
             state: as the last call returned it; None for a key without one.
-            rows: of this key, in the order of event time and place, if they have places; empty
-                when its timer went off.
+            rows: of this key, sorted by the columns of `order_columns`; empty when its timer went
+                off.
             event_watermark_ms: the event watermark of the batch.
             parameters: values by name, as of the batch.
 
@@ -109,8 +112,6 @@ class Runner:
         """
         event_watermark = EPOCH + timedelta(milliseconds=event_watermark_ms)
         records = [self.record(row) for row in self._checked(rows)]
-        if not self.has_places:
-            records.sort(key=self.order)
         try:
             return _Call(self, key, event_watermark, parameters).run(state, records)
         except _FailedError as failure:
@@ -173,12 +174,18 @@ class Runner:
         return [(each["at"], each["name"]) for each in self.codec.decode(content)["_timers"]]
 
     @cached_property
+    def order_columns(self) -> Sequence[str]:
+        """Columns that the records of a key are sorted by. No two different records are equal."""
+        rest = PLACE if self.has_places else self.columns.names
+        return list(dict.fromkeys([self.time, *self.first, *rest]))
+
+    @cached_property
     def order(self) -> Callable[[Sequence[Any]], Any]:
-        """Sort key of rows: event time and place; or, without places, all columns."""
-        names = self.columns.names
-        if self.has_places:
-            return itemgetter(self.time_at, *(names.index(name) for name in PLACE))
-        return lambda row: (row[self.time_at], *map(_sortable, row))
+        """Sort key of rows."""
+        places = [self.columns.names.index(name) for name in self.order_columns]
+        if self.has_places and not self.first:
+            return itemgetter(*places)
+        return lambda row: [_sortable(row[place]) for place in places]
 
     @cached_property
     def key_of(self) -> Callable[[Sequence[Any]], Key]:
@@ -455,10 +462,12 @@ def _line_of(error: Exception, kind: type[Processor]) -> str:
 
 
 def _sortable(value: Any) -> Any:
-    """Sorts nulls first, and whatever else there is by its text."""
-    if isinstance(value, int | str | bytes | datetime):
-        return (1, value)
-    return (0, "") if value is None else (1, json.dumps(value, default=str, sort_keys=True))
+    """Sorts nulls first and NaN last, and values with parts by their text."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN
+        return (2, 0)
+    return (1, repr(value) if isinstance(value, tuple | list | dict) else value)
 
 
 def _shown(value: object) -> str:

@@ -62,6 +62,8 @@ def made(**attributes: Any) -> Callable[[], type[Processor]]:
         (made(__init__=lambda self, model: None), {}, "cannot be made without model"),
         (made(on_records=Processor.on_records), {}, "has no on_records"),
         (made(), {"event_time": "att"}, "Did you mean `at`"),
+        (made(), {"order": ["crad"]}, "Did you mean `card`"),
+        (made(output="__x int"), {}, "a column of the output cannot be called `__x`"),
         (lambda: dict, {}, "is not a processor"),
     ],
 )

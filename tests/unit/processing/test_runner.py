@@ -64,6 +64,11 @@ def test_records_of_a_batch_come_by_event_time_and_then_by_offset() -> None:
     assert told(rows) == ["2 at 1", "3 at 1", "4 at 2", "1 at 3"]
 
 
+def test_columns_of_the_order_decide_between_records_of_one_event_time() -> None:
+    rows = harness(Told, order=["amount"]).send(record(1, 3), record(1, 1), record(0, 2))
+    assert told(rows) == ["2 at 0", "1 at 1", "3 at 1"]
+
+
 def test_a_record_before_the_watermark_is_late() -> None:
     run = harness(Told)
     run.send(record(30))

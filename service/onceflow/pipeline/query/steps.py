@@ -18,7 +18,7 @@ from onceflow.pipeline.file.process import Process
 from onceflow.pipeline.process.operator import process
 from onceflow.pipeline.query.python_code import import_named
 from onceflow.processing.checks import make_runner
-from onceflow.processing.runner import PLACE, Runner
+from onceflow.processing.runner import Runner
 
 REJECTED_COLUMN = "__rejected"
 """Of what comes out of a processor: which record it failed on, as JSON; null in all other rows."""
@@ -97,16 +97,27 @@ def _placed(name: str, error: ConfigError) -> ConfigError:
 
 
 def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) -> Runner:
-    return make_runner(
+    runner = make_runner(
         import_named(step.kind, pipeline.folder),
         name=name,
         columns=_columns(schema),
         key=step.key,
         time=_event_time(schema),
         output=step.output,
+        order=step.order or (),
         when=step.when,
         keeps_going=pipeline.on_reject_by_step(name) != "fail",
     )
+    types = dict(zip(runner.output.names, (each.ddl for each in runner.output.types), strict=True))
+    if step.event_time is not None and types.get(step.event_time) != "timestamp":
+        times = ", ".join(name for name, ddl in types.items() if ddl == "timestamp")
+        fault = Fault(
+            f"`{step.event_time}` is not a timestamp of the output",
+            "event_time",
+            expected=f"one of {times}" if times else "a column of type timestamp in `output`",
+        )
+        raise ConfigError("process refused", faults=(fault,))
+    return runner
 
 
 def _columns(schema: StructType) -> Columns:
@@ -136,10 +147,9 @@ def _event_time(schema: StructType) -> str:
 
 
 def _applied(frame: DataFrame, step: Process, runner: Runner) -> DataFrame:
-    order = step.order or (PLACE if runner.has_places else runner.columns.names)
     output = _spark_schema(runner.output).add(StructField(REJECTED_COLUMN, StringType()))
     time = step.event_time or ""
-    return process(frame, runner.keys, [runner.time, *order], output, runner, event_time=time)
+    return process(frame, runner.keys, runner.order_columns, output, runner, event_time=time)
 
 
 def _spark_schema(columns: Columns) -> StructType:
