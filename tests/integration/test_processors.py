@@ -110,13 +110,14 @@ def test_late_records_are_counted_and_kept(broker: RunningBroker, tmp_path: Path
     job = new_job(broker, tmp_path)
     job.produce(Random(6), 100, 30)
     job.close_windows()
-    file = job.write_file(10_000, f"late: {{topic: {job.letter_topic}}}\n")
+    topics = f"late: {{topic: {job.name}-late}}\ndead_letter: {{topic: {job.letter_topic}}}\n"
+    file = job.write_file(10_000, topics)
     run_here(file, job.bootstrap_servers)
     late = [replace(payment, amount=1) for payment in job.produced[:3]]
     job.send(late)
     del job.produced[-3:]
     run_here(file, job.bootstrap_servers)
-    letters = read_topic(job.bootstrap_servers, job.letter_topic)
+    letters = read_topic(job.bootstrap_servers, f"{job.name}-late")
     assert sorted(each.value or b"" for each in letters) == sorted(p.to_json() for p in late)
     assert job.heads()[-1]["totals"]["late"] == 3
 
