@@ -51,13 +51,13 @@ class _Moments(Aggregate):
         self.input = type
         self.units, self._to_units = _units(parse_type(type).ddl)
 
-    def zero(self) -> Sums:  # noqa: D102
+    def zero(self) -> Sums:
         return Sums(0, 0, 0, 0, b"", b"")
 
-    def add(self, acc: Sums, value: Any) -> Sums:  # noqa: D102
+    def add(self, acc: Sums, value: Any) -> Sums:
         return acc if value is None else self._with(acc, value, 1)
 
-    def subtract(self, acc: Sums, value: Any) -> Sums:  # noqa: D102
+    def subtract(self, acc: Sums, value: Any) -> Sums:
         return acc if value is None else self._with(acc, value, -1)
 
     def _with(self, acc: Sums, value: Any, change: int) -> Sums:
@@ -73,7 +73,7 @@ class _Moments(Aggregate):
             second = _bytes(_int(second) + change * units * units)
         return Sums(n + change, nan, plus, minus, first, second)
 
-    def merge(self, a: Sums, b: Sums) -> Sums:  # noqa: D102
+    def merge(self, a: Sums, b: Sums) -> Sums:
         counts = (x + y for x, y in zip(a[:4], b[:4], strict=True))
         sums = (_bytes(_int(x) + _int(y)) for x, y in zip(a[4:], b[4:], strict=True))
         return Sums(*counts, *sums)
