@@ -222,7 +222,7 @@ def _smallest(
     limit = SystemClock().within(_SECONDS)
 
     def broken(case: Case) -> bool:
-        if limit.is_over() or not _is_broken(checked, law, case):
+        if limit.is_over or not _is_broken(checked, law, case):
             return False
         seen.append(copy.deepcopy(case))
         return True
