@@ -59,7 +59,7 @@ class Histogram(Aggregate):
     def __init__(self, type: str, bounds: Sequence[Any]) -> None:  # noqa: A002
         kind = parse_type(type)
         if not isinstance(kind, Scalar):
-            raise ValueError(f"a histogram needs a type without parts, found {type}")  # noqa: TRY004
+            raise ValueError(f"expected a type without parts, found {type}")  # noqa: TRY004
         self.input = type
         self.bounds = tuple(kind.check(each) for each in bounds)
         # So that -0.0 lies where 0.0 does.

@@ -208,4 +208,4 @@ def _nearest(number: Fraction) -> float:
     try:
         return number.numerator / number.denominator
     except OverflowError:
-        return math.copysign(math.inf, number.numerator)
+        return math.inf if number > 0 else -math.inf

@@ -83,10 +83,10 @@ class Aggregated(State[LiveAggregate]):
         super().check()
         if not isinstance(self.aggregate, Aggregate):
             found = type(self.aggregate).__name__
-            raise ValueError(f"expected an onceflow.aggregates.Aggregate, found {found}")
+            raise ValueError(f"expected an onceflow.aggregates.Aggregate, found {found}")  # noqa: TRY004
         for part in ("input", "accumulator", "output"):
             if not isinstance(getattr(self.aggregate, part, None), str):
-                raise ValueError(f"{self.aggregate.name} does not declare its {part} type")
+                raise ValueError(f"{self.aggregate.name} does not declare its {part} type")  # noqa: TRY004
             parse_type(getattr(self.aggregate, part))
 
     def types(self) -> Mapping[str, Type]:

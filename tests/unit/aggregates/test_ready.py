@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def _nearest(number: Fraction) -> float:
     try:
         return float(number)
     except OverflowError:
-        return math.copysign(math.inf, number)
+        return math.inf if number > 0 else -math.inf
 
 
 def _total(numbers: Sequence[float]) -> float | Fraction:
@@ -128,7 +129,7 @@ def _in_pieces(aggregate: Aggregate, given: Sequence[Any], rng: random.Random) -
     given = rng.sample(given, len(given))
     cuts = sorted(rng.choices(range(len(given) + 1), k=rng.randrange(4)))
     edges = [0, *cuts, len(given)]
-    pieces = [_fold(aggregate, given[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [_fold(aggregate, given[a:b]) for a, b in pairwise(edges)]
     while len(pieces) > 1:
         first = pieces.pop(rng.randrange(len(pieces)))
         second = pieces.pop(rng.randrange(len(pieces)))
