@@ -129,7 +129,7 @@ def _estimate(registers: bytes) -> float:
     for count in reversed(counts[1:-1]):
         z = (z + count) / 2
     z += _REGISTERS * _sigma(counts[0] / _REGISTERS)
-    return _REGISTERS**2 / (2 * math.log(2) * z)
+    return _REGISTERS * _REGISTERS / (2 * math.log(2) * z)
 
 
 def _sigma(x: float) -> float:

@@ -74,9 +74,15 @@ class _Moments(Aggregate):
         return Sums(n + change, nan, plus, minus, first, second)
 
     def merge(self, a: Sums, b: Sums) -> Sums:
-        counts = (x + y for x, y in zip(a[:4], b[:4], strict=True))
-        sums = (_bytes(_int(x) + _int(y)) for x, y in zip(a[4:], b[4:], strict=True))
-        return Sums(*counts, *sums)
+        n, nan, plus, minus, first, second = a
+        return Sums(
+            n + b.n,
+            nan + b.nan,
+            plus + b.plus,
+            minus + b.minus,
+            _bytes(_int(first) + _int(b.first)),
+            _bytes(_int(second) + _int(b.second)),
+        )
 
     def _not_finite(self, acc: Sums) -> float | None:
         """The sum, if a value was not finite."""

@@ -18,7 +18,7 @@ class LiveAggregate(Live):
     def __init__(self, declared: Aggregated, kept: LiveValue, clock: Clock) -> None:
         super().__init__(clock, declared.ttl)
         self._aggregate = declared.aggregate
-        self._input = declared.input
+        self._input, self._type = declared.input, declared.types()["type"]
         self._kept = kept
 
     def _accumulator(self) -> Any:
@@ -34,8 +34,13 @@ class LiveAggregate(Live):
         self._kept.set(self._aggregate.add(self._accumulator(), self._input.check(value)))
 
     def merge(self, acc: Any) -> None:
-        """Add all values of another accumulator. The time to live begins again."""
-        self._kept.set(self._aggregate.merge(self._accumulator(), acc))
+        """Add all values of another accumulator. The time to live begins again.
+
+        Raises:
+            ValueError: it is not of the aggregate's accumulator type.
+        """
+        other = self._aggregate.zero() if acc is None else self._type.check(acc)
+        self._kept.set(self._aggregate.merge(self._accumulator(), other))
 
     def result(self) -> Any:
         """What the values come to."""

@@ -158,7 +158,7 @@ class Rare(Plain):
 
 def test_samples_are_tried() -> None:
     assert check_laws(Rare()) == []
-    (found,) = [each for each in check_laws(Rare(), [777_777_777]) if "zero()" in each]
+    (found,) = [each for each in check_laws(Rare(), [777_777_777]) if "merge with zero()" in each]
     assert found.endswith("with a of [777777777], value 0.")
 
 
