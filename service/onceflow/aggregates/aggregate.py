@@ -1,4 +1,4 @@
-"""What an aggregate is, and how values are compared."""
+"""The base of aggregates, and the total order of values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def result(self, acc: Any) -> Any:
-        """What the values come to."""
+        """The outcome for the values of an accumulator."""
 
     def subtract(self, acc: Any, value: Any) -> Any:
         """The accumulator without a value that was added. Optional."""

@@ -62,7 +62,7 @@ class Histogram(Aggregate):
             raise ValueError(f"expected a type without parts, found {type}")  # noqa: TRY004
         self.input = type
         self.bounds = tuple(kind.check(each) for each in bounds)
-        # So that -0.0 lies where 0.0 does.
+        # So that -0.0 counts as 0.0.
         self._keys = [self._key(each) for each in self.bounds]
         if not self._keys or any(a >= b for a, b in zip(self._keys, self._keys[1:], strict=False)):
             raise ValueError(f"bounds must be ascending, and at least one; found {list(bounds)}")

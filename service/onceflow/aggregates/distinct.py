@@ -111,7 +111,7 @@ def _split(hashes: bytes) -> list[bytes]:
 
 
 def _registers(acc: Distinct) -> bytes:
-    """Of each index, how many zeros lead the rest of a hash at most, plus one."""
+    """For each index, the most zeros that lead the rest of a hash, plus one."""
     if acc[1]:
         return acc[1]
     found = bytearray(_REGISTERS)

@@ -50,7 +50,7 @@ def check_laws(aggregate: Aggregate, samples: Sequence[Any] = ()) -> list[str]:
 
     Returns:
         A sentence for each law that is broken, with the smallest values found that break it. If
-        methods raise or return another type than declared, only that is told.
+        methods raise or return another type than declared, only that is reported.
     """
     try:
         checked = _Checked.make(aggregate)
@@ -211,6 +211,7 @@ _LAWS: Mapping[str, Law] = {
     "merge depends on which two come first (it is not associative)": _associates,
     "add(acc, value) is not merge(acc, add(zero(), value))": _adds_as_it_merges,
 }
+_WITHOUT_VALUE = (_repeats, _survives, _identity, _commutes, _associates)
 _SUBTRACT = "subtract does not undo add"
 
 
@@ -243,7 +244,7 @@ def _is_broken(checked: _Checked, law: Law, case: Case) -> bool:
 
 
 def _told(checked: _Checked, law: Law, case: Case) -> str:
-    """What a case shows, and which it is."""
+    """The outcome of a case, and its values."""
     try:
         left, right = law(checked, copy.deepcopy(case))
         shown = f"{_shown(left)} is not {_shown(right)}"
@@ -253,7 +254,8 @@ def _told(checked: _Checked, law: Law, case: Case) -> str:
     given = [
         f"{name} of {_shown(each)}" for name, each in zip("abc", (a, b, c), strict=True) if each
     ]
-    return f"{shown}, with {', '.join([*given, f'value {_shown(value)}'])}"
+    given += [f"value {_shown(value)}"] * (law not in _WITHOUT_VALUE)
+    return f"{shown}, with {', '.join(given) or 'no values'}"
 
 
 def _declaration(error: Exception) -> str:

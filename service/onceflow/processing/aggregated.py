@@ -43,7 +43,7 @@ class LiveAggregate(Live):
         self._kept.set(self._aggregate.merge(self._accumulator(), other))
 
     def result(self) -> Any:
-        """What the values come to."""
+        """The outcome for all values."""
         return self._aggregate.result(self._accumulator())
 
     def clear(self) -> None:
