@@ -107,7 +107,8 @@ class Untyped(Plain):
 
 
 BROKEN: Mapping[type[Aggregate], str] = {
-    Starts: "Starts: merge with zero() changes an accumulator: (2, 2) is not (1, 1), with no values.",
+    Starts: "Starts: merge with zero() changes an accumulator: (2, 2) is not (1, 1), "
+    "with no values.",
     Difference: "Difference: merge depends on the order of the two (it is not commutative): "
     "-1 is not 1, with b of [1].",
     Halves: "Halves: merge depends on which two come first (it is not associative): ",
