@@ -16,7 +16,7 @@ from onceflow.columns import parse_type
 _HASH_BYTES = 8
 _INDEX_BITS = 12
 _RANK_BITS = 8 * _HASH_BYTES - _INDEX_BITS
-_REGISTERS = 2**_INDEX_BITS
+_REGISTERS = 1 << _INDEX_BITS
 
 
 class CollectSet(Aggregate):
