@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from bisect import bisect_left
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -93,7 +94,19 @@ class DistinctCount(Aggregate):
         out = io.BytesIO()
         fastavro.schemaless_writer(out, self._schema, self._type.to_avro(value))
         digest = blake2b(out.getvalue(), digest_size=_HASH_BYTES).digest()
-        return self.merge(acc, Distinct(digest, b""))
+        hashes, registers = acc
+        if registers:
+            index, rank = _index_and_rank(digest)
+            if registers[index] >= rank:
+                return acc
+            return Distinct(b"", registers[:index] + bytes([rank]) + registers[index + 1 :])
+        size = _HASH_BYTES
+        places = range(0, len(hashes), size)
+        at = size * bisect_left(places, digest, key=lambda place: hashes[place : place + size])
+        if hashes[at : at + size] == digest:
+            return acc
+        more = Distinct(hashes[:at] + digest + hashes[at:], b"")
+        return more if len(places) < self.exact_up_to else Distinct(b"", _registers(more))
 
     def merge(self, a: Distinct, b: Distinct) -> Distinct:  # noqa: D102
         if a[1] or b[1]:
@@ -116,10 +129,15 @@ def _registers(acc: Distinct) -> bytes:
         return acc[1]
     found = bytearray(_REGISTERS)
     for each in _split(acc[0]):
-        number = int.from_bytes(each, "big")
-        index, rest = number >> _RANK_BITS, number & (2**_RANK_BITS - 1)
-        found[index] = max(found[index], _RANK_BITS - rest.bit_length() + 1)
+        index, rank = _index_and_rank(each)
+        found[index] = max(found[index], rank)
     return bytes(found)
+
+
+def _index_and_rank(digest: bytes) -> tuple[int, int]:
+    number = int.from_bytes(digest, "big")
+    rest = number & ((1 << _RANK_BITS) - 1)
+    return number >> _RANK_BITS, _RANK_BITS - rest.bit_length() + 1
 
 
 def _estimate(registers: bytes) -> float:
