@@ -26,7 +26,7 @@ def expected(data: Path) -> dict[str, list[dict[str, object]]]:
 
 
 def of_card(payments: list[Payment], passed: datetime) -> Iterator[tuple[str, int, datetime]]:
-    """Look at whole lists of the past at each payment: slow, and plain."""
+    """Look at all earlier payments at each payment: slow, and plain."""
     large: list[datetime] = []
     small: list[datetime] = []
     shops: set[str] = set()
