@@ -62,6 +62,9 @@ class _NoRejects:
     def of_input(self, *_: object) -> list[DeadLetter]:
         return []
 
+    def of_steps(self, *_: object) -> list[DeadLetter]:
+        return []
+
     def without_null_keys(self, table: pa.Table) -> tuple[pa.Table, Sequence[Row]]:
         return table, ()
 
