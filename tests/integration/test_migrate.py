@@ -22,7 +22,7 @@ from onceflow.errors import ConfigError, LineageError
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.runtime.checkpoint import checkpoint
 from onceflow.runtime.spark import jvm
-from tests.support.drivers.here import QUICK, DeadError, run_here, run_until_it_fails
+from tests.support.drivers.here import QUICK, DeadError, engine, run_here, run_until_it_fails
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.topics import add_partitions
 
@@ -42,7 +42,8 @@ def job(job: ViewsJob) -> ViewsJob:
 
 @pytest.fixture
 def migrate(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Migrating:
-    # It joins the Spark of this process, which others go on with.
+    # It joins the Spark of this process, which others go on with; one with other settings ends.
+    engine(SESSION)
     monkeypatch.setattr(jvm, "stop", lambda _: None)
 
     def run(partitions: int) -> dict[str, Any]:
