@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from onceflow.aggregates.aggregate import Aggregate
-from onceflow.columns import parse_type
+from onceflow.columns import Scalar, Type, parse_type
 
 _DOUBLE_UNITS = 2**1074
 _MORE_DIGITS = 10
@@ -49,7 +49,7 @@ class _Moments(Aggregate):
             ValueError: it is not one of numbers.
         """
         self.input = type
-        self.units, self._to_units = _units(parse_type(type).ddl)
+        self.units, self._to_units = _units(parse_type(type))
 
     def zero(self) -> Sums:
         return Sums(0, 0, 0, 0, b"", b"")
@@ -109,12 +109,13 @@ class Sum(_Moments):
 
     def __init__(self, type: str) -> None:  # noqa: A002
         super().__init__(type)
-        ddl = parse_type(type).ddl
-        if ddl.startswith("decimal"):
-            precision, scale = _digits(ddl)
+        self._scale = 0
+        kind = parse_type(type)
+        if digits := _digits(kind):
+            precision, self._scale = digits
             if precision + _MORE_DIGITS > _MAX_DIGITS:
-                raise ValueError(f"a sum needs {_MORE_DIGITS} more digits than {ddl} leaves")
-            self.output = f"decimal({precision + _MORE_DIGITS},{scale})"
+                raise ValueError(f"a sum needs {_MORE_DIGITS} more digits than {kind.ddl} leaves")
+            self.output = f"decimal({precision + _MORE_DIGITS},{self._scale})"
         elif self.units == 1:
             self.output = f"decimal({_MAX_DIGITS},0)"
 
@@ -123,9 +124,8 @@ class Sum(_Moments):
             return None
         total = _int(acc.first)
         if self.output != "double":
-            _, scale = _digits(self.output)
             digits = tuple(int(each) for each in str(abs(total)))
-            return Decimal((int(total < 0), digits, -scale))
+            return Decimal((int(total < 0), digits, -self._scale))
         found = self._not_finite(acc)
         return _nearest(Fraction(total, self.units)) if found is None else found
 
@@ -172,17 +172,17 @@ class Variance(_Moments):
         return _nearest(Fraction(spread, self.units**2 * acc.n * (acc.n - 1)))
 
 
-def _units(ddl: str) -> tuple[int, Callable[[Any], int]]:
+def _units(kind: Type) -> tuple[int, Callable[[Any], int]]:
     """How many units are 1, and how a finite value becomes units."""
-    if ddl in {"tinyint", "smallint", "int", "bigint"}:
+    if kind.ddl in {"tinyint", "smallint", "int", "bigint"}:
         return 1, int
-    if ddl in {"float", "double"}:
+    if kind.ddl in {"float", "double"}:
         return _DOUBLE_UNITS, _double_units
-    if ddl.startswith("decimal("):
-        _, scale = _digits(ddl)
+    if digits := _digits(kind):
+        _, scale = digits
         # Not by arithmetic of Decimal, which rounds to 28 digits.
         return 10**scale, lambda value: _decimal_units(value, 10**scale)
-    raise ValueError(f"expected a type of numbers, found {ddl}")
+    raise ValueError(f"expected a type of numbers, found {kind.ddl}")
 
 
 def _double_units(value: float) -> int:
@@ -195,9 +195,8 @@ def _decimal_units(value: Decimal, units: int) -> int:
     return above * units // below
 
 
-def _digits(ddl: str) -> tuple[int, int]:
-    precision, scale = ddl.removeprefix("decimal(").removesuffix(")").split(",")
-    return int(precision), int(scale)
+def _digits(kind: Type) -> tuple[int, int] | None:
+    return kind.digits if isinstance(kind, Scalar) else None
 
 
 def _bytes(number: int) -> bytes:

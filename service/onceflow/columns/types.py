@@ -66,6 +66,13 @@ class Scalar(Type):
     def ddl(self) -> str:
         return self.name
 
+    @property
+    def digits(self) -> tuple[int, int] | None:
+        """Digits of a decimal: in all, and after the point. None for every other type."""
+        if self.name.startswith("decimal("):
+            return self.schema["precision"], self.schema["scale"]
+        return None
+
     def check(self, value: Any) -> Any:
         if value is None:
             return None

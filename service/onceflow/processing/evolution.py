@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceflow.columns import Array, Columns, MapOf, Scalar, Type, parse_columns, parse_type
+from onceflow.columns import Array, Columns, MapOf, Scalar, Type, parse_type
 
 _WHOLE_DIGITS: Mapping[str, int] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _WIDER: Mapping[str, tuple[str, ...]] = {
@@ -64,7 +64,7 @@ def _faults(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str
     if ("ttl_ms" in before) != ("ttl_ms" in after):
         yield f"a time to live cannot be {'removed' if 'ttl_ms' in before else 'added'}"
     for part in ("key", "type"):
-        if part in before and not widens(_type(before[part]), _type(after[part])):
+        if part in before and not widens(parse_type(before[part]), parse_type(after[part])):
             yield f"{before[part]} cannot become {after[part]}"
     if before.get("key") != after.get("key"):
         yield "keys of entries cannot change"
@@ -75,10 +75,6 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[st
         yield f"{before['type']} becomes {after['type']}"
     if before.get("ttl_ms") != after.get("ttl_ms"):
         yield "the new time to live holds for what is set from now on"
-
-
-def _type(ddl: str) -> Type:
-    return parse_type(ddl) if ddl.startswith("struct<") or " " not in ddl else parse_columns(ddl)
 
 
 def widens(before: Type, after: Type) -> bool:
@@ -96,24 +92,16 @@ def widens(before: Type, after: Type) -> bool:
         case MapOf(), MapOf():
             return before.key == after.key and widens(before.value, after.value)
         case Scalar(), Scalar():
-            return before.ddl == after.ddl or _scalar_widens(before.ddl, after.ddl)
+            return before == after or _scalar_widens(before, after)
     return False
 
 
-def _scalar_widens(before: str, after: str) -> bool:
-    if after in _WIDER.get(before, ()):
-        return True
-    if not after.startswith("decimal("):
+def _scalar_widens(before: Scalar, after: Scalar) -> bool:
+    if after.digits is None:
+        return after.name in _WIDER.get(before.name, ())
+    whole = _WHOLE_DIGITS.get(before.name)
+    old = before.digits or (whole and (whole, 0))
+    if not old:
         return False
-    precision, scale = _digits(after)
-    if before in _WHOLE_DIGITS:
-        return precision - scale >= _WHOLE_DIGITS[before]
-    if not before.startswith("decimal("):
-        return False
-    old_precision, old_scale = _digits(before)
+    (precision, scale), (old_precision, old_scale) = after.digits, old
     return scale >= old_scale and precision - scale >= old_precision - old_scale
-
-
-def _digits(decimal: str) -> tuple[int, int]:
-    precision, scale = decimal.removeprefix("decimal(").removesuffix(")").split(",")
-    return int(precision), int(scale)
