@@ -18,7 +18,7 @@ class LiveAggregate(Live):
     def __init__(self, declared: Aggregated, kept: LiveValue, clock: Clock) -> None:
         super().__init__(clock, declared.ttl)
         self._aggregate = declared.aggregate
-        self._input, self._type = declared.input, declared.types()["type"]
+        self._input, self._type = declared.input, declared.type
         self._kept = kept
 
     def _accumulator(self) -> Any:
@@ -70,9 +70,9 @@ class Aggregated(State[LiveAggregate]):
     verb = "add(...)"
 
     def __init__(self, aggregate: Aggregate, ttl: str | None = None) -> None:
-        super().__init__(ttl)
+        super().__init__(getattr(aggregate, "accumulator", ""), ttl)
         self.aggregate = aggregate
-        self._value = Value(getattr(aggregate, "accumulator", ""), ttl=ttl)
+        self._value = Value(self._type, ttl=ttl)
 
     @cached_property
     def input(self) -> Type:
@@ -84,8 +84,7 @@ class Aggregated(State[LiveAggregate]):
         return parse_type(self.aggregate.input)
 
     def check(self) -> None:
-        """Look at the aggregate and its types."""
-        super().check()
+        """Look at the aggregate and its types as well."""
         if not isinstance(self.aggregate, Aggregate):
             found = type(self.aggregate).__name__
             raise ValueError(f"expected an onceflow.aggregates.Aggregate, found {found}")  # noqa: TRY004
@@ -93,10 +92,7 @@ class Aggregated(State[LiveAggregate]):
             if not isinstance(getattr(self.aggregate, part, None), str):
                 raise ValueError(f"{self.aggregate.name} does not declare its {part} type")  # noqa: TRY004
             parse_type(getattr(self.aggregate, part))
-
-    def types(self) -> Mapping[str, Type]:
-        """Type of the accumulator."""
-        return self._value.types()
+        super().check()
 
     def declared(self) -> Mapping[str, Any]:
         """With the aggregate: an accumulator means nothing to another one."""

@@ -17,7 +17,7 @@ RESERVED = frozenset(name for name in (*vars(Processor), *Processor.__annotation
 
 
 def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
-    kind: type[Any],
+    kind: Any,
     *,
     name: str,
     columns: Columns,
@@ -44,23 +44,16 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
     Raises:
         ConfigError: with everything that is wrong.
     """
-    if not issubclass(kind, Processor):
-        raise _refused(
-            name,
-            [
-                Fault(
-                    f"{name} is not a processor",
-                    expected="a class that derives from onceflow.processing.Processor",
-                )
-            ],
-        )
+    if not (isinstance(kind, type) and issubclass(kind, Processor)):
+        expected = "a class that derives from onceflow.processing.Processor"
+        raise _refused(name, [Fault(f"{name} is not a processor", expected=expected)])
     found = key or kind.key
     keys = (found,) if isinstance(found, str) else tuple(found)
     faults = [
         *_of_class(kind),
         *_of_keys(keys, columns),
-        *_of_order(order, columns),
-        *_of_time(time, columns),
+        *_unknown("order", order, columns),
+        *_unknown("event_time", [time], columns),
     ]
     rows = None
     try:
@@ -119,23 +112,14 @@ def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
             "key",
             expected='`key = "column"` in the class, or `key` in the pipeline file',
         )
-    for key in keys:
-        if key not in columns.names:
-            fault = unknown_name("no column of the input is called", key, columns.names)
-            yield replace(fault, where="key")
+    yield from _unknown("key", keys, columns)
 
 
-def _of_order(order: Sequence[str], columns: Columns) -> Iterator[Fault]:
-    for name in order:
+def _unknown(where: str, names: Sequence[str], columns: Columns) -> Iterator[Fault]:
+    for name in names:
         if name not in columns.names:
             fault = unknown_name("no column of the input is called", name, columns.names)
-            yield replace(fault, where="order")
-
-
-def _of_time(time: str, columns: Columns) -> Iterator[Fault]:
-    if time not in columns.names:
-        fault = unknown_name("no column of the input is called", time, columns.names)
-        yield replace(fault, where="event_time")
+            yield replace(fault, where=where)
 
 
 def _output(kind: type[Processor], output: str | None) -> Columns:

@@ -78,10 +78,6 @@ class Codec:
         found: Mapping[str, Any] = state
         return found
 
-    def is_current(self, content: bytes) -> bool:
-        """Whether it was written under the schema of today."""
-        return content.startswith(self.header)
-
     def __reduce__(self) -> tuple[object, ...]:
         return Codec, (self.schema, self.earlier)
 

@@ -48,9 +48,15 @@ class Timers:
         """Time and name of each timer, or of those of one name, earliest first."""
         return sorted(each for each in self._pending if name is None or each[1] == name)
 
+    def earliest(self) -> tuple[datetime, str] | None:
+        """The earliest timer; for the runner."""
+        return min(self._pending, default=None)
+
     def pop_due(self, until: datetime) -> tuple[datetime, str] | None:
-        """Take the earliest timer at or before a time; for the runner."""
-        due = min((each for each in self._pending if each[0] <= until), default=None)
+        """Take the earliest timer, if it is at or before a time; for the runner."""
+        due = self.earliest()
+        if due is None or due[0] > until:
+            return None
         self._pending.discard(due)
         return due
 
@@ -99,9 +105,8 @@ class Processor(metaclass=_ProcessorType):
 
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(getattr(type(self), name, None), State):
-            object.__setattr__(
-                self, name, value
-            )  # The declaration refuses it, and says what to do.
+            # The declaration refuses it, and says what to do.
+            object.__setattr__(self, name, value)
         kind = type(self).__name__
         raise AttributeError(
             f"{kind}.{name} cannot be set: an object is made for each key and batch, and forgotten;"

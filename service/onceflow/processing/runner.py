@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -334,13 +334,11 @@ class _Call:
         """Where the records end that are handled in the same call as the first."""
         at = self.runner.time_at
         if self.runner.when == "watermark":
-            is_same = (each[at] == records[start][at] for each in records[start:])
-            return start + sum(1 for _ in takewhile(bool, is_same))
-        due = next(iter(self.timers.pending()), None)
+            return bisect_right(records, records[start][at], start, key=itemgetter(at))
+        due = self.timers.earliest()
         if due is None or due[0] > self.event_watermark:
             return len(records)
-        before = (each[at] < due[0] for each in records[start:])
-        return start + sum(1 for _ in takewhile(bool, before))
+        return bisect_left(records, due[0], start, key=itemgetter(at))
 
     def _call_records(self, records: Sequence[Record]) -> None:
         self.take(records[0])
@@ -387,8 +385,9 @@ class _Call:
     def _wake_ms(self, later: Sequence[Record]) -> int | None:
         """When there is something to do: for a timer, a record that waits, or a value that ends."""
         at = self.runner.time_at
-        times = [each for each, _ in self.timers.pending()]
-        times += [each[at] for each in later[:1]]
+        times = [each[at] for each in later[:1]]
+        if due := self.timers.earliest():
+            times.append(due[0])
         times += [end for each in self.live.values() for end in each.expiries()]
         return -((EPOCH - min(times)) // _MS) if times else None
 

@@ -53,9 +53,19 @@ class State(ABC, Generic[LiveT]):
     On an instance, the attribute is the value of the key in hand. It cannot be assigned.
     """
 
-    def __init__(self, ttl: str | None = None) -> None:
+    def __init__(self, type: str, ttl: str | None = None) -> None:  # noqa: A002
+        self._type = type
         self._ttl = ttl
         self.name = ""
+
+    @cached_property
+    def type(self) -> Type:
+        """As declared.
+
+        Raises:
+            ConfigError: it is not a type that can be stored.
+        """
+        return parse_type(self._type)
 
     @cached_property
     def ttl(self) -> timedelta | None:
@@ -78,16 +88,16 @@ class State(ABC, Generic[LiveT]):
         Raises:
             ConfigError, ValueError: it cannot be used so.
         """
-        _ = self.ttl
+        _ = self.ttl, self.type
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __set_name__(self, owner: Any, name: str) -> None:
         self.name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
+    def __get__(self, instance: None, owner: Any) -> Self: ...
     @overload
-    def __get__(self, instance: Processor, owner: type) -> LiveT: ...
-    def __get__(self, instance: Processor | None, owner: type) -> Self | LiveT:
+    def __get__(self, instance: Processor, owner: Any) -> LiveT: ...
+    def __get__(self, instance: Processor | None, owner: Any) -> Self | LiveT:
         if instance is None:
             return self
         live: LiveT = instance.live[self.name]  # type: ignore[assignment]
@@ -104,9 +114,9 @@ class State(ABC, Generic[LiveT]):
     def avro(self, namespace: str) -> Any:
         """Avro schema of what is stored. Names of records begin with the namespace."""
 
-    @abstractmethod
     def types(self) -> Mapping[str, Type]:
         """Types of its parts, by name."""
+        return {"type": self.type}
 
     def declared(self) -> Mapping[str, Any]:
         """The declaration as JSON, for a comparison with another."""
@@ -196,18 +206,8 @@ class Value(State[LiveValue]):
     verb = "set(...)"
 
     def __init__(self, type: str, default: Any = None, ttl: str | None = None) -> None:  # noqa: A002
-        super().__init__(ttl)
-        self._type = type
+        super().__init__(type, ttl)
         self._default = default
-
-    @cached_property
-    def type(self) -> Type:
-        """As declared.
-
-        Raises:
-            ConfigError: it is not a type that can be stored.
-        """
-        return parse_type(self._type)
 
     @cached_property
     def default(self) -> Any:
@@ -219,13 +219,9 @@ class Value(State[LiveValue]):
         return None if self._default is None else self.type.check(self._default)
 
     def check(self) -> None:
-        """Look at type and default."""
+        """Look at the default as well."""
         super().check()
-        _ = self.type, self.default
-
-    def types(self) -> Mapping[str, Type]:
-        """One type."""
-        return {"type": self.type}
+        _ = self.default
 
     def avro(self, namespace: str) -> Any:
         """A union with null."""
@@ -320,28 +316,6 @@ class List(State[LiveList]):
     """
 
     verb = "append(...)"
-
-    def __init__(self, type: str, ttl: str | None = None) -> None:  # noqa: A002
-        super().__init__(ttl)
-        self._type = type
-
-    @cached_property
-    def type(self) -> Type:
-        """Type of an item.
-
-        Raises:
-            ConfigError: it is not a type that can be stored.
-        """
-        return parse_type(self._type)
-
-    def check(self) -> None:
-        """Look at the type."""
-        super().check()
-        _ = self.type
-
-    def types(self) -> Mapping[str, Type]:
-        """One type."""
-        return {"type": self.type}
 
     def avro(self, namespace: str) -> Any:
         """An array."""
@@ -438,8 +412,8 @@ class Map(State[LiveMap]):
     verb = "__setitem__(...)"
 
     def __init__(self, key: str, type: str, ttl: str | None = None) -> None:  # noqa: A002
-        super().__init__(ttl)
-        self._key, self._type = key, type
+        super().__init__(type, ttl)
+        self._key = key
 
     @cached_property
     def key_type(self) -> Type:
@@ -452,23 +426,14 @@ class Map(State[LiveMap]):
         # With one column, as in `shop string`, the name is for readers.
         return key.types[0] if isinstance(key, Columns) and len(key.types) == 1 else key
 
-    @cached_property
-    def type(self) -> Type:
-        """Type of the values.
-
-        Raises:
-            ConfigError: it is not a type that can be stored.
-        """
-        return parse_type(self._type)
-
     def check(self) -> None:
-        """Look at both types."""
+        """Look at the type of the keys as well."""
         super().check()
-        _ = self.key_type, self.type
+        _ = self.key_type
 
     def types(self) -> Mapping[str, Type]:
         """Types of keys and values."""
-        return {"key": self.key_type, "type": self.type}
+        return {"key": self.key_type, **super().types()}
 
     def avro(self, namespace: str) -> Any:
         """An array of entries: Avro's own maps have text for keys."""

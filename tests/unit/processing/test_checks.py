@@ -65,6 +65,7 @@ def made(**attributes: Any) -> Callable[[], type[Processor]]:
         (made(), {"order": ["crad"]}, "Did you mean `card`"),
         (made(output="__x int"), {}, "a column of the output cannot be called `__x`"),
         (lambda: dict, {}, "is not a processor"),
+        (lambda: nothing, {}, "is not a processor"),
     ],
 )
 def test_a_class_that_cannot_be_a_processor(
