@@ -60,8 +60,7 @@ class StateDesk:
         """The rows of a key, with the values of columns that may be `shown`."""
         texts = parse_key(key)
         with self._open(location) as reader:
-            found = reader.operator(operator)
-            as_of = reader.layout.require_batch(found, batch)
+            found, as_of = reader.find(operator, batch)
             rows = reader.get(found, texts, as_of, self._clock.within(GET_TIMEOUT_S), most)
         masked = [{name: _masked(value, shown) for name, value in row.items()} for row in rows]
         return {"operator": found.name, "batch": as_of, "rows": masked}

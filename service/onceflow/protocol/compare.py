@@ -222,13 +222,11 @@ def _compare_blank(
 
 def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader]) -> Comparison:
     """Halt: readers would take what a registration writes, from sequence 1 on, for repeats."""
-    partition, header = min(written.items())
     return _halt(
         LineageError(
             "the output holds records of this pipeline, which neither ledger nor checkpoint know",
             expected="the ledger and the checkpoint that they were written with",
-            found=f"sequence {header.sequence} of generation {header.generation} in partition"
-            f" {partition}; {_facts(checkpoint, None)}",
+            found=f"{_first_of(written)}; {_facts(checkpoint, None)}",
             then="halting; restore the ledger or the checkpoint, or run with `--new-generation"
             " --reason ...`, which reads the input from its start and continues the numbers of the"
             " output",
@@ -237,15 +235,18 @@ def _forgotten(checkpoint: CheckpointFacts, written: Mapping[int, RecordHeader])
     )
 
 
+def _first_of(written: Mapping[int, RecordHeader]) -> str:
+    partition, header = min(written.items())
+    return f"sequence {header.sequence} of generation {header.generation} in partition {partition}"
+
+
 def _forked_over(written: Mapping[int, RecordHeader]) -> Comparison:
     """Halt, as `_forgotten`; but this checkpoint has state, and cannot begin a new generation."""
-    partition, header = min(written.items())
     return _halt(
         LineageError(
             "the output holds records of a pipeline with the name of this fork",
             expected="an output without any",
-            found=f"sequence {header.sequence} of generation {header.generation} in partition"
-            f" {partition}",
+            found=_first_of(written),
             then="halting; fork under another name, or to another output topic",
         )
     )

@@ -81,8 +81,7 @@ def get(
 
     parsed = parse_key(key or [])
     with _opened(file, config) as reader:
-        found = reader.operator(operator)
-        as_of = reader.layout.require_batch(found, batch)
+        found, as_of = reader.find(operator, batch)
         deadline = SystemClock().within(GET_TIMEOUT_S)
         rows = reader.get(found, parsed, as_of, deadline)
     if output is ResultFormat.JSON:
@@ -106,8 +105,7 @@ def export(
     from onceflow.runtime.state.export import export_state
 
     with _opened(file, config) as reader:
-        found = reader.operator(operator)
-        as_of = reader.layout.require_batch(found, batch)
+        found, as_of = reader.find(operator, batch)
         written = export_state(reader, found, as_of, out)
     fields = {"operator": found.name, "batch": as_of, "files": written, "out": str(out)}
     total = f"{sum(written.values()):,} rows in {len(written)} files"

@@ -193,10 +193,16 @@ def _analysed(
         placed = file.fault_at(Rule.INVALID_QUERY, fault_of(error, names), at, line_of(error))
         raise ConfigError("pipeline refused", subject=str(file.path), faults=(placed,)) from error
     except ConfigError as error:
-        for fault in error.faults:
-            place = ("process", fault.where) if fault.where in pipeline.process else at
-            if not fault.rule:
-                _refuse(file, [file.fault_at(Rule.INVALID_QUERY, fault, place)])
+        faults = [
+            file.fault_at(
+                Rule.INVALID_QUERY,
+                fault,
+                ("process", fault.where) if fault.where in pipeline.process else at,
+            )
+            for fault in error.faults
+            if not fault.rule
+        ]
+        _refuse(file, faults)
         raise
 
 

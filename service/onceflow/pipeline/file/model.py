@@ -156,16 +156,20 @@ class Pipeline(Block):
 
     def on_reject(self, source: str) -> OnReject:
         """The policy for rejected records of this source."""
-        return self.sources[source].on_reject or ("dead_letter" if self.dead_letter else "fail")
+        return self.sources[source].on_reject or self._default_on_reject
 
     @property
     def on_reject_by_sink(self) -> OnReject:
         """The policy for rows that the output topic does not take."""
-        return self.sink.on_reject or ("dead_letter" if self.dead_letter else "fail")
+        return self.sink.on_reject or self._default_on_reject
 
     def on_reject_by_step(self, step: str) -> OnReject:
         """The policy for records that a processor fails on."""
-        return self.process[step].on_reject or ("dead_letter" if self.dead_letter else "fail")
+        return self.process[step].on_reject or self._default_on_reject
+
+    @property
+    def _default_on_reject(self) -> OnReject:
+        return "dead_letter" if self.dead_letter else "fail"
 
     @property
     def mode(self) -> Delivery:

@@ -17,9 +17,14 @@ def sql_name(data_type: DataType) -> str:
     return data_type.simpleString().upper()
 
 
+def quoted(name: str) -> str:
+    """The name of a column as SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def column(name: str) -> Column:
     """The column of exactly this name, whatever is in it."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
 
 
 def column_at(path: str) -> Column:

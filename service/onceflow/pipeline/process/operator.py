@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onceflow.pipeline.file.types import column
 from onceflow.pipeline.process.stock import KeyAtATime
 from onceflow.processing.runner import Runner
 
@@ -104,7 +104,7 @@ def with_event_time(frame: DataFrame, name: str) -> DataFrame:
     Spark's own `eventTimeColumnName` ends the query at a row that is late.
     """
     mark = {"spark.watermarkDelayMs": 0}
-    return frame.withColumn(name, F.col(_quoted(name)).alias(name, metadata=mark))
+    return frame.withColumn(name, column(name).alias(name, metadata=mark))
 
 
 def key_at_a_time(
@@ -112,7 +112,7 @@ def key_at_a_time(
 ) -> DataFrame:
     """The step by what PySpark makes public."""
     stock = _stock(frame, keys, order, output, runner)
-    grouped = frame.groupBy(*map(_quoted, keys))
+    grouped = frame.groupBy(*map(column, keys))
     return grouped.transformWithState(stock, output, "Append", "EventTime")
 
 
@@ -138,11 +138,11 @@ def batch_at_a_time(
         returnType=output,
         functionType=PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
     )
-    column = function(*[F.col(_quoted(name)) for name in frame.columns])
+    called = function(*map(column, frame.columns))
     session: Any = frame.sparkSession
-    grouped: Any = frame.groupBy(*map(_quoted, keys))
+    grouped: Any = frame.groupBy(*map(column, keys))
     made = grouped._jgd.transformWithStateInPySpark(  # noqa: SLF001
-        column._jc,  # noqa: SLF001
+        called._jc,  # noqa: SLF001
         session._jsparkSession.parseDataType(output.json()),  # noqa: SLF001
         "Append",
         "EventTime",
@@ -171,7 +171,3 @@ def _missing() -> Iterator[str]:
                 reduce(getattr, name.split("."), found)
             except AttributeError:
                 yield f"{module}.{name}"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

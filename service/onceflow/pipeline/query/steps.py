@@ -15,6 +15,7 @@ from onceflow.columns import Columns, parse_columns
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.process import Process
+from onceflow.pipeline.file.types import quoted
 from onceflow.pipeline.process.operator import process
 from onceflow.pipeline.query.python_code import import_named
 from onceflow.processing.checks import make_runner
@@ -123,7 +124,7 @@ def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) ->
 def _columns(schema: StructType) -> Columns:
     """The columns of an input, as processors know types."""
     return parse_columns(
-        ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
+        ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
     )
 
 
@@ -156,7 +157,3 @@ def _spark_schema(columns: Columns) -> StructType:
     found: Any = StructType.fromDDL(columns.columns_ddl)
     schema: StructType = found
     return schema
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -81,15 +81,15 @@ def with_texts(text: str, values: Mapping[Path, str]) -> str:
 
     It must have no fault, and a value at each path.
     """
-    found = [(_node_at(text, path), value) for path, value in values.items()]
+    root: Any = yaml.compose(text, Loader=_Loader)
+    found = [(_node_at(root, path), value) for path, value in values.items()]
     for node, value in sorted(found, key=lambda each: -each[0].start_mark.index):
         start, end = node.start_mark.index, node.end_mark.index
         text = f"{text[:start]}{json.dumps(value)}{text[end:]}"
     return text
 
 
-def _node_at(text: str, path: Path) -> Any:
-    node: Any = yaml.compose(text, Loader=_Loader)
+def _node_at(node: Any, path: Path) -> Any:
     for name in path:
         node = next(value for key, value in node.value if key.value == name)
     return node

@@ -111,6 +111,11 @@ class StateReader:
         """The operator with this name or number; without a text, the only one."""
         return find_operator(self.layout.operators(), text)
 
+    def find(self, operator: str | None, batch: int | None) -> tuple[Operator, int]:
+        """The operator and the batch that are asked for: by default the only and the newest one."""
+        found = self.operator(operator)
+        return found, self.layout.require_batch(found, batch)
+
     def columns(self, operator: Operator) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         """For each variable the types of the columns of `key` and `value`, by their paths."""
         return {
