@@ -289,8 +289,11 @@ public class StateReader {
     }
     if (isNumbered) {
       addNumbered(row, most, found);
-    } else if (store.get(row, family) != null) {
-      found.add(new UnsafeRowPair(row, store.get(row, family).copy()));
+    } else {
+      UnsafeRow value = store.get(row, family);
+      if (value != null) {
+        found.add(new UnsafeRowPair(row, value.copy()));
+      }
     }
     rows = CollectionConverters.asScala(found.iterator());
   }
