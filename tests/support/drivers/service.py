@@ -97,9 +97,13 @@ class Reporting(ABC):
         if len(self.of_kind(event, pipeline)) < count:
             raise AssertionError(
                 f"expected {count} of '{event}' of {pipeline or 'the pipeline'}; "
-                f"exit code {self.exit_code}; last events {self.events[-10:]}; "
+                f"exit code {self.exit_code}; last events {self._news()[-10:]}; "
                 f"the log ends with\n{self.errors[-6000:]}"
             )
+
+    def _news(self) -> list[dict[str, Any]]:
+        """Events but those that say every few seconds that nothing is new."""
+        return [line for line in self.events if line["event"] != "progress"]
 
 
 @dataclass

@@ -86,6 +86,10 @@ class CardsJob(Job):
     """More lines of the source."""
 
     @property
+    def checkpoint(self) -> Path:
+        return self.folder / "cards-checkpoint"
+
+    @property
     def input_topic(self) -> str:
         return f"{self.name}-in"
 
