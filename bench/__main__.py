@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, SPARK, Engine
+from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, PROCESSOR, SPARK, Engine
 from bench.report import Report, describe_machine, to_markdown
 from bench.runs import Laboratory, Sizes
 from bench.show import draw_picture, show_table
@@ -81,10 +81,10 @@ def steps(
 
     if sizes.backlog_records:
         backlog = laboratory.write_backlog()
-        for engine in in_turns((ONCEFLOW, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK), rounds):
+        for engine in in_turns((ONCEFLOW, PROCESSOR, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK), rounds):
             yield f"throughput of {engine.name}", partial(add_throughput, engine, backlog)
     if sizes.latency_s:
-        for engine in in_turns((ONCEFLOW, EAGER, SPARK), rounds):
+        for engine in in_turns((ONCEFLOW, PROCESSOR, EAGER, SPARK), rounds):
             yield f"latency of {engine.name}", partial(add_latency, engine)
     if sizes.memory_s:
         yield f"memory of {ONCEFLOW.name}", add_memory

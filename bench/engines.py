@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Self, TextIO
 import psutil
 import yaml
 
+from bench import counting
 from bench.figures import Mark
 from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERY
 from onceflow.clock import Clock
@@ -57,7 +59,7 @@ class Engine:
     command: Callable[[Job], Sequence[str]]
 
 
-def _onceflow(job: Job, **settings: str) -> Sequence[str]:
+def _onceflow(job: Job, **settings: object) -> Sequence[str]:
     """Our command line, with its defaults but for some settings of the pipeline."""
     pipeline = {
         "apiVersion": "onceflow/v1",
@@ -84,6 +86,18 @@ def _onceflow(job: Job, **settings: str) -> Sequence[str]:
     return [*command, "--until", "caught-up"] if job.is_bounded else command
 
 
+def _processor(job: Job) -> Sequence[str]:
+    """The same answer by a processor instead of SQL."""
+    shutil.copy(str(counting.__file__), job.folder)
+    of_window = counting.Final if job.emit == "final" else counting.Updates
+    return _onceflow(
+        job,
+        process={"windows": {"class": f"counting:{of_window.__name__}", "input": "events"}},
+        query="SELECT * FROM windows",
+        sink={"kafka": {"topic": job.output_topic, "key": "ad_id"}},
+    )
+
+
 def _spark(job: Job) -> Sequence[str]:
     return [sys.executable, "-m", "bench.baseline", json.dumps(asdict(job))]
 
@@ -91,6 +105,7 @@ def _spark(job: Job) -> Sequence[str]:
 ONCEFLOW = Engine("onceflow", _onceflow)
 EAGER = Engine("onceflow-eager", partial(_onceflow, trigger="0 ms"))
 """Does not wait between batches, like Spark's own pair."""
+PROCESSOR = Engine("onceflow-processor", _processor)
 AT_LEAST_ONCE = Engine("onceflow-at-least-once", partial(_onceflow, delivery="at_least_once"))
 AT_MOST_ONCE = Engine("onceflow-at-most-once", partial(_onceflow, delivery="at_most_once"))
 SPARK = Engine("spark", _spark)

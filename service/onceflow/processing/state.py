@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
@@ -331,7 +331,7 @@ class List(State[LiveList]):
         return list(self.live(stored, lambda: now))
 
 
-class LiveMap(Live):
+class LiveMap(Live, MutableMapping[Any, Any]):
     """Entries by key. Iterated in the order of their keys, which is the same at every replay."""
 
     def __init__(self, declared: Map, stored: Any, clock: Clock) -> None:
@@ -345,15 +345,11 @@ class LiveMap(Live):
             for each in stored or ()
         }
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, or `default`."""
-        found = self._entries.get(self._declared.key_type.check(key))
-        return found[0] if found is not None and self._is_alive(found[1]) else default
-
     def __getitem__(self, key: Any) -> Any:
-        if key not in self:
+        value, end = self._entries[self._declared.key_type.check(key)]
+        if not self._is_alive(end):
             raise KeyError(key)
-        return self.get(key)
+        return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
         checked = self._declared.key_type.check(key)
@@ -366,20 +362,11 @@ class LiveMap(Live):
             raise KeyError(key)
         del self._entries[self._declared.key_type.check(key)]
 
-    def __contains__(self, key: object) -> bool:
-        found = self._entries.get(self._declared.key_type.check(key))
-        return found is not None and self._is_alive(found[1])
-
     def __len__(self) -> int:
         return sum(self._is_alive(expires) for _, expires in self._entries.values())
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([key for key, _ in self.items()])
-
-    def items(self) -> Sequence[tuple[Any, Any]]:
-        """Keys and values, in the order of the keys."""
-        alive = ((key, value) for key, (value, end) in self._entries.items() if self._is_alive(end))
-        return sorted(alive, key=lambda entry: entry[0])
+        return iter(sorted(key for key, (_, end) in self._entries.items() if self._is_alive(end)))
 
     def clear(self) -> None:
         """Forget all entries."""
@@ -393,9 +380,9 @@ class LiveMap(Live):
         """The entries as they are kept."""
         declared = self._declared
         found: list[Mapping[str, object]] = []
-        for key, value in self.items():
+        for key in self:
+            value, end = self._entries[key]
             entry = {"key": declared.key_type.to_avro(key), "value": declared.type.to_avro(value)}
-            end = self._entries[key][1]
             found.append(entry if end is None else {**entry, "expires": end})
         return found
 

@@ -191,6 +191,28 @@ def test_what_is_too_old_is_gone_for_each_record_and_in_the_end_from_the_store()
     assert run.keys == []
 
 
+class Drained(Recent):
+    """What is left of a map of Python's own methods, once an entry is too old."""
+
+    output = "left string"
+
+    def on_records(self, key: Any, records: Any) -> Iterator[Any]:
+        for each in records:
+            self.by_amount.setdefault(each.amount, 0)
+            self.by_amount.update({each.amount: self.by_amount.pop(each.amount) + each.amount})
+            yield (str(dict(self.by_amount)),)
+
+
+def test_a_map_is_one_of_python_in_the_order_of_its_keys_without_what_is_too_old() -> None:
+    rows = harness(Drained).send(record(0, 2), record(4, 1), record(8, 2), record(14, 3))
+    assert [row["left"] for row in rows] == [
+        "{2: 2}",
+        "{1: 1, 2: 2}",
+        "{1: 1, 2: 4}",
+        "{2: 4, 3: 3}",
+    ]
+
+
 class RecentFussy(Recent):
     def on_records(self, key: Any, records: Any) -> Iterator[Any]:
         for each in records:
