@@ -1,4 +1,4 @@
-"""The answer of the workload's query by processors; copied beside the pipeline file of a run."""
+"""The answer of the workload's query by processors; copied next to the pipeline file of a run."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from importlib import import_module
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import typer
 
 from onceflow.cli.shared.terminal import guard_streams
-from onceflow.errors import InvariantError, OnceflowError
+from onceflow.errors import ConfigError, InvariantError, OnceflowError
 
 COMMANDS = (
     "pipeline.init",
@@ -76,13 +77,21 @@ def version() -> None:
 def main() -> None:
     """Run the command line. Ends the process with one of the exit codes of `onceflow.errors`."""
     guard_streams()
+    warnings.formatwarning = lambda message, *_: f"onceflow: warning: {message}\n"
     try:
         build_app()()
     except OnceflowError as error:
         _end(str(error), error.exit_code)
-    except Exception as error:  # noqa: BLE001  whatever arrives here is our bug
+    except Exception as error:  # noqa: BLE001  whatever arrives here is our bug, or lacks a package
         if os.environ.get(TRACEBACK_VARIABLE):
             traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("onceflow"):
+            missing = ConfigError(
+                "a package is missing",
+                subject=error.name or "",
+                then="Run `pip install 'onceflow[service]'`",
+            )
+            _end(str(missing), missing.exit_code)
         _end(_unexpected(error), InvariantError.exit_code)
 
 

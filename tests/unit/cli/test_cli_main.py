@@ -43,6 +43,16 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+def test_a_package_that_is_missing_is_named_with_what_installs_it(run: Run) -> None:
+    code, said = run(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow"))
+    assert code == 2
+    assert (
+        said == "onceflow: a package is missing: pyarrow; Run `pip install 'onceflow[service]'`\n"
+    )
+    code, said = run(ModuleNotFoundError("No module named 'onceflow.x'", name="onceflow.x"))
+    assert code == 70
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

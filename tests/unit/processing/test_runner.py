@@ -192,7 +192,7 @@ def test_what_is_too_old_is_gone_for_each_record_and_in_the_end_from_the_store()
 
 
 class Drained(Recent):
-    """What is left of a map of Python's own methods, once an entry is too old."""
+    """Leaves what Python's own methods of a map leave, once an entry is too old."""
 
     output = "left string"
 

@@ -65,7 +65,7 @@ def missing_names() -> Sequence[str]:
     """Find what keeps PySpark from running many keys at a time; empty if nothing does."""
     found = version("pyspark")
     if found != KNOWN_PYSPARK:
-        return [f"PySpark {KNOWN_PYSPARK} (there is {found})"]
+        return [f"what PySpark {KNOWN_PYSPARK} has (it is {found})"]
     return list(_missing())
 
 
@@ -91,8 +91,8 @@ def process(
     """
     missing = missing_names()
     if missing:
-        text = f"processors run a key at a time, some ten times slower; missing: {missing}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        text = "processors run a key at a time, some ten times slower; this PySpark lacks "
+        warnings.warn(text + ", ".join(missing), RuntimeWarning, stacklevel=2)
     step = key_at_a_time if missing else batch_at_a_time
     rows = step(frame, keys, order, output, runner)
     return with_event_time(rows, event_time) if event_time else rows
