@@ -80,8 +80,13 @@ def consume(  # noqa: PLR0913  options of a command line
         records = follow(
             broker, topic, SystemClock(), from_beginning=from_beginning, timeout_s=timeout
         )
+        shown_count = 0
         for record in islice(records, maximum):
             show(record)
+            shown_count += 1
+    if not shown_count and not from_beginning:
+        hint = "no new record came; --from-beginning prints those that are there"
+        typer.echo(f"onceflow: {hint}", err=True)
 
 
 def follow(
