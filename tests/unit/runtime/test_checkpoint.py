@@ -289,3 +289,38 @@ def test_a_fork_stays_on_the_storage_of_its_origin(tmp_path: Path) -> None:
     elsewhere = Checkpoint("mock:///fork", "fork", SOURCES)
     with pytest.raises(ConfigError, match="within one storage only: mock:///fork"):
         origin.copy_after(1, elsewhere, forking(1))
+
+
+STATES = [{"declared": {"n": {"kind": "value"}}, "schema": {"type": "record"}}]
+
+
+def test_the_states_of_a_processor_are_read_as_they_were_written(checkpoint: Checkpoint) -> None:
+    checkpoint.create("q")
+    assert not checkpoint.states_of("fraud")
+    checkpoint.write_states_of("fraud", STATES)
+    assert checkpoint.states_of("fraud") == STATES
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"states": 1}', '{"states": [1]}', '{"states": [{"declared": {}}]}'],
+)
+def test_damaged_states_of_a_processor_name_the_file(
+    checkpoint: Checkpoint, tmp_path: Path, text: str
+) -> None:
+    checkpoint.create("q")
+    (tmp_path / "ck" / "processors").mkdir()
+    (tmp_path / "ck" / "processors" / "fraud.json").write_text(text)
+    with pytest.raises(CorruptionError, match="a file of the checkpoint is missing or damaged"):
+        checkpoint.states_of("fraud")
+
+
+def test_a_bit_of_the_states_of_a_processor_does_not_turn_unseen(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    checkpoint.create("q")
+    checkpoint.write_states_of("fraud", STATES)
+    file = tmp_path / "ck" / "processors" / "fraud.json"
+    file.write_text(file.read_text().replace("value", "valuf"))
+    with pytest.raises(CorruptionError, match="a file of the checkpoint is missing or damaged"):
+        checkpoint.states_of("fraud")

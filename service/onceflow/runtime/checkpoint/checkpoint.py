@@ -261,14 +261,19 @@ class Checkpoint:
         Raises:
             CorruptionError: the file is damaged.
         """
-        found = self._files.read_json(f"{_PROCESSORS}/{processor}.json")
-        states: Sequence[Mapping[str, Any]] = found["states"] if found else ()
+        name = f"{_PROCESSORS}/{processor}.json"
+        found = self._files.read_json(name)
+        states = found.get("states") if found is not None else ()
+        if not isinstance(states, (list, tuple)) or any(
+            not isinstance(each, dict) or each.keys() != {"declared", "schema"} for each in states
+        ):
+            raise self._files.damaged(name)
         return states
 
     def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state in the newest form."""
         text = canonical_json({"states": list(states)})
-        self._files.write_alone(f"{_PROCESSORS}/{processor}.json", text.encode())
+        self._files.write(f"{_PROCESSORS}/{processor}.json", text)
 
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""
