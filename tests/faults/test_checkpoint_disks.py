@@ -23,6 +23,7 @@ from tests.support.brokers.small_disk import SmallDisk, small_disk
 from tests.support.drivers.here import application, run_here
 from tests.support.drivers.service import QUICK_CONF, Service, started
 from tests.support.eventually import eventually
+from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
 
 START_TIMEOUT_S = 200.0
@@ -46,18 +47,20 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-def job(broker: RunningBroker, disk: SmallDisk) -> ViewsJob:
+def job(
+    broker: RunningBroker, disk: SmallDisk, stateful: type[ViewsJob | CardsJob]
+) -> ViewsJob | CardsJob:
     """Its checkpoint is on the small disk."""
     # The product resolves its path, and a path below /proc would lead off the disk.
     assert disk.folder == disk.folder.resolve(), "root is needed, to mount a small disk"
-    made = ViewsJob(broker.bootstrap_servers, disk.folder)
+    made = stateful(broker.bootstrap_servers, disk.folder)
     made.create_input()
     made.produce(Random(1), records=1_000, seconds=120)
     return made
 
 
 def test_a_full_disk_stops_a_running_pipeline_and_nothing_is_lost(
-    job: ViewsJob, disk: SmallDisk
+    job: ViewsJob | CardsJob, disk: SmallDisk
 ) -> None:
     file = job.write_file()
     running, events = application(file, job.bootstrap_servers, NEVER)
@@ -79,7 +82,7 @@ def test_a_full_disk_stops_a_running_pipeline_and_nothing_is_lost(
 
 
 def test_a_new_pipeline_on_a_full_disk_is_refused_and_starts_when_there_is_room(
-    job: ViewsJob, disk: SmallDisk
+    job: ViewsJob | CardsJob, disk: SmallDisk
 ) -> None:
     file = job.write_file()
     disk.fill()
@@ -89,7 +92,7 @@ def test_a_new_pipeline_on_a_full_disk_is_refused_and_starts_when_there_is_room(
     _goes_on(job, file, disk)
 
 
-def _goes_on(job: ViewsJob, file: Path, disk: SmallDisk) -> None:
+def _goes_on(job: ViewsJob | CardsJob, file: Path, disk: SmallDisk) -> None:
     disk.free()
     job.close_windows()
     run_here(file, job.bootstrap_servers)
@@ -97,8 +100,10 @@ def _goes_on(job: ViewsJob, file: Path, disk: SmallDisk) -> None:
 
 
 @pytest.mark.crash
-def test_a_death_during_the_upload_of_a_snapshot(broker: RunningBroker, tmp_path: Path) -> None:
-    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+def test_a_death_during_the_upload_of_a_snapshot(
+    broker: RunningBroker, tmp_path: Path, stateful: type[ViewsJob | CardsJob]
+) -> None:
+    job = stateful(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(Random(1), records=2_000)
     file = job.write_file(batch=SMALL_BATCH)

@@ -16,6 +16,7 @@ from tests.support.drivers.here import finish
 from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
 from tests.support.everything import some
+from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
 from tests.support.processes import command_of
 
@@ -69,9 +70,9 @@ def end_jvm(service: Service, number: signal.Signals) -> None:
 
 @pytest.mark.timeout(300)
 def test_without_its_jvm_a_service_ends_to_be_started_again_and_loses_nothing(
-    broker: RunningBroker, tmp_path: Path, random: Random
+    broker: RunningBroker, tmp_path: Path, random: Random, stateful: type[ViewsJob | CardsJob]
 ) -> None:
-    job = ViewsJob(broker.bootstrap_servers, tmp_path)
+    job = stateful(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(random, records=3_000, seconds=300)
     file = job.write_file(batch=50)

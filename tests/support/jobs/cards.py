@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from onceflow.clock import SystemClock
 from tests.faults.history.writes import Expected
 from tests.support.jobs.job import Job
+from tests.support.jobs.views import BATCH, RECORDS, SECONDS
 from tests.support.outside.judge import anomalies
 from tests.support.outside.topics import create_topic, ordered_producer
 
@@ -93,7 +94,7 @@ class CardsJob(Job):
     def input_topic(self) -> str:
         return f"{self.name}-in"
 
-    def write_file(self, batch: int = 100, extra: str = "") -> Path:
+    def write_file(self, batch: int = BATCH, extra: str = "") -> Path:
         module = self.name.replace("-", "_")
         (self.folder / f"{module}.py").write_text(
             PROCESSOR.replace("QUIET_S = 0", f"QUIET_S = {self.quiet.seconds}")
@@ -126,10 +127,16 @@ checkpoint: {self.checkpoint}
     def create_input(self) -> None:
         create_topic(self.bootstrap_servers, self.input_topic, 2)
 
-    def produce(self, dice: Random, records: int, seconds: int, cards: int = 7) -> None:
-        """Add payments in time order up to less than the lateness, of two partitions in turn."""
+    def produce(
+        self, dice: Random, records: int = RECORDS, seconds: int = SECONDS, cards: int = 7
+    ) -> None:
+        """Add payments in time order up to less than the lateness, of two partitions in turn.
+
+        Second by second after the first lot, as `ViewsJob` does and for the same reason.
+        """
         start = max((p.at for p in self.produced), default=FIRST)
-        self.send(
+        per_second = max(1, records // seconds) if self.produced else None
+        payments = [
             Payment(
                 f"card-{dice.randrange(cards)}",
                 f"shop-{dice.randrange(3)}",
@@ -137,23 +144,27 @@ checkpoint: {self.checkpoint}
                 start + timedelta(seconds=number * seconds / records + dice.random() * 4),
             )
             for number in range(records)
-        )
+        ]
+        self.send(payments, per_second)
 
     def close_windows(self) -> None:
         """One payment an hour later: the event watermark passes everything before it."""
         last = max(p.at for p in self.produced)
         self.send([Payment("end", "end", 0, last + timedelta(hours=1))])
 
-    def send(self, payments: Any) -> None:
+    def send(self, payments: Sequence[Payment], at_a_time: int | None = None) -> None:
+        """Add payments as they are; so many are there before the next follow."""
         producer = ordered_producer(self.bootstrap_servers)
         now_ms = SystemClock().unix_ms()
-        for payment in payments:
+        for sent, payment in enumerate(payments, start=1):
             number = len(self.produced)
             producer.produce(
                 self.input_topic, payment.to_json(), partition=number % 2, timestamp=now_ms + number
             )
             producer.poll(0)
             self.produced.append(payment)
+            if sent % (at_a_time or len(payments)) == 0:
+                assert producer.flush(30) == 0
         assert producer.flush(30) == 0
 
     def expected(self) -> Iterator[dict[str, Any]]:
