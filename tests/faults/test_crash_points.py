@@ -60,7 +60,7 @@ def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
     job = kind(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(random, RECORDS, seconds=RECORDS)
-    file = job.write_file(BATCH, f"dead_letter: {{topic: {job.letter_topic}}}\n")
+    file = job.write_file(BATCH)
     random.shuffle(points)
     for point in points:
         arrivals = 1 if point in TAKE_OVER else random.randint(1, MAX_ARRIVALS)

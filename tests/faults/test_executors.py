@@ -82,8 +82,7 @@ def test_a_pipeline_goes_on_when_what_runs_its_tasks_is_killed(
     cards = CardsJob(broker.bootstrap_servers, tmp_path)
     cards.create_input()
     cards.produce(random, 400, 100)
-    letters = f"dead_letter: {{topic: {cards.letter_topic}}}\n"
-    of_cards = cards.write_file(200, letters).rename(files / "cards.yaml")
+    of_cards = cards.write_file(200).rename(files / "cards.yaml")
     for module in tmp_path.glob("cards_*.py"):
         module.rename(files / module.name)
     with started(

@@ -42,7 +42,7 @@ def test_state_and_timers_lose_and_repeat_nothing_whatever_crashed(
 ) -> None:
     job = new_job(broker, tmp_path)
     job.produce(Random(1), 900, 300)
-    file = job.write_file(BATCH, f"dead_letter: {{topic: {job.letter_topic}}}\n")
+    file = job.write_file(BATCH)
     for point, arrivals in DEATHS:
         run_until_it_fails(file, job.bootstrap_servers, point, arrivals)
     job.close_windows()
@@ -58,9 +58,9 @@ def test_a_record_that_fails_goes_to_the_dead_letters_as_it_came(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
     job = new_job(broker, tmp_path)
-    job.when = "arrival"
+    job.when, job.keeps_failed = "arrival", False
     job.produce(Random(3), 200, 60)
-    file = job.write_file(BATCH, f"dead_letter: {{topic: {job.letter_topic}}}\n")
+    file = job.write_file(BATCH)
     run_until_it_fails(file, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 1)
     run_here(file, job.bootstrap_servers)
     letters = read_topic(job.bootstrap_servers, job.letter_topic)
@@ -72,7 +72,7 @@ def test_a_record_that_fails_stops_the_pipeline_and_names_class_key_and_record(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
     job = new_job(broker, tmp_path)
-    job.when = "arrival"
+    job.when, job.keeps_failed = "arrival", False
     job.produce(Random(2), 50, 30)
     first = next(n for n, payment in enumerate(job.produced) if payment.amount == BAD)
     file = job.write_file(BATCH)
@@ -89,7 +89,6 @@ def test_timers_go_off_while_the_source_is_silent(broker: RunningBroker, tmp_pat
     job = new_job(broker, tmp_path)
     job.quiet, job.source = timedelta(seconds=2), "    idle_after: 1 second"
     job.produce(Random(5), 50, 10)
-    letters = f"dead_letter: {{topic: {job.letter_topic}}}\n"
     good = [payment for payment in job.produced if payment.amount != BAD]
     last = {payment.card: max(p.at for p in good if p.card == payment.card) for payment in good}
     expected = sorted([*(p.at for p in good), *(at + job.quiet for at in last.values())])
@@ -101,7 +100,7 @@ def test_timers_go_off_while_the_source_is_silent(broker: RunningBroker, tmp_pat
             for card, at in ((card, at.isoformat()[:23]) for card, at in last.items())
         )
 
-    with running_here(job.write_file(100, letters), job.bootstrap_servers):
+    with running_here(job.write_file(100), job.bootstrap_servers):
         eventually(is_all_there, timeout_s=END_TIMEOUT_S)
     assert max(each.row["at"] for each in job.written())[:19] == expected[-1].isoformat()[:19]
 
@@ -110,8 +109,7 @@ def test_late_records_are_counted_and_kept(broker: RunningBroker, tmp_path: Path
     job = new_job(broker, tmp_path)
     job.produce(Random(6), 100, 30)
     job.close_windows()
-    topics = f"late: {{topic: {job.name}-late}}\ndead_letter: {{topic: {job.letter_topic}}}\n"
-    file = job.write_file(10_000, topics)
+    file = job.write_file(10_000, f"late: {{topic: {job.name}-late}}\n")
     run_here(file, job.bootstrap_servers)
     late = [replace(payment, amount=1) for payment in job.produced[:3]]
     job.send(late)
@@ -148,6 +146,7 @@ def test_state_goes_on_under_a_changed_class_and_what_cannot_is_refused(
 ) -> None:
     job = new_job(broker, tmp_path)
     job.produce(Random(4), 300, 60, cards=3)
+    job.keeps_failed = False
     file = job.write_file(1000)
     good = [p for p in job.produced if p.amount != BAD]
     drop = file.read_text().replace("when: watermark", "when: arrival\n    on_reject: drop")

@@ -85,6 +85,8 @@ class CardsJob(Job):
     quiet: timedelta = QUIET
     source: str = ""
     """More lines of the source."""
+    keeps_failed: bool = True
+    """Records that the processor fails on go to a topic; otherwise they stop the pipeline."""
 
     @property
     def checkpoint(self) -> Path:
@@ -99,6 +101,8 @@ class CardsJob(Job):
         (self.folder / f"{module}.py").write_text(
             PROCESSOR.replace("QUIET_S = 0", f"QUIET_S = {self.quiet.seconds}")
         )
+        if self.keeps_failed:
+            extra += f"dead_letter: {{topic: {self.letter_topic}}}\n"
         path = self.folder / "pipeline.yaml"
         path.write_text(
             f"""\
