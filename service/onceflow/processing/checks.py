@@ -57,7 +57,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
     ]
     rows = None
     try:
-        rows = _output(kind, output)
+        rows = _output(kind.output_for(columns, keys), output)
     except ConfigError as error:
         faults += error.faults or (Fault(str(error), "output"),)
     if faults or rows is None:
@@ -122,8 +122,8 @@ def _unknown(where: str, names: Sequence[str], columns: Columns) -> Iterator[Fau
             yield replace(fault, where=where)
 
 
-def _output(kind: type[Processor], output: str | None) -> Columns:
-    text = output or kind.output
+def _output(declared: str, output: str | None) -> Columns:
+    text = output or declared
     if not text:
         fault = Fault(
             "nothing says which columns come out",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from onceflow.columns import Columns
 from onceflow.processing.state import Live, State
 
 Row = Mapping[str, Any] | Sequence[Any]
@@ -98,6 +99,15 @@ class Processor(metaclass=_ProcessorType):
     live: Mapping[str, Live]
     clock: Callable[[], datetime]
 
+    @classmethod
+    def output_for(cls, columns: Columns, keys: Sequence[str]) -> str:
+        """Columns of the rows that are yielded, for an input and its keys.
+
+        Raises:
+            ConfigError: the class does not fit the input.
+        """
+        return cls.output
+
     @property
     def now(self) -> datetime:
         """Event time in hand: of the record last taken from `records`, or of the timer."""
@@ -133,7 +143,7 @@ def declared_state(kind: type[Processor]) -> Mapping[str, State[Any]]:
     """The state that a class declares, with that of its bases, in order."""
     found: dict[str, State[Any]] = {}
     for base in reversed(kind.__mro__):
-        found |= {name: each for name, each in vars(base).items() if isinstance(each, State)}
+        found |= {n: each.of(kind) for n, each in vars(base).items() if isinstance(each, State)}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime, timedelta
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
 LiveT = TypeVar("LiveT", bound="Live")
 Clock = Callable[[], datetime]
 """Event time in hand."""
+
+
+def duration(name: str, text: object) -> timedelta:
+    """A duration such as `10 minutes`.
+
+    Raises:
+        ValueError: it is none; begins with the name.
+    """
+    try:
+        return timedelta(milliseconds=parse_duration_ms(text))
+    except PydanticCustomError as error:
+        expected = (error.context or {}).get("expected", "")
+        raise ValueError(f"{name} is {error.message()}; expected {expected}") from error
 
 
 class Live(ABC):
@@ -74,13 +88,7 @@ class State(ABC, Generic[LiveT]):
         Raises:
             ValueError: it is not a duration.
         """
-        if self._ttl is None:
-            return None
-        try:
-            return timedelta(milliseconds=parse_duration_ms(self._ttl))
-        except PydanticCustomError as error:
-            expected = (error.context or {}).get("expected", "")
-            raise ValueError(f"ttl is {error.message()}; expected {expected}") from error
+        return None if self._ttl is None else duration("ttl", self._ttl)
 
     def check(self) -> None:
         """Look at everything that the declaration says.
@@ -92,6 +100,10 @@ class State(ABC, Generic[LiveT]):
 
     def __set_name__(self, owner: Any, name: str) -> None:
         self.name = name
+
+    def of(self, kind: builtins.type[Processor]) -> State[LiveT]:
+        """The declaration as a class has it, which may be a subclass of the one that declares."""
+        return self
 
     @overload
     def __get__(self, instance: None, owner: Any) -> Self: ...
