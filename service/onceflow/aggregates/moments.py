@@ -51,6 +51,12 @@ class _Moments(Aggregate):
         self.input = type
         self.units, self._to_units = _units(parse_type(type))
 
+    @property
+    def name(self) -> str:
+        """With the unit: the same number of other units is another sum."""
+        unit = "(double)" if self.units == _DOUBLE_UNITS else f"(1/{self.units})"
+        return type(self).__name__ + unit * (self.units > 1)
+
     def zero(self) -> Sums:
         return Sums(0, 0, 0, 0, b"", b"")
 

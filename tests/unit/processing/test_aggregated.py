@@ -84,3 +84,13 @@ def test_state_of_another_aggregate_is_refused() -> None:
         "bins: a Histogram(1) aggregate cannot become a Histogram(2) aggregate"
     ]
     assert not compare_state(old, old).refused
+
+
+def test_a_sum_in_other_units_is_refused() -> None:
+    def declared(number: str) -> Any:
+        return {"total": Aggregated(Sum(number)).declared()}
+
+    found = compare_state(declared("decimal(10,2)"), declared("decimal(11,3)"))
+    assert found.refused == ["total: a Sum(1/100) aggregate cannot become a Sum(1/1000) aggregate"]
+    assert compare_state(declared("bigint"), declared("double")).refused
+    assert not compare_state(declared("int"), declared("bigint")).refused
