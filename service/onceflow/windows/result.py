@@ -100,7 +100,9 @@ class Together(Aggregate):
     def zero(self) -> tuple[Any, ...]:  # noqa: D102
         return tuple(part.zero() for part in self._parts)
 
-    def add(self, acc: Any, value: Any) -> tuple[Any, ...]:  # noqa: D102
+    def add(self, acc: Any, value: Any) -> Any:  # noqa: D102
+        if value is None:
+            return acc
         parts = zip(self._parts, self._known(acc), value, strict=True)
         return tuple(part.add(each, new) for part, each, new in parts)
 
@@ -108,7 +110,9 @@ class Together(Aggregate):
         parts = zip(self._parts, self._known(a), self._known(b), strict=True)
         return tuple(part.merge(one, other) for part, one, other in parts)
 
-    def subtract(self, acc: Any, value: Any) -> tuple[Any, ...]:  # noqa: D102
+    def subtract(self, acc: Any, value: Any) -> Any:  # noqa: D102
+        if value is None:
+            return acc
         parts = zip(self._parts, self._known(acc), value, strict=True)
         return tuple(part.subtract(each, old) for part, each, old in parts)
 

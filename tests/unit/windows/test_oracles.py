@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -20,11 +19,11 @@ from onceflow.windows import (
     StateWindow,
     TimerWindow,
 )
-from tests.support.histories import START, Payment, handled, histories, rows_of
+from tests.support.histories import Payment, handled, histories, rows_of
 
 SECOND = timedelta(seconds=1)
 WHENS = pytest.mark.parametrize("when", ["arrival", "watermark"])
-EXAMPLES = settings(max_examples=60)
+EXAMPLES = settings(max_examples=50)
 
 
 def spoken(duration: timedelta | None) -> str | None:
