@@ -18,6 +18,7 @@ from tests.support.drivers.here import run_here, run_until_it_fails, running_her
 from tests.support.drivers.service import END_TIMEOUT_S
 from tests.support.eventually import eventually
 from tests.support.jobs.cards import BAD, CardsJob
+from tests.support.jobs.windows import WindowsJob
 from tests.support.outside.history import read_topic
 
 BATCH = 100
@@ -52,6 +53,21 @@ def test_state_and_timers_lose_and_repeat_nothing_whatever_crashed(
     cards = sorted(json.loads(each.value or b"")["card"] for each in letters)
     assert cards == sorted(p.card for p in job.produced if p.amount == BAD) != []
     assert job.heads()[-1]["totals"]["rejected"] == len(letters)
+
+
+def test_windows_of_each_kind_lose_and_repeat_nothing_whatever_crashed(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    job = WindowsJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    job.produce(Random(7), 600, 200, cards=4)
+    file = job.write_file(150)
+    for point, arrivals in DEATHS[1:4]:
+        run_until_it_fails(file, job.bootstrap_servers, point, arrivals)
+    job.close_windows()
+    run_here(file, job.bootstrap_servers)
+    job.check()
+    assert len(job.written()) > 40
 
 
 def test_a_record_that_fails_goes_to_the_dead_letters_as_it_came(

@@ -173,15 +173,19 @@ checkpoint: {self.checkpoint}
 
     def expected(self) -> Iterator[dict[str, Any]]:
         """All rows, once `close_windows` was read; a card by event time, partition and offset."""
-        newest = max(p.at for p in self.produced)
+        until = max(p.at for p in self.produced) - LATENESS
         by_card: dict[str, list[tuple[datetime, int, int, Payment]]] = {}
         for number, payment in enumerate(self.produced):
-            if payment.at <= newest - LATENESS:
+            if payment.at <= until:
                 place = (payment.at, number % 2, number // 2, payment)
                 by_card.setdefault(payment.card, []).append(place)
-        for card, places in by_card.items():
+        for places in by_card.values():
             in_order = [place[-1] for place in sorted(places, key=lambda place: place[:3])]
-            yield from _of_card(card, in_order, newest - LATENESS, self.quiet)
+            yield from self.of_card(in_order, until)
+
+    def of_card(self, payments: list[Payment], until: datetime) -> Iterator[dict[str, Any]]:
+        """Rows of one card, once event time has passed an instant."""
+        return _of_card(payments[0].card, payments, until, self.quiet)
 
     def check(self) -> None:
         """The independent check that every fault ends in."""
