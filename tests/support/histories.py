@@ -53,7 +53,7 @@ def histories(step: timedelta = timedelta(seconds=1), start: datetime = START) -
 
 
 def rows_of(kind: type[Processor], batches: Batches, when: Any, **choices: Any) -> list[Any]:
-    """What comes out of the harness, each row as a tuple, sorted."""
+    """Rows that the harness gives, each as a tuple, sorted."""
     options = {"event_time": "at", "lateness": f"{LATENESS.seconds} s", "when": when, **choices}
     harness = ProcessorHarness(kind, COLUMNS, **options)
     for batch in batches:
@@ -64,13 +64,13 @@ def rows_of(kind: type[Processor], batches: Batches, when: Any, **choices: Any) 
 
 def handled(batches: Batches, when: str, lateness: timedelta = LATENESS) -> list[list[Payment]]:
     """The payments of each card in the order in which they are handled; without late ones."""
-    watermark = newest = datetime(1970, 1, 1, tzinfo=UTC)
+    event_watermark = newest = datetime(1970, 1, 1, tzinfo=UTC)
     accepted: list[Payment] = []
     for batch in batches:
-        on_time = [payment for payment in batch if payment.at > watermark]
+        on_time = [payment for payment in batch if payment.at > event_watermark]
         accepted += sorted(on_time, key=lambda payment: payment.at)
         newest = max([newest, *(payment.at for payment in batch)])
-        watermark = max(watermark, newest - lateness) if batch else watermark
+        event_watermark = max(event_watermark, newest - lateness)
     if when == "watermark":
         accepted.sort(key=lambda payment: payment.at)
     cards = sorted({payment.card for payment in accepted})

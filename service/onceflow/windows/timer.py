@@ -84,7 +84,7 @@ def _faults_of_zone(name: str, zone: object, every: timedelta) -> Iterator[Fault
         yield Fault(f"there is no zone {zone!r}", name, expected="one such as `Europe/Berlin`")
     if every % timedelta(days=1):
         yield Fault(
-            f"a zone, and periods of {every}, which are no whole days",
+            f"a zone, and periods of {every}, not of whole days",
             name,
             expected="whole days, such as `1 day`",
             suggestion="Leave the zone out: other periods do not depend on it.",

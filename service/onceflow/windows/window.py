@@ -39,7 +39,7 @@ class Window(Processor):
 
     @classmethod
     def faults(cls) -> Iterator[Fault]:
-        """What is wrong with the attributes of the class."""
+        """Attributes of the class that cannot be used so."""
         if cls.output:
             yield Fault(
                 "a window has no `output` of its own",

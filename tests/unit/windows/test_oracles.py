@@ -31,7 +31,7 @@ def spoken(duration: timedelta | None) -> str | None:
 
 
 def result(payments: list[Payment]) -> tuple[Any, ...]:
-    """Of the results that all classes here have."""
+    """Results that all classes here have."""
     largest = max(((p.amount, p.at) for p in payments), default=None)
     return (sum(p.amount for p in payments) if payments else None), largest
 

@@ -65,7 +65,7 @@ def payment(seconds: float, amount: int | None = 1, card: str = "a") -> dict[str
         (
             TimerWindow,
             {"every": "36 h", "zone": "Europe/Berlin"},
-            ["periods of 1 day, 12:00:00, which are no whole days; expected whole days"],
+            ["periods of 1 day, 12:00:00, not of whole days; expected whole days"],
         ),
         (RunningTotals, {"output": "n bigint"}, ["a window has no `output` of its own"]),
         (RunningTotals, {"total": 1}, ["a window without results; expected one at least"]),
@@ -185,6 +185,15 @@ def test_in_the_end_nothing_is_kept(base: type, choices: dict[str, Any]) -> None
     run = harness(made(base, **choices))
     run.send(payment(1), payment(2), payment(3))
     run.advance(at(60))
+    assert run.keys == []
+
+
+def test_a_window_that_was_closed_leaves_no_timer() -> None:
+    def closes(self: Any, record: Any) -> bool:
+        return bool(record.amount == 2)
+
+    run = harness(made(StateWindow, **{**CONDITIONS, "close": closes}, timeout="1 h"))
+    assert len(run.send(payment(1), payment(2, 2))) == 1
     assert run.keys == []
 
 
