@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from operator import itemgetter
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -45,34 +44,35 @@ class TimerWindow(Window):
 
     def on_records(self, key: Any, records: Any) -> None:
         """Add each record to its period."""
-        together = self.together()
+        windows, together = self._open(), self.together()
         for record in records:
             period = self._period(self.now)
-            windows = self.kept.get([])
-            totals = next((each[3] for each in windows if each[:2] == period), together.zero())
-            others = [each for each in windows if each[:2] != period]
-            self._keep([*others, (*period, 0, together.add(totals, together.value(record)))])
+            _, totals = windows.get(period, (0, together.zero()))
+            windows[period] = 0, together.add(totals, together.value(record))
             self.timers.at(period[1])
+        self._keep(windows)
 
     def on_timer(self, key: Any, at: datetime, name: str) -> Iterator[Any]:
         """Give the rows of periods that have ended."""
-        windows = self.kept.get([])
-        later = [each for each in windows if each[1] > at]
-        for start, end, empty, totals in windows:
-            if end <= at:
-                yield self.row(key, start, end, totals)
-                period = self._period(end)
-                if empty < self.empty and period not in [each[:2] for each in later]:
-                    later.append((*period, empty + 1, self.together().zero()))
-                    self.timers.at(period[1])
-        self._keep(later)
+        windows = self._open()
+        for start, end in [each for each in windows if each[1] <= at]:
+            empty, totals = windows.pop((start, end))
+            yield self.row(key, start, end, totals)
+            period = self._period(end)
+            if empty < self.empty and period not in windows:
+                windows[period] = empty + 1, self.together().zero()
+                self.timers.at(period[1])
+        self._keep(windows)
 
     def _period(self, at: datetime) -> tuple[datetime, datetime]:
         return period_around(at, duration("every", self.every), self.zone)
 
-    def _keep(self, windows: list[Any]) -> None:
+    def _open(self) -> dict[tuple[datetime, datetime], tuple[int, Any]]:
+        return {(start, end): (empty, totals) for start, end, empty, totals in self.kept.get([])}
+
+    def _keep(self, windows: Mapping[tuple[datetime, datetime], tuple[int, Any]]) -> None:
         if windows:
-            self.kept.set(sorted(windows, key=itemgetter(1, 0)))
+            self.kept.set([(*period, *windows[period]) for period in sorted(windows)])
         else:
             self.kept.clear()
 
