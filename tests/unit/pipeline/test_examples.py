@@ -17,8 +17,9 @@ def contents(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in folder.glob("*.jsonl")}
 
 
-def test_there_are_five() -> None:
-    assert NAMES == ["card-fraud", "page-views", "sensors", "sessions", "trades"]
+def test_all_are_found() -> None:
+    with_processors = ["card-fraud", "funnel", "inventory"]
+    assert NAMES == [*with_processors, "page-views", "sensors", "sessions", "trades"]
 
 
 @pytest.mark.parametrize("name", NAMES)
