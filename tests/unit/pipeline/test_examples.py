@@ -12,14 +12,19 @@ from onceflow.pipeline.file.loader import load_pipeline
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))
 
+TESTS = sorted(EXAMPLES.glob("*/test_*.py"))
+
 
 def contents(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in folder.glob("*.jsonl")}
 
 
 def test_all_are_found() -> None:
-    with_processors = ["card-fraud", "funnel", "inventory"]
-    assert NAMES == [*with_processors, "page-views", "sensors", "sessions", "trades"]
+    processors, windows = (
+        ["card-fraud", "funnel", "inventory"],
+        ["page-views", "sensors", "sessions"],
+    )
+    assert [*processors, *windows, "trades"] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,3 +51,12 @@ def test_data_and_expected_output_are_of_the_pipelines_topics(name: str) -> None
     assert contents(EXAMPLES / name / "data").keys() == {f"{topic}.jsonl" for topic in inputs}
     expected = contents(EXAMPLES / name / "expected")
     assert expected.keys() == {f"{pipeline.sink.kafka.topic}.jsonl"}
+
+
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
+def test_an_example_passes_its_own_tests(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    tests = {n: each for n, each in runpy.run_path(str(file)).items() if n.startswith("test_")}
+    assert tests
+    for test in tests.values():
+        test()
