@@ -63,21 +63,32 @@ class StateWindow(Window):
                 self._forget()
                 continue
             self.kept.set((first, last, totals))
-            if self.timeout is not None and window is None:
-                self.timers.at(first + duration("timeout", self.timeout), "timeout")
+            self._set_timer()
 
     def on_timer(self, key: Any, at: datetime, name: str) -> Iterator[Any]:
         """Close the window that has timed out."""
-        return self._timed_out(key)
+        yield from self._timed_out(key)
+        self._set_timer()
 
     def _timed_out(self, key: Any) -> Iterator[Any]:
+        window, end = self.kept.get(), self._end()
+        if end is not None and end <= self.now:
+            yield self.row(key, window[0], end, window[2])
+            self._forget()
+
+    def _set_timer(self) -> None:
+        """Each time, because the timer that is set may be of an earlier `timeout` of the class."""
+        end = self._end()
+        if end is not None:
+            self.timers.at(end, "timeout")
+
+    def _end(self) -> datetime | None:
+        """When the open window times out."""
         window = self.kept.get()
-        if window is not None and self.timeout is not None:
-            first, _, totals = window
-            end = first + duration("timeout", self.timeout)
-            if end <= self.now:
-                yield self.row(key, first, end, totals)
-                self._forget()
+        if window is None or self.timeout is None:
+            return None
+        first: datetime = window[0]
+        return first + duration("timeout", self.timeout)
 
     def _forget(self) -> None:
         self.kept.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from onceflow.errors import ConfigError, RecordError
 from onceflow.processing import ProcessorHarness
 from onceflow.processing.checks import make_runner
 from onceflow.processing.evolution import compare_state
-from onceflow.processing.runner import Runner
+from onceflow.processing.runner import EPOCH, Runner
 from onceflow.windows import (
     CountWindow,
     Result,
@@ -209,14 +210,19 @@ def runner(kind: Any) -> Runner:
     return make_runner(kind, name="step", columns=columns, key=None, time="at", output=None)
 
 
-def after_a_change(before: Any, after: Any, amounts: Sequence[int]) -> list[Any]:
-    """Rows of the last of some payments, a second apart: a class handles it with kept state."""
+def changed(before: Any, after: Any) -> tuple[Runner, Runner]:
+    """A class, and what becomes of it, with the state of the first."""
     old, new = runner(before), runner(after)
     assert not compare_state(old.declared, new.declared).refused
+    return old, replace(new, earlier=(old.codec.schema,))
+
+
+def after_a_change(before: Any, after: Any, amounts: Sequence[int]) -> list[Any]:
+    """Rows of the last of some payments, a second apart: a class handles it with kept state."""
+    old, new = changed(before, after)
     rows = [("a", amount, at(second)) for second, amount in enumerate(amounts)]
     kept = old.handle(("a",), None, rows[:-1], 0).state
-    handled = replace(new, earlier=(old.codec.schema,)).handle(("a",), kept, rows[-1:], 0)
-    return [row[3:-1] for row in handled.rows]
+    return [row[3:-1] for row in new.handle(("a",), kept, rows[-1:], 0).rows]
 
 
 def bins(bound: int) -> Result:
@@ -241,3 +247,18 @@ def test_a_count_window_starts_again_after_a_change_of_its_numbers() -> None:
     before, after = made(CountWindow, size=3), made(CountWindow, size=1, every=2)
     assert after_a_change(before, before, [1, 2, 3]) == [(6,)]
     assert after_a_change(before, after, [1, 2, 3]) == [(3,)]
+
+
+def test_a_state_window_ends_by_the_time_out_of_the_changed_class() -> None:
+    before, after = (made(StateWindow, **CONDITIONS, timeout=f"{n} s") for n in (10, 30))
+    old, new = changed(before, after)
+
+    def ms(second: int) -> int:
+        return (at(second) - EPOCH) // timedelta(milliseconds=1)
+
+    kept = old.handle(("a",), None, [("a", 1, at(0))], 0).state
+    early = new.handle(("a",), kept, [], ms(10))
+    assert (early.rows, early.wake_ms) == ([], ms(30))
+    ended = new.handle(("a",), early.state, [], ms(30))
+    assert [row[1:3] for row in ended.rows] == [(at(0), at(30))]
+    assert ended.state is None
