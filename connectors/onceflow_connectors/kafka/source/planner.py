@@ -59,7 +59,7 @@ class KafkaPlanner:
         known = self._frozen if self._frozen is not None else self._origin.ends(starts)
         backlog = Backlog(starts, {place: known.get(place, at) for place, at in starts.items()})
         _check_length(backlog)
-        if backlog.size == 0 and not newcomers:
+        if backlog.size == 0 and not newcomers and not self._may_be_replaced(reached):
             return start
         self._check_identities(before)
         self._check_beginnings(newcomers)
@@ -142,6 +142,14 @@ class KafkaPlanner:
         """No topic was replaced: asked after the ends, so that they are those of these topics."""
         found = self._origin.known_topics({topic: at.topic_id for topic, at in before.items()})
         self._facts = {**self._facts, **found}
+
+    def _may_be_replaced(self, reached: Topics) -> bool:
+        """Whether another topic of a name was seen, which may have grown to the same length."""
+        return any(
+            at.topic_id not in {"", self._facts[topic].topic_id}
+            for topic, at in reached.items()
+            if topic in self._facts
+        )
 
     def _check_selected(self, reached: Topics) -> None:
         if left_out := [name for name in reached if not self._topics.covers(name)]:
