@@ -229,6 +229,15 @@ ViewName = Annotated[
     ),
     _schema(pattern=_VIEW_PATTERN),
 ]
+ParameterName = Annotated[
+    str,
+    _matching(
+        _VIEW_PATTERN,
+        "not the name of a parameter",
+        "1 to 63 of [a-z0-9_], beginning with a letter",
+    ),
+    _schema(pattern=_VIEW_PATTERN),
+]
 TopicName = Annotated[str, AfterValidator(_checked_topic), _schema(pattern=_TOPIC_PATTERN)]
 TopicPattern = Annotated[str, AfterValidator(_checked_pattern), _schema(format="regex")]
 TransformName = Annotated[

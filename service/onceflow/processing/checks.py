@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from textwrap import dedent
 from typing import Any
 
 from onceflow.columns import Columns, parse_columns
 from onceflow.errors import ConfigError, Fault, unknown_name
+from onceflow.processing.parameters import NONE, Parameters
 from onceflow.processing.processor import Processor, declared_state, declared_twice
 from onceflow.processing.runner import Runner, When
 
@@ -27,6 +30,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
     order: Sequence[str] = (),
     when: When = "arrival",
     keeps_going: bool = False,
+    parameters: Parameters | None = None,
 ) -> Runner:
     """Make the runner of a class over an input.
 
@@ -40,6 +44,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         order: columns that decide between records with the same event time.
         when: see `onceflow.processing.runner`.
         keeps_going: whether a record that fails is rejected.
+        parameters: those that the class may read; None if nothing is known of them.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -54,6 +59,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         *_of_keys(keys, columns),
         *_unknown("order", order, columns),
         *_unknown("event_time", [time], columns),
+        *(_of_parameters(kind, parameters) if parameters else ()),
     ]
     rows = None
     try:
@@ -62,7 +68,10 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         faults += error.faults or (Fault(str(error), "output"),)
     if faults or rows is None:
         raise _refused(kind.__name__, faults)
-    return Runner(name, kind, columns, keys, time, rows, tuple(order), when, keeps_going)
+    declared = parameters or NONE
+    return Runner(
+        name, kind, columns, keys, time, rows, tuple(order), when, keeps_going, parameters=declared
+    )
 
 
 def _refused(name: str, faults: Sequence[Fault]) -> ConfigError:
@@ -120,6 +129,29 @@ def _unknown(where: str, names: Sequence[str], columns: Columns) -> Iterator[Fau
         if name not in columns.names:
             fault = unknown_name("no column of the input is called", name, columns.names)
             yield replace(fault, where=where)
+
+
+def _of_parameters(kind: type[Processor], parameters: Parameters) -> Iterator[Fault]:
+    """Names that nothing declares, as far as the code of the class has them as literals."""
+    for name in dict.fromkeys(_read_by(kind)):
+        if name not in parameters.declared:
+            fault = unknown_name("no parameter is called", name, [*parameters.declared])
+            yield replace(fault, where=kind.__name__)
+
+
+def _read_by(kind: type[Processor]) -> Iterator[str]:
+    for each in kind.__mro__[: kind.__mro__.index(Processor)]:
+        try:
+            tree = ast.parse(dedent(inspect.getsource(each)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            match node:
+                case ast.Subscript(
+                    value=ast.Attribute(value=ast.Name("self"), attr="parameters"),
+                    slice=ast.Constant(str(name)),
+                ):
+                    yield name
 
 
 def _output(declared: str, output: str | None) -> Columns:

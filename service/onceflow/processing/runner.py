@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 from onceflow.columns import Columns, Scalar
 from onceflow.errors import RecordError
 from onceflow.processing.codec import Codec
+from onceflow.processing.parameters import NONE, Parameters
 from onceflow.processing.processor import Processor, Row, Timers, declared_state
 from onceflow.processing.records import Record, Records, record_type
 from onceflow.processing.state import TIME, Live
@@ -75,6 +76,7 @@ class Runner:
         when: whether records wait until the event watermark has passed them.
         keeps_going: whether a record that fails is rejected; if not, it ends the batch.
         earlier: schemas of states that were written before the class was changed.
+        parameters: those that the pipeline declares.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Runner:
     when: When = "arrival"
     keeps_going: bool = False
     earlier: tuple[Any, ...] = ()
+    parameters: Parameters = NONE
 
     def handle(
         self,
@@ -253,7 +256,8 @@ class _Call:
         self.runner = runner
         self.key = key
         self.event_watermark = event_watermark
-        self.parameters = parameters
+        # One mapping serves many keys: what a processor wrote there would be state.
+        self.parameters = MappingProxyType(parameters)
         self.now = event_watermark
         self.in_hand: Record | None = None
         self.rows: list[tuple[object, ...]] = []

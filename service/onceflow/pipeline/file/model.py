@@ -23,6 +23,7 @@ from onceflow.contracts.values import (
 )
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.code_files import code_of
+from onceflow.pipeline.file.parameters import ParametersBlock
 from onceflow.pipeline.file.policies import (
     DeadLetterBlock,
     Late,
@@ -35,6 +36,7 @@ from onceflow.pipeline.file.policies import (
 from onceflow.pipeline.file.process import Process
 from onceflow.pipeline.file.sink import Sink
 from onceflow.pipeline.file.source import AnySource, kinds_in
+from onceflow.processing.parameters import NONE, Parameters
 from onceflow.protocol.delivery import Delivery
 
 
@@ -72,6 +74,11 @@ class Pipeline(Block):
         default_factory=dict,
         description="Processors, each under the name of the view that its rows are, in order: each"
         " reads sources and steps above it; see [state.md](state.md).",
+    )
+    parameters: ParametersBlock | None = Field(
+        default=None,
+        description="Values that queries and processors read by name, and that change between"
+        " batches; see [state.md](state.md#parameters).",
     )
     transform: TransformName | None = Field(
         default=None,
@@ -194,6 +201,11 @@ class Pipeline(Block):
         return [topic for topics in found if topics is not None for topic in topics.named]
 
     @property
+    def declared_parameters(self) -> Parameters:
+        """Values that queries and processors read by name."""
+        return self.parameters.declared if self.parameters else NONE
+
+    @property
     def letter_topics(self) -> list[str]:
         """Topics that are written in the same transactions as the output."""
         return [block.topic for block in (self.dead_letter, self.late) if block]
@@ -202,9 +214,9 @@ class Pipeline(Block):
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, restarts, `idle_after`,
-        what a source's block says of itself (`SourceBlock.outside_results`), and where rejected,
-        late and divergent records go; the output's partitions and the order of records, which the
-        ledger pins; and waivers, which change nothing.
+        what a source's block says of itself (`SourceBlock.outside_results`), where parameters come
+        from, and where rejected, late and divergent records go; the output's partitions and the
+        order of records, which the ledger pins; and waivers, which change nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -219,6 +231,7 @@ class Pipeline(Block):
                 "late": True,
                 "on_divergence": True,
                 "restart": True,
+                "parameters": {"topic": True},
                 "sources": {
                     name: {
                         "block": set(source.block.outside_results),
@@ -257,7 +270,7 @@ def _names_twice(given: Mapping[str, Any]) -> Iterator[Combination]:
 def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
     """Sources that would read what the pipeline writes; parts that are faulty themselves don't."""
     written: list[str] = []
-    for path in (("sink", "kafka"), ("dead_letter",), ("late",)):
+    for path in (("sink", "kafka"), ("dead_letter",), ("late",), ("parameters",)):
         topic = _topic_at(given, *path)
         if topic in written:
             yield (

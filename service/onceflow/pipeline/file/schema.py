@@ -35,7 +35,8 @@ def reference_table(model: type[BaseModel]) -> str:
 
 
 def _row(key: Key) -> str:
-    name = ".".join("<view>" if part == ANY_NAME else part for part in key.path)
+    any_name = "<name>" if key.path[0] == "parameters" else "<view>"
+    name = ".".join(any_name if part == ANY_NAME else part for part in key.path)
     name = name.replace(f".{ANY_ENTRY}", ANY_ENTRY)
     return f"| `{name}` | {_type(key.schema)} | {_default(key)} | {key.schema['description']} |"
 
@@ -48,15 +49,14 @@ def _default(key: Key) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    choices = [choice for choice in schema.get("anyOf", (schema,)) if choice.get("type") != "null"]
-    found = choices[0]
-    if "enum" in found:
-        return ", ".join(f"`{value}`" for value in found["enum"])
-    if "const" in found:
-        return f"`{found['const']}`"
-    if "oneOf" in found:
-        return " or ".join(map(_type, found["oneOf"]))
-    return _TYPES[found.get("type", "object")]
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    if choices:
+        return " or ".join(_type(each) for each in choices if each.get("type") != "null")
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    return _TYPES[schema.get("type", "object")]
 
 
 def _drop_titles(node: object) -> None:
