@@ -157,11 +157,13 @@ class BatchPlan:
     Args:
         event_watermark_ms: Spark's watermark during the batch.
         batch_timestamp_ms: the batch's clock; also the timestamp of its output records.
+        parameters: name -> value, as text, for each that is set; the others have their default.
     """
 
     sources: SourceRanges
     event_watermark_ms: int
     batch_timestamp_ms: int
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def tag(self) -> int:
         """32-bit mark for record headers: crc32 of the canonical JSON."""
@@ -373,6 +375,7 @@ class HeadEntry:
                     sources_from_json(fields["sources"]),
                     _int(fields["event_watermark_ms"]),
                     _int(fields["batch_timestamp_ms"]),
+                    {n: _str(v) for n, v in fields.get("parameters", {}).items()},
                 ),
                 sink=SinkState(
                     _str(sink["topic"]),
@@ -433,6 +436,7 @@ def _plan_json(plan: BatchPlan) -> dict[str, Any]:
         "sources": sources_to_json(plan.sources),
         "event_watermark_ms": plan.event_watermark_ms,
         "batch_timestamp_ms": plan.batch_timestamp_ms,
+        **({"parameters": dict(plan.parameters)} if plan.parameters else {}),
     }
 
 

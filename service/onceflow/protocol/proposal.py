@@ -103,6 +103,8 @@ def plan_difference(expected: BatchPlan, found: BatchPlan) -> tuple[str, str] | 
     for what, (wanted_ms, found_ms) in times.items():
         if wanted_ms != found_ms:
             return f"{what} {wanted_ms} ms", f"{what} {found_ms} ms"
+    if expected.parameters != found.parameters:
+        return f"parameters {dict(expected.parameters)}", f"parameters {dict(found.parameters)}"
     return None
 
 

@@ -101,6 +101,9 @@ ROWS = {
     "committed in Kafka alone, other watermark": Row(
         checkpoint(5, 4, plan(30, 40, watermark_ms=6)), HEAD_5, REPAIR_PLAN
     ),
+    "committed in Kafka alone, other parameters": Row(
+        checkpoint(5, 4, replace(plan(30, 40), parameters={"limit": "7"})), HEAD_5, REPAIR_PLAN
+    ),
     "newest plan lost": Row(DONE_4, HEAD_5, corrupt(ADOPT)),
     "checkpoint too old": Row(checkpoint(4, 4), HEAD_6, foreign()),
     "checkpoint too old, planned": Row(checkpoint(5, 4), HEAD_6, foreign()),

@@ -36,7 +36,8 @@ names = st.text(max_size=8)
 layouts = st.builds(Layout, st.integers(1, 4), st.integers(1, 5))
 ranges = st.dictionaries(st.integers(0, 99), st.tuples(naturals, naturals), max_size=3)
 sources = st.dictionaries(names, st.dictionaries(names, ranges, max_size=2), max_size=2)
-plans = st.builds(BatchPlan, sources, st.integers(-(2**63), 2**63 - 1), naturals)
+clocks = st.integers(-(2**63), 2**63 - 1)
+plans = st.builds(BatchPlan, sources, clocks, naturals, st.dictionaries(names, names, max_size=3))
 sinks = st.builds(SinkState, names, st.integers(1, 99), layouts, ranges, names)
 counts = st.builds(RecordCounts, naturals, naturals, naturals, naturals)
 orders = st.sampled_from([SORTED, ARRIVAL, Order((Term("at", is_descending=True), Term("n")))])
@@ -159,6 +160,8 @@ DAMAGES: dict[str, Damage] = {
     "risk of one": lambda f: f.update(at_risk={"0": [1]}),
     "number for a risk": lambda f: f.update(at_risk=1),
     "number for an order": lambda f: f.update(order=1),
+    "list of parameters": lambda f: f.update(parameters=[]),
+    "number for a parameter": lambda f: f.update(parameters={"limit": 7}),
     "text for an origin": lambda f: f.update(origin="views"),
     "an origin without a batch": lambda f: f.update(origin={"pipeline": "views"}),
     "unknown order": lambda f: f.update(order={"batch": {"by": [], "ties": "chance"}, "next": {}}),
@@ -271,8 +274,9 @@ def test_the_plan_tag_is_the_crc32_of_ranges_watermark_and_clock() -> None:
         replace(HEAD.plan, sources={"clicks": {"clicks": {10: (5, 8), 2: (0, 0)}}}),
         replace(HEAD.plan, event_watermark_ms=90_001),
         replace(HEAD.plan, batch_timestamp_ms=100_001),
+        replace(HEAD.plan, parameters={"limit": "7"}),
     ],
-    ids=["ranges", "watermark", "clock"],
+    ids=["ranges", "watermark", "clock", "parameters"],
 )
 def test_another_plan_has_another_tag(other: BatchPlan) -> None:
     assert other.tag() != HEAD.plan.tag()

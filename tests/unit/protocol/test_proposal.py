@@ -150,6 +150,10 @@ def test_plans_differ_where_some_partition_differs(one: SourceRanges, two: Sourc
         (plan(1, 2, watermark_ms=6), ("event watermark 5 ms", "event watermark 6 ms")),
         (plan(1, 2, clock_ms=10), ("batch clock 9 ms", "batch clock 10 ms")),
         (
+            replace(plan(1, 2), parameters={"limit": "7"}),
+            ("parameters {}", "parameters {'limit': '7'}"),
+        ),
+        (
             BatchPlan({"clicks": {"input": {}}}, 5, 9),
             ("offsets [1, 2) of input-0 in source clicks", "nothing of input-0 in source clicks"),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,61 @@ def test_a_written_plan_is_the_ledgers(checkpoint: Checkpoint, tmp_path: Path) -
     assert checkpoint.plan(1) == BatchPlan({"s": {"t": {0: (10, 40)}}}, 50, 90)
     metadata = (tmp_path / "ck" / "offsets" / "1").read_text().splitlines()[1]
     assert json.loads(metadata)["conf"] == {"a": "b"}
+
+
+def log_parameters(root: Path, batch_id: int, carried_by: str, told: dict[str, object]) -> None:
+    """An entry of two sources, in the order in which a query reads them."""
+    metadata = {"batchWatermarkMs": 5, "batchTimestampMs": 9, "conf": {}}
+    lines = ["v1", json.dumps(metadata)]
+    for name in ("s", "r"):
+        offset = {"source": name, "position": {"t": {"0": 10}}}
+        lines.append(json.dumps({**offset, **({"parameters": told} if name == carried_by else {})}))
+    (root / "offsets").mkdir(parents=True, exist_ok=True)
+    (root / "offsets" / str(batch_id)).write_text("\n".join(lines))
+
+
+def carried(root: Path, batch_id: int) -> dict[str, object]:
+    lines = (root / "offsets" / str(batch_id)).read_text().splitlines()[2:]
+    offsets = [json.loads(line) for line in lines]
+    return {each["source"]: each.get("parameters") for each in offsets}
+
+
+@pytest.mark.parametrize("told", [5, [], {}, {"values": 5}, {"values": []}])
+def test_damaged_parameters_name_the_file(tmp_path: Path, told: Any) -> None:
+    checkpoint = Checkpoint(str(tmp_path), "views", {**SOURCES, "r": SOURCES["s"]})
+    log_parameters(tmp_path, 0, "r", told)
+    with pytest.raises(CorruptionError, match="offsets/0"):
+        checkpoint.plan(0)
+
+
+@pytest.mark.parametrize("logged", [0, 1])
+@pytest.mark.parametrize("values", [{"limit": "7.00"}, {}])
+def test_a_written_plan_has_the_parameters_of_the_ledger_and_their_place_on_the_topic(
+    tmp_path: Path, logged: int, values: dict[str, str]
+) -> None:
+    checkpoint = Checkpoint(str(tmp_path), "views", {**SOURCES, "r": SOURCES["s"]})
+    checkpoint.create("q")
+    told = {"position": {"p": 3}, "values": {"limit": "9.00"}, "refused": [2, "bad"]}
+    log_parameters(tmp_path, 0, "r", told)
+    if logged:
+        log_parameters(tmp_path, 1, "r", told)
+    assert checkpoint.plan(0).parameters == {"limit": "9.00"}
+    committed = head(1, (10, 40))
+    sources = dict.fromkeys(("s", "r"), committed.plan.sources["s"])
+    plan = replace(committed.plan, sources=sources, parameters=values)
+    checkpoint.write_plan(replace(committed, plan=plan))
+    assert checkpoint.plan(1) == plan
+    # From an earlier place, changes are applied again, to the same effect.
+    assert carried(tmp_path, 1) == {"s": None, "r": {**told, "values": values}}
+
+
+def test_a_written_plan_of_a_pipeline_without_parameters_has_none(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    checkpoint.write_plan(head(1, (10, 40)))
+    assert carried(tmp_path / "ck", 1) == {"s": None}
 
 
 @pytest.mark.parametrize("is_done", [False, True])

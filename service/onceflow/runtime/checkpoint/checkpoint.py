@@ -17,6 +17,7 @@ from typing import Any
 from onceflow.contracts.source import Position, TopicRanges
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, CorruptionError, LineageError
+from onceflow.processing.parameters import carrier_of
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
@@ -49,6 +50,8 @@ class LoggedBatch:
 
     metadata: Mapping[str, Any]
     positions: Mapping[str, Position]
+    parameters: Mapping[str, Any]
+    """What the offset of one source says of them; only `values` before any has been set."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -207,6 +210,7 @@ class Checkpoint:
             sources,
             entry.metadata["batchWatermarkMs"],
             entry.metadata["batchTimestampMs"],
+            entry.parameters["values"],
         )
 
     def write_plan(self, head: HeadEntry) -> None:
@@ -225,10 +229,14 @@ class Checkpoint:
             "batchTimestampMs": head.plan.batch_timestamp_ms,
         }
         lines = [_OFFSET_LOG_VERSION, canonical_json(metadata)]
+        kept = {"position": None, "refused": [0, ""], **(model.parameters if model else {})}
+        is_told = kept["position"] is not None or head.plan.parameters
+        told = {"parameters": {**kept, "values": dict(head.plan.parameters)}}
         for name in model.positions if model else head.plan.sources:
             like = model.positions[name] if model else None
             position = self._arithmetic(name).position(like, head.plan.sources[name])
-            lines.append(canonical_json({"source": name, "position": position}))
+            more = told if is_told and name == carrier_of(self._sources) else {}
+            lines.append(canonical_json({"source": name, "position": position, **more}))
         # Asked again: a driver that took over may have logged this batch and planned more.
         if self._newest("commits") < batch_id:
             for later in self._files.numbers("offsets"):
@@ -390,7 +398,12 @@ class Checkpoint:
             metadata, *offsets = (json.loads(line) for line in lines)
             if not {"batchWatermarkMs", "batchTimestampMs"} <= metadata.keys():
                 raise self._files.damaged(name)
-            return LoggedBatch(metadata, {o["source"]: o["position"] for o in offsets})
+            positions = {each["source"]: each["position"] for each in offsets}
+            told = [each["parameters"] for each in offsets if "parameters" in each]
+            parameters = told[0] if told else {"values": {}}
+            if not isinstance(parameters["values"], dict):
+                raise self._files.damaged(name)
+            return LoggedBatch(metadata, positions, parameters)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._files.damaged(name) from error
 
