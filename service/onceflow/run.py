@@ -30,6 +30,7 @@ from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, Commits
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution, ExecutionReader
 from onceflow.runtime.batch.late import LateDesk
+from onceflow.runtime.batch.parameters import ParameterDesk
 from onceflow.runtime.batch.rejects import RejectDesk
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.commit.writer import record_limit_bytes
@@ -261,6 +262,7 @@ class Run:
             },
             checkpoint=self.checkpoint,
             read_execution=self._read_execution,
+            share_parameters=ParameterDesk(self._session, self._warn).share,
             check_output=check_output,
             rejects=self._reject_desk(),
             late=LateDesk(self._session, pipeline, self._reread, self.handle.query, budget),
@@ -268,6 +270,9 @@ class Run:
             committer=committer,
             report=report,
         )
+
+    def _warn(self, text: str) -> None:
+        self.around.report("warning", text=text)
 
     def _read_execution(self) -> Execution:
         return self._event_time.note(self.handle.read_execution())

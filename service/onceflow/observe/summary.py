@@ -24,6 +24,7 @@ def summary_of(seen: Facts, time_text: Callable[[int], str] = iso_text) -> dict[
         "records": asdict(head.records),
         "totals": asdict(head.totals),
         "waivers": head.waivers,
+        "parameters": dict(head.plan.parameters),
         "output": {"topic": head.sink.topic, "sequence": sequence},
         "owner": {
             "host": owner.host,

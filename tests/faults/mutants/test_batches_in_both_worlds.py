@@ -124,6 +124,7 @@ class Batches:
             output=OutputFormat("json", "k", None, lambda names: names),
             partition_of=_partitions,
             max_result_bytes=1_000_000,
+            share_parameters=dict,
             sources={"s": SourceArithmetic(self._ranges, _position)},
             retired={},
             checkpoint=_NO_CHECKPOINT,

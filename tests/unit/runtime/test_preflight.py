@@ -62,11 +62,13 @@ def look(
     recorded: int | None = None,
     partitions: int | None = None,
     timeout_ms: int = 60_000,
+    controls: str | None = None,
 ) -> PreflightReport:
     sink = None if recorded is None else SinkState("out", recorded, Layout(1, 3), {}, "id of out")
     kafka = SimpleNamespace(topic="out", partitions=partitions)
     pipeline: Any = SimpleNamespace(
         name="views",
+        parameters=SimpleNamespace(topic=controls) if controls else None,
         named_inputs=["clicks"],
         letter_topics=["dead"],
         sink=SimpleNamespace(kafka=kafka),
@@ -79,7 +81,7 @@ def warnings(brokers: Brokers, recorded: int | None = None) -> list[str]:
     return [str(warning) for warning in look(brokers, recorded).warnings]
 
 
-def refusal(brokers: Brokers, **needs: int) -> str:
+def refusal(brokers: Brokers, **needs: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         look(brokers, **needs)
     return str(caught.value)
@@ -190,3 +192,40 @@ def test_a_budget_that_the_brokers_do_not_allow_names_our_setting(brokers: Broke
     brokers.config = {"transaction.max.timeout.ms": "900000"}
     look(brokers, timeout_ms=900_000)
     assert "`transaction_timeout`" in refusal(brokers, timeout_ms=900_001)
+
+
+def test_the_topic_of_parameters_is_created_so_that_no_change_is_lost(brokers: Brokers) -> None:
+    (control,) = look(brokers, controls="changes").create
+    assert (control.name, control.partitions) == ("changes", 1)
+    brokers.add("changes", partitions=1, **as_keywords(control.config))
+    assert look(brokers, controls="changes").warnings == ()
+    assert look(brokers, controls="changes").create == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"cleanup.policy": "delete"}, "cleanup.policy of the topic of parameters is delete"),
+        ({"cleanup.policy": "compact,delete"}, "expected compact"),
+        ({"delete.retention.ms": "86400000"}, "may miss changes"),
+    ],
+)
+def test_a_topic_of_parameters_that_forgets_is_warned_of(
+    brokers: Brokers, changed: dict[str, str], told: str
+) -> None:
+    (control,) = look(brokers, controls="changes").create
+    brokers.add("changes", partitions=1, **as_keywords({**control.config, **changed}))
+    (warning,) = look(brokers, controls="changes").warnings
+    assert told in str(warning)
+    assert warning.where == "changes"
+
+
+def test_a_topic_of_parameters_with_several_partitions_is_refused(brokers: Brokers) -> None:
+    brokers.add("changes", partitions=2)
+    told = refusal(brokers, controls="changes")
+    assert "the topic of parameters has 2 partitions" in told
+    assert "expected 1" in told
+
+
+def as_keywords(config: Mapping[str, str]) -> dict[str, Any]:
+    return {setting.replace(".", "_"): value for setting, value in config.items()}

@@ -96,6 +96,7 @@ class BatchRunner:
             committed rows stay; otherwise the pipeline halts.
         retired: source -> topics that are read no more; a group can commit no offset of one that
             was deleted.
+        share_parameters: tells the values of this batch, and hands them to its tasks.
         checkpoint: tells where a source stands that no batch has read from.
     """
 
@@ -115,6 +116,7 @@ class BatchRunner:
     retired: Mapping[str, Collection[str]]
     checkpoint: Checkpoint
     read_execution: Callable[[], Execution]
+    share_parameters: Callable[[], Mapping[str, str]]
     check_output: Callable[[SinkState], None]
     rejects: RejectDesk
     late: LateDesk
@@ -160,10 +162,11 @@ class BatchRunner:
         """Execute the plan, and bring its rows into the order in which they are numbered."""
         self.computing = batch_id
         try:
+            parameters = self.share_parameters()
             table = collect(frame, self.max_result_bytes)
         finally:
             self.computing = None
-        execution = self.read_execution()
+        execution = replace(self.read_execution(), parameters=parameters)
         table, keyless = self.rejects.without_null_keys(table)
         key = BatchKey(self.query_id, batch_id)
         is_replay = self.head.batch == key
@@ -314,7 +317,12 @@ class BatchRunner:
                 sources[name] = _standing(self.head.plan.sources[name], at=1)
             else:
                 sources[name] = _standing(self.checkpoint.plan(batch_id).sources[name], at=0)
-        return BatchPlan(sources, execution.event_watermark_ms, execution.batch_timestamp_ms)
+        return BatchPlan(
+            sources,
+            execution.event_watermark_ms,
+            execution.batch_timestamp_ms,
+            execution.parameters,
+        )
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Execution:
         keeps_order: whether rows of an input partition came out in its order.
         is_doubtful: whether `counts` may hold records twice. What was computed for a shuffle and
             lost with an executor is computed again, and Spark counts it again.
+        parameters: name -> value, for each that is set in the batch.
     """
 
     event_watermark_ms: int
@@ -68,6 +69,7 @@ class Execution:
     step_rejects: Mapping[str, Sequence[str]] = field(default_factory=dict)
     keeps_order: bool = False
     is_doubtful: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def newest_since(self, before_ms: int | None) -> int | None:
         """The newest event time of this batch and what was before it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -19,9 +19,11 @@ from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.query.query import assemble
 from onceflow.pipeline.query.rejects import accepted, with_reason
 from onceflow.pipeline.query.steps import Prepare
+from onceflow.processing.parameters import carrier_of
 from onceflow.runtime.batch.executed import Execution, observed, observed_step, shielded
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
+from onceflow.runtime.source.parameters import ParameterTopic
 from onceflow.runtime.source.ticks import TickSettings
 
 
@@ -62,6 +64,12 @@ class Parts:
         spec = self.spec(name, schema)
         return SourceHandle(source.kind, source.block, spec, self.connection, ticks)
 
+    def _followed(self, source: str) -> ParameterTopic | None:
+        block = self.pipeline.parameters
+        if block is None or source != carrier_of(self.pipeline.sources):
+            return None
+        return ParameterTopic(block.topic, block.declared)
+
     def result(
         self,
         spark: SparkSession,
@@ -76,8 +84,8 @@ class Parts:
             # Where nothing fails by them, bad payloads become rows.
             if self.pipeline.on_reject(name) != "fail":
                 schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
-            ticks = tick_settings(source.idle_after_ms)
-            stream = open_stream(spark, self._handle(name, schema, ticks))
+            handle = self._handle(name, schema, tick_settings(source.idle_after_ms))
+            stream = open_stream(spark, replace(handle, parameters=self._followed(name)))
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 

@@ -4,8 +4,10 @@ Spark runs the planning half in one Python process on the driver and the reading
 Nothing is shared between them but options, offsets and splits, so everything travels as text.
 
 Our offset in Spark's log is `{"position": <the source's own>, "source": <its name>}`, with
-`"tick_ms": <event time>` from the source's first tick on. An offset with another tick than the one
-before it makes the batch yield one row that stands for no record: all null, but for `TICK_COLUMN`.
+`"tick_ms": <event time>` from the source's first tick on, and in one source of a pipeline
+`"parameters"`, from the first change of one on (`parameters.py`). An offset with another tick than
+the one before it makes the batch yield one row that stands for no record: all null, but for
+`TICK_COLUMN`.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from onceflow.contracts.source_block import SourceBlock, find_source
 from onceflow.errors import ConfigError, InvariantError, LineageError
 from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import canonical_json
+from onceflow.runtime.source.parameters import ParameterFollower, ParameterTopic
 from onceflow.runtime.source.ticks import Ticker, TickSettings
 
 FORMAT = "onceflow"
@@ -51,6 +54,8 @@ _START, _END = "start", "end"
 """Options that hold the positions of a range."""
 _TICK = "tick_ms"
 """In an offset: event time of the newest tick of the source."""
+_PARAMETERS = "parameters"
+"""In an offset: the values of parameters, and how far their topic was read."""
 _TICK_FIELD = pa.field(TICK_COLUMN, pa.timestamp("us", tz="UTC"))
 
 IDLE_WAIT_S = 0.05
@@ -74,6 +79,7 @@ class SourceHandle:
     spec: SourceSpec
     connection: Connection
     ticks: TickSettings | None = None
+    parameters: ParameterTopic | None = None
 
     def to_options(self) -> Mapping[str, str]:
         """Encode. Spark redacts options with `secret` in their name wherever it shows them."""
@@ -84,6 +90,7 @@ class SourceHandle:
             "block": canonical_json(self.block.written),
             "spec": canonical_json(spec),
             "ticks": canonical_json(asdict(self.ticks) if self.ticks else None),
+            "parameters": canonical_json(asdict(self.parameters) if self.parameters else None),
             "connection_secret": canonical_json(asdict(self.connection)),
         }
 
@@ -93,13 +100,14 @@ class SourceHandle:
         spec = json.loads(options["spec"])
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(spec["schema"])))
         connection = Connection(**json.loads(options["connection_secret"]))
-        ticks = json.loads(options["ticks"])
+        ticks, parameters = json.loads(options["ticks"]), json.loads(options["parameters"])
         return cls(
             options["kind"],
             find_source(options["kind"]).model_validate(json.loads(options["block"])),
             SourceSpec(**{**spec, "schema": schema}),
             connection,
             TickSettings(**ticks) if ticks else None,
+            ParameterTopic.from_json(parameters) if parameters else None,
         )
 
     def planner(self) -> Planner:
@@ -196,6 +204,11 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> Planner:
         return self._handle.planner()
 
+    @cached_property
+    def _follower(self) -> ParameterFollower | None:
+        settings = self._handle.parameters
+        return ParameterFollower(settings, self._handle.connection) if settings else None
+
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts. Spark asks again when batch 0 replays."""
         return self._offset(self._planner.initial_position())
@@ -208,17 +221,23 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch reads. Waits a little for something new, or else for a tick."""
         begin, tick_ms = self._position(start), start.get(_TICK)
         max_records = _max_records(limit)
-        patience = self._clock.within(0.0 if self._is_frozen else IDLE_WAIT_S)
+        before = start.get(_PARAMETERS)
+        parameters = self._follower.next(before) if self._follower else None
+        is_patient = not self._is_frozen and parameters == before
+        patience = self._clock.within(IDLE_WAIT_S if is_patient else 0.0)
         while True:
             end = self._planner.latest_position(begin, max_records)
             if end != begin or patience.is_over:
                 break
             self._clock.sleep(patience.at_most_s(IDLE_POLL_S))
-        return self._offset(end, self._next_tick(end, tick_ms, is_new=end != begin))
+        offset = self._offset(end, self._next_tick(end, tick_ms, is_new=end != begin))
+        return {**offset, **({_PARAMETERS: parameters} if parameters else {})}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read nothing that is not there yet. There would be no end of ticks, so there are none."""
         self._planner.freeze_latest()
+        if self._follower:
+            self._follower.freeze()
         self._is_frozen = True
         self._ticker = None
 
@@ -244,6 +263,8 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """The query has ended."""
         self._planner.close()
+        if self._follower:
+            self._follower.close()
 
     def _next_tick(self, end: Position, last_ms: int | None, *, is_new: bool) -> int | None:
         """The tick of this offset: a new one only if it has nothing else new."""

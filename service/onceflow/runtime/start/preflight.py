@@ -27,6 +27,9 @@ from onceflow.runtime.topics.topic_settings import (
 )
 
 DEFAULT_PARTITIONS = 4
+CENTURY_MS = 3_155_760_000_000
+CONTROL_CONFIG = {"cleanup.policy": "compact", "delete.retention.ms": str(CENTURY_MS)}
+"""Of a topic of parameters: the newest change of each stays, also one that removes its value."""
 TRANSACTION_STATE = "__transaction_state"
 """Kafka's own topic, made for the first transaction, for which it takes enough brokers."""
 
@@ -62,8 +65,9 @@ def preflight(
         DeadlineError: no broker answers.
     """
     sink, letters = pipeline.sink.kafka, pipeline.letter_topics
+    controls = [pipeline.parameters.topic] if pipeline.parameters else []
     cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
-    names = [*pipeline.named_inputs, sink.topic, *letters, ledger_topic(pipeline.name)]
+    names = [*pipeline.named_inputs, *controls, sink.topic, *letters, ledger_topic(pipeline.name)]
     topics = {name: broker.topic(name, deadline) for name in names}
     output = topics[sink.topic]
     faults = (
@@ -72,6 +76,7 @@ def preflight(
         *_input_faults(topics, pipeline),
         *_group_faults(broker, pipeline.name, deadline),
         *_output_faults(output, sink, recorded),
+        *(fault for name in controls if (fault := control_fault(topics[name]))),
     )
     if faults:
         raise ConfigError(f"pipeline {pipeline.name} cannot start", faults=faults)
@@ -83,12 +88,25 @@ def preflight(
     create = [] if output else [cluster.new_topic(sink.topic, partitions, {})]
     letter_config = {MAX_BYTES_CONFIG: str(max(letter_bytes, MIN_LETTER_BYTES))}
     create += [cluster.new_topic(t, 1, letter_config) for t in letters if topics[t] is None]
+    create += [cluster.new_topic(t, 1, CONTROL_CONFIG) for t in controls if topics[t] is None]
     return PreflightReport(
         partitions,
         output.topic_id if output else None,
         min(max_bytes(topics[name]) for name in (sink.topic, *letters)),
         tuple(create),
         tuple(_warnings(topics, pipeline, recorded, cluster, letter_bytes)),
+    )
+
+
+def control_fault(topic: TopicInfo | None) -> Fault | None:
+    """Find whether a topic of parameters can be used; one that does not exist yet can."""
+    if topic is None or topic.partitions == 1:
+        return None
+    return Fault(
+        f"the topic of parameters has {topic.partitions} partitions",
+        where=topic.name,
+        expected="1, so that changes have an order",
+        suggestion="Name another topic; it is created as it must be.",
     )
 
 
@@ -100,7 +118,8 @@ def _warnings(
     letter_bytes: int,
 ) -> Iterator[Fault]:
     output, letters = pipeline.sink.kafka.topic, pipeline.letter_topics
-    for name in (output, *letters, ledger_topic(pipeline.name)):
+    controls = [pipeline.parameters.topic] if pipeline.parameters else []
+    for name in (output, *letters, *controls, ledger_topic(pipeline.name)):
         topic = topics[name]
         if topic is None:
             yield from cluster.creation_warnings(name)
@@ -110,8 +129,25 @@ def _warnings(
             yield from timestamp_warnings(topic)
         if name in letters:
             yield from letter_warnings(topic, letter_bytes)
+        if name in controls:
+            yield from _control_warnings(topic)
         if name == output:
             yield from _output_warnings(topic, recorded)
+
+
+def _control_warnings(topic: TopicInfo) -> Iterator[Fault]:
+    """A change that is gone before the pipeline has read it is as if it had never been made."""
+    for name, expected in CONTROL_CONFIG.items():
+        found = topic.config.get(name, "")
+        is_kept = found == expected if name == "cleanup.policy" else int(found or 0) >= CENTURY_MS
+        if not is_kept:
+            yield Fault(
+                f"{name} of the topic of parameters is {found or 'unknown'}: a pipeline that is"
+                " down for long may miss changes",
+                where=topic.name,
+                expected=expected,
+                suggestion=f"Set {name}={expected}.",
+            )
 
 
 def _output_warnings(output: TopicInfo, recorded: SinkState | None) -> Iterator[Fault]:
