@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from onceflow.pipeline.process import operator
+from onceflow.processing.parameters import LOCAL_PROPERTY, NONE, Parameter, Parameters
 
 Step: TypeAlias = Callable[..., DataFrame]
 Batches: TypeAlias = list[list[tuple[Any, ...]]]
@@ -52,9 +54,10 @@ class Totals:
     """
 
     bytes_more: int = 0
+    parameters: Parameters = NONE
 
     def handle(
-        self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int
+        self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
     ) -> Outcome:
         total, wake = struct.unpack(">qq", state[:16]) if state else (0, None)
         assert state is None or len(state) == 16 + self.bytes_more
@@ -230,8 +233,10 @@ def test_large_states_go_through(run: Run) -> None:
 class Keys:
     """Gives its key as text when records come, and again when its timer goes off."""
 
+    parameters: Parameters = NONE
+
     def handle(
-        self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int
+        self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
     ) -> Outcome:
         out = [("", EPOCH, len(rows), None, repr(key))]
         if not rows:
@@ -258,6 +263,42 @@ def test_keys_of_any_type_are_the_same_with_records_and_with_timers(
     early, late = "2024, 1, 1, 0, 0", "2024, 1, 1, 1, 0"
     [early, late] = [text.format(f"{at}, tzinfo=datetime.timezone.utc", at) for at in (early, late)]
     assert sorted(came) == sorted([(2, early), (1, late), (0, early), (0, late)])
+
+
+LIMIT = Parameters({"limit": Parameter("bigint", "100")})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Gives the limit of the batch with records, and again when the timer goes off."""
+
+    parameters: Parameters = LIMIT
+
+    def handle(
+        self,
+        key: tuple[Any, ...],
+        state: bytes | None,
+        rows: Any,
+        watermark_ms: int,
+        parameters: Mapping[str, Any],
+    ) -> Outcome:
+        out = [(*key, EPOCH, parameters["limit"], None, None)]
+        return Outcome(b"s" if rows else None, out, None, watermark_ms + 1 if rows else None)
+
+
+def test_records_and_timers_see_the_parameters_of_their_batch(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(frame: DataFrame, number: int) -> None:
+        kept = {"limit": str(number)} if number else {}
+        run.spark.sparkContext.setLocalProperty(LOCAL_PROPERTY, json.dumps(kept))
+        run.came[number] = [row["total"] for row in frame.collect()]
+
+    monkeypatch.setattr(run, "keep", keep)
+    run.runner = Limits()
+    run.feed(*([record(f"c{n}", minute, n, n) for n in range(3)] for minute in (0, 1)))
+    # No record comes in the last batch: timers go off.
+    assert {number: {*seen} for number, seen in run.run().items()} == {0: {100}, 1: {1}, 2: {2}}
 
 
 def test_an_error_of_the_runner_is_told(run: Run) -> None:

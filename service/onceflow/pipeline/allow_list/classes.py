@@ -74,9 +74,10 @@ _FUNCTIONS = """
     PivotFirst Pmod PosExplode Pow Quarter Quote RLike RaiseError Rand RandStr Randn RegExpCount
     RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr RegrAvgX RegrAvgY
     RegrCount RegrIntercept RegrR2 RegrSXX RegrSXY RegrSYY RegrSlope Remainder Reverse Right Rint
-    Round RoundCeil RoundFloor SchemaOfCsv SchemaOfJson SchemaOfVariant SchemaOfXml Sec Second
-    SecondWithFraction SecondsToTimestamp Sentences Sequence SessionWindow Sha1 Sha2 ShiftLeft
-    ShiftRight ShiftRightUnsigned Shuffle Signum Sin Sinh Size Skewness Slice SortArray SoundEx
+    Round RoundCeil RoundFloor SchemaOfCsv SchemaOfJson SchemaOfVariant SchemaOfXml Sec
+    Second SecondWithFraction SecondsToTimestamp Sentences Sequence SessionWindow Sha1 Sha2
+    ShiftLeft ShiftRight ShiftRightUnsigned Shuffle Signum Sin Sinh Size Skewness Slice SortArray
+    SoundEx
     SparkPartitionID SplitPart Sqrt Stack StartsWith StddevPop StddevSamp StringDecode StringInstr
     StringLPad StringLocate StringRPad StringRepeat StringReplace StringSpace StringSplit
     StringToMap StringTranslate StringTrim StringTrimBoth StringTrimLeft StringTrimRight
@@ -92,7 +93,8 @@ _FUNCTIONS = """
     WeekOfYear WidthBucket WindowTime XPathBoolean XPathDouble XPathFloat XPathInt XPathList
     XPathLong XPathShort XPathString XmlToStructs XxHash64 Year ZeroIfNull ZipWith
 """
-EXPRESSIONS = PYTHON | frozenset(f"{_WRITTEN} {_GLUE} {_INTERVALS} {_FUNCTIONS}".split())
+_OURS = frozenset({"onceflow.ParameterValue"})
+EXPRESSIONS = PYTHON | _OURS | frozenset(f"{_WRITTEN} {_GLUE} {_INTERVALS} {_FUNCTIONS}".split())
 """Classes of expressions that may be used."""
 
 _OPERATORS = """

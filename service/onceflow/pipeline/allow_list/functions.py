@@ -80,8 +80,8 @@ _PLAIN = """
     transform_values named_struct struct get_json_object json_array_length json_object_keys
     json_tuple is_valid_variant is_variant_null parse_json schema_of_variant to_variant_object
     try_parse_json try_variant_get variant_get vector_cosine_similarity vector_inner_product
-    vector_l2_distance vector_norm vector_normalize any approx_count_distinct bit_and bit_or
-    bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or count count_if
+    vector_l2_distance vector_norm vector_normalize parameter any approx_count_distinct bit_and
+    bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or count count_if
     every grouping grouping_id max median min percentile percentile_cont percentile_disc
     regr_count some hll_sketch_estimate kll_sketch_get_n_bigint kll_sketch_get_n_double
     kll_sketch_get_n_float kll_sketch_get_quantile_bigint kll_sketch_get_quantile_double

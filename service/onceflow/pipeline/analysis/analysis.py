@@ -41,6 +41,7 @@ from onceflow.pipeline.plan.facts import PlanFacts, facts_of
 from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.query.output_rules import output_faults
+from onceflow.pipeline.query.parameters import parameter_faults
 from onceflow.pipeline.query.python_code import import_named
 from onceflow.pipeline.query.query import assemble, declared_columns
 from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason
@@ -216,6 +217,8 @@ def _check_written(
     """Refuse a query for what it is made of."""
     written = parts_of_query(spark, text)
     _refuse(file, file.faults_at(Rule.NOT_ALLOWED, check_written(written, views), at))
+    unknown = parameter_faults(written, file.pipeline.declared_parameters)
+    _refuse(file, file.faults_at(Rule.INVALID_QUERY, unknown, at))
     unbounded = written_without_bound(written, _max_made(spark))
     _refuse(file, file.faults_at(Rule.UNBOUNDED, unbounded, at))
 

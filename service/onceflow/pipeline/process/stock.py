@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, Row, StructField, StructType, TimestampType
 
 from onceflow.pipeline.process.rows import Key, in_order, plain_key
+from onceflow.processing.parameters import LOCAL_PROPERTY
 from onceflow.processing.runner import Handled, Runner
 
 STATE = "s"
@@ -74,7 +77,9 @@ class KeyAtATime(StatefulProcessor):
     ) -> Iterator[Row]:
         found = self._state.get()
         before = bytes(found[0]) if found else None
-        handled: Handled = self._runner.handle(key, before, rows, watermark_ms)
+        handled: Handled = self._runner.handle(
+            key, before, rows, watermark_ms, parameters_of_batch(self._runner)
+        )
         if handled.state is None and before is not None:
             self._state.clear()
         elif handled.state != before:
@@ -85,6 +90,13 @@ class KeyAtATime(StatefulProcessor):
             if handled.wake_ms is not None:
                 self._handle.registerTimer(handled.wake_ms)
         return (self._output(*row) for row in handled.rows)
+
+
+def parameters_of_batch(runner: Runner) -> Mapping[str, Any]:
+    """Values of the batch whose task this is, by name."""
+    context = TaskContext.get()
+    told = context.getLocalProperty(LOCAL_PROPERTY) if context else None
+    return runner.parameters.values(json.loads(told) if told else {})
 
 
 def _in_utc(value: Any) -> Any:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPa
 
 from onceflow.pipeline.process.rows import Key, Row, by_key, to_batch, whole_keys
 from onceflow.pipeline.process.states import States
-from onceflow.pipeline.process.stock import KeyAtATime
+from onceflow.pipeline.process.stock import KeyAtATime, parameters_of_batch
 from onceflow.processing.runner import Handled, Runner
 
 MAX_KEYS = 1_000
@@ -99,11 +99,12 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         self, client: StatefulProcessorApiClient, groups: Iterator[tuple[Key, Sequence[Row]]]
     ) -> Iterator[Handled]:
         states, watermark_ms = States(client), _watermark_ms(client)
+        parameters = parameters_of_batch(self._runner)
         count = 1
         while window := list(islice(groups, count)):
             before = states.get(key for key, _ in window)
             changes = [
-                (key, state, self._runner.handle(key, state, rows, watermark_ms))
+                (key, state, self._runner.handle(key, state, rows, watermark_ms, parameters))
                 for (key, rows), state in zip(window, before, strict=True)
             ]
             states.put(changes)

@@ -16,6 +16,7 @@ from onceflow.pipeline.file.duplicates import without_duplicates
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.file.types import column
+from onceflow.pipeline.query.parameters import register_parameters, without_values
 from onceflow.pipeline.query.python_code import import_named, let_workers_import, transform_error
 from onceflow.pipeline.query.steps import Prepare, Watch, with_steps
 from onceflow.processing.runner import PLACE
@@ -75,12 +76,14 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
         name: watch(name, _view(name, source, load_source(name, source, columns[name])))
         for name, source in pipeline.sources.items()
     }
+    register_parameters(spark, pipeline.declared_parameters)
     if pipeline.transform is not None or pipeline.process:
         let_workers_import(spark, pipeline.folder)
-    frames = {**with_steps(spark, pipeline, frames, _run_query, watch_step, prepare)}
-    if pipeline.transform is not None:
-        return call_transform(import_named(pipeline.transform, pipeline.folder), frames)
-    return _run_query(spark, pipeline.query or "", frames)
+    with without_values(spark):
+        frames = {**with_steps(spark, pipeline, frames, _run_query, watch_step, prepare)}
+        if pipeline.transform is not None:
+            return call_transform(import_named(pipeline.transform, pipeline.folder), frames)
+        return _run_query(spark, pipeline.query or "", frames)
 
 
 def _view(name: str, source: Source, loaded: DataFrame) -> DataFrame:

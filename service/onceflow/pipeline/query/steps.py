@@ -108,6 +108,7 @@ def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) ->
         order=step.order or (),
         when=step.when,
         keeps_going=pipeline.on_reject_by_step(name) != "fail",
+        parameters=pipeline.declared_parameters,
     )
     types = dict(zip(runner.output.names, (each.ddl for each in runner.output.types), strict=True))
     if step.event_time is not None and types.get(step.event_time) != "timestamp":
