@@ -30,6 +30,7 @@ COMMANDS = (
     "operate.consume",
     "operate.status",
     "operate.why_stuck",
+    "operate.parameters",
     "operate.ledger",
     "operate.fork",
     "operate.state",

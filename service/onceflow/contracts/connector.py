@@ -124,6 +124,8 @@ class Task(StrEnum):
     """Compare the output with the ledger, or rebuild the ledger from the output."""
     RESEND = "resend"
     """Send dead letters to the source topics again."""
+    SET = "set"
+    """Change its parameters."""
     CONSUME = "consume"
     """Read its output in a consumer group."""
 
@@ -158,6 +160,8 @@ class PipelineTopics:
     output: str
     # Further output topics, written in the same transactions.
     beside: Sequence[str]
+    # The topic of parameters, if there is one.
+    controls: Sequence[str] = ()
 
 
 class Broker(Protocol):
@@ -223,7 +227,7 @@ class Broker(Protocol):
         """
 
     def publish(
-        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], deadline: Deadline
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], deadline: Deadline
     ) -> int:
         """Write (key, value) pairs as an ordinary producer does; return how many were acked.
 

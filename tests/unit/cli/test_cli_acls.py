@@ -53,6 +53,23 @@ def test_programs_get_an_object_for_each_right(file: Path) -> None:
     ]
 
 
+def test_the_topic_of_parameters_is_read_by_runs_and_written_by_those_who_set_them(
+    tmp_path: Path,
+) -> None:
+    block = "parameters: {topic: changes, values: {limit: {type: int, default: 1}}}\n"
+    file = write_pipeline(tmp_path, pipeline_text() + block).path
+
+    def of_topic(*tasks: str) -> list[str]:
+        wanted = [word for task in tasks for word in ("--for", task)]
+        rights = map(json.loads, acls(file, *wanted, "--output", "json").output.splitlines())
+        return [each["operation"] for each in rights if each["name"] == "changes"]
+
+    assert of_topic("run") == ["read", "describe_configs"]
+    assert of_topic("create") == ["create"]
+    assert of_topic("set") == ["write", "describe_configs"]
+    assert of_topic("verify", "resend", "consume:readers") == []
+
+
 @pytest.mark.parametrize(
     "arguments", [("--for", "consume"), ("--for", "run:x"), ("--for", "fly"), ("--grant", "jane")]
 )

@@ -20,6 +20,7 @@ FACTS: dict[str, Any] = {
     "records": {"read": 0, "written": 4},
     "totals": {"read": 8, "written": 4},
     "waivers": (),
+    "parameters": {"limit": "5.00"},
     "watermark_holder": None,
     "open_transactions": (),
     "retention": (),

@@ -160,7 +160,7 @@ class KafkaBroker:
             reader.close()
 
     def publish(
-        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], deadline: Deadline
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], deadline: Deadline
     ) -> int:
         reports = _Reports()
         producer = open_client(Producer, producer_config(self._connection), on_delivery=reports)
@@ -236,7 +236,7 @@ class _Reports:
 def _queue(
     producer: Producer,
     topic: str,
-    records: Sequence[tuple[bytes | None, bytes]],
+    records: Sequence[tuple[bytes | None, bytes | None]],
     deadline: Deadline,
 ) -> None:
     for key, value in records:

@@ -37,6 +37,7 @@ EVERY = "*"
 _Needed: TypeAlias = tuple[str, str, bool, str, str]
 """A right without its task."""
 _READ = (("read", "its records"), ("describe_configs", "how long they are kept"))
+_CONTROL = (("read", "parameters"), ("describe_configs", "that it is compacted"))
 _WRITE = (("write", "output"), ("describe_configs", "how large a record may be"))
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
@@ -56,6 +57,7 @@ def _needed(topics: PipelineTopics, group: str) -> Mapping[Task, Sequence[_Neede
         Task.RUN: [
             *(("topic", *of, *what) for of in inputs for what in _READ),
             *(("topic", of, False, *what) for of in outputs for what in _WRITE),
+            *(("topic", of, False, *what) for of in topics.controls for what in _CONTROL),
             ("topic", topics.output, False, "read", "whether the ledger is as new"),
             ("topic", ledger, False, "read", "where it stands"),
             ("topic", ledger, False, "write", "an entry for each batch"),
@@ -67,7 +69,8 @@ def _needed(topics: PipelineTopics, group: str) -> Mapping[Task, Sequence[_Neede
             ("cluster", CLUSTER, False, "describe_configs", "limits of transactions"),
         ],
         Task.CREATE: [
-            ("topic", of, False, "create", "if it does not exist") for of in (ledger, *outputs)
+            ("topic", of, False, "create", "if it does not exist")
+            for of in (ledger, *outputs, *topics.controls)
         ],
         Task.VERIFY: [("topic", topics.output, False, "read", "to see what was written")],
         Task.RESEND: [
@@ -76,6 +79,11 @@ def _needed(topics: PipelineTopics, group: str) -> Mapping[Task, Sequence[_Neede
             ("transactional_id", resend_transactional_id(name), False, "write", "transactions"),
             ("group", resend_group(name), False, "read", "how far it came"),
             reader,
+        ],
+        Task.SET: [
+            ("topic", of, False, *what)
+            for of in topics.controls
+            for what in (("write", "changes"), _CONTROL[1])
         ],
         Task.CONSUME: [
             ("topic", topics.output, False, "read", "its records"),

@@ -29,8 +29,8 @@ def acls(
         typer.Option(
             "--for",
             metavar="TASK",
-            help="What to allow: `run`, `create`, `verify`, `resend` or `consume:GROUP`."
-            " Can be repeated.",
+            help="What to allow: `run`, `create`, `verify`, `resend`, `set` or"
+            " `consume:GROUP`. Can be repeated.",
         ),
     ] = ["run", "create"],  # noqa: B006  typer does not change it
     grant: Annotated[
@@ -72,7 +72,7 @@ def _task(text: str) -> tuple[Task, str]:
     """A task, and the group that it is for."""
     name, _, group = text.partition(":")
     if name not in {*Task} or bool(group) != (name == Task.CONSUME):
-        expected = "run, create, verify, resend or consume:GROUP"
+        expected = "run, create, verify, resend, set or consume:GROUP"
         raise ConfigError("cannot allow this", subject=text, expected=expected)
     return Task(name), group
 
@@ -89,6 +89,7 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
         patterns=[read.pattern for read in reads if read.pattern is not None],
         output=pipeline.sink.kafka.topic,
         beside=sorted(others),
+        controls=[pipeline.parameters.topic] if pipeline.parameters else [],
     )
 
 

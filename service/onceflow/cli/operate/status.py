@@ -55,6 +55,8 @@ def print_text(facts: dict[str, Any]) -> None:
     console.print(f"  owner: {owner['host']}, token {owner['token']}, since {owner['started_at']}")
     for name, counts in (("last batch", facts["records"]), ("in total", facts["totals"])):
         console.print(f"  {name}: {_account_text(counts)}")
+    for parameter, value in facts["parameters"].items():
+        console.print(Text(f"  parameter {parameter}: {value}"))
     for waiver in facts["waivers"]:
         console.print(Text(f"  waived: {waiver}", style="yellow"))
     for line in _notes(facts):
