@@ -55,6 +55,7 @@ class Totals:
 
     bytes_more: int = 0
     parameters: Parameters = NONE
+    name: str = "totals"
 
     def handle(
         self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
@@ -234,6 +235,7 @@ class Keys:
     """Gives its key as text when records come, and again when its timer goes off."""
 
     parameters: Parameters = NONE
+    name: str = "keys"
 
     def handle(
         self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any

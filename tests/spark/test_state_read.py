@@ -21,8 +21,9 @@ from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.spark.session import SessionSettings
+from onceflow.runtime.state.forms import plain
 from onceflow.runtime.state.layout import Operator
-from onceflow.runtime.state.reader import Row, StateReader, opened_state, plain
+from onceflow.runtime.state.reader import Row, StateReader, opened_state
 from tests.support.pipelines import pipeline_text
 from tests.support.states import BATCHES, LAST, WAIT_S, numbers, running, windows
 
@@ -213,17 +214,6 @@ def test_columns_of_one_name_are_told_apart(spark: SparkSession, tmp_path: Path)
         (row,) = exported(reader, operator, LAST)
     assert [*columns] == ["sum", "sum_2"] == [*row["value"]]
     assert row["value"]["sum"] == -row["value"]["sum_2"]
-
-
-def test_what_a_value_means_may_be_decoded(spark: SparkSession, checkpoint: Path) -> None:
-    def decode(operator: Operator, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"of": operator.kind, "n": value["count"]}
-
-    opened = opened_state(str(checkpoint), SessionSettings(), jvm_of(spark), decode)
-    with opened as reader:
-        operator = reader.operator(None)
-        rows = reader.get(operator, {"page": "3"}, LAST, SystemClock().within(WAIT_S))
-    assert {row["value"]["of"] for row in rows} == {"aggregation"}
 
 
 @pytest.mark.parametrize(

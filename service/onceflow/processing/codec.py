@@ -20,7 +20,7 @@ import fastavro
 from onceflow.errors import CorruptionError
 
 _MARK = b"\xc3\x01"
-_HEADER_BYTES = len(_MARK) + 8
+HEADER_BYTES = len(_MARK) + 8
 
 
 class Codec:
@@ -58,7 +58,7 @@ class Codec:
         Raises:
             CorruptionError: it was written under a schema that is not known, or is damaged.
         """
-        header = content[:_HEADER_BYTES]
+        header = content[:HEADER_BYTES]
         if header not in self._by_header:
             raise CorruptionError(
                 "the state was written under another schema",
@@ -67,7 +67,7 @@ class Codec:
                 then="nothing of this batch was written; is this the checkpoint of this processor?",
             )
         try:
-            body = io.BytesIO(memoryview(content)[_HEADER_BYTES:])
+            body = io.BytesIO(memoryview(content)[HEADER_BYTES:])
             state: Any = fastavro.schemaless_reader(body, self._by_header[header], None)
         except (EOFError, ValueError, IndexError, OverflowError, UnicodeDecodeError) as error:
             raise CorruptionError(

@@ -9,8 +9,9 @@ from decimal import Decimal
 import pytest
 
 from onceflow.errors import ConfigError
+from onceflow.runtime.state.forms import plain
 from onceflow.runtime.state.layout import NEVER, first_version
-from onceflow.runtime.state.reader import parse_key, plain
+from onceflow.runtime.state.reader import parse_key
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from onceflow.processing.runner import Handled, Runner
 
 STATE = "s"
 """Name of the only state variable, which holds all of a key's."""
-STATE_SCHEMA = StructType([StructField("s", BinaryType())])
 
 
 class KeyAtATime(StatefulProcessor):
@@ -46,7 +45,9 @@ class KeyAtATime(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state."""
         self._handle = handle
-        self._state = handle.getValueState(STATE, STATE_SCHEMA)
+        # Spark keeps the schema with the state, so a reader finds whose it is.
+        schema = StructType([StructField(f"__processor_{self._runner.name}", BinaryType())])
+        self._state = handle.getValueState(STATE, schema)
 
     def handleInputRows(
         self,

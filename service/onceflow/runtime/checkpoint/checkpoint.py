@@ -68,6 +68,27 @@ class SourceArithmetic:
     position: Callable[[Position | None, TopicRanges], Position]
 
 
+def states_file(processor: str) -> str:
+    """The file that names the forms of a processor's state."""
+    return f"{_PROCESSORS}/{processor}.json"
+
+
+def read_states(files: CheckpointFiles, processor: str) -> Sequence[Mapping[str, Any]]:
+    """Forms that the state of a processor has had, oldest first: `declared`, and `schema`.
+
+    Raises:
+        CorruptionError: the file is damaged.
+    """
+    name = states_file(processor)
+    found = files.read_json(name)
+    states = found.get("states") if found is not None else ()
+    if not isinstance(states, (list, tuple)) or any(
+        not isinstance(each, dict) or each.keys() != {"declared", "schema"} for each in states
+    ):
+        raise files.damaged(name)
+    return states
+
+
 class Checkpoint:
     """A checkpoint directory of one pipeline.
 
@@ -269,19 +290,12 @@ class Checkpoint:
         Raises:
             CorruptionError: the file is damaged.
         """
-        name = f"{_PROCESSORS}/{processor}.json"
-        found = self._files.read_json(name)
-        states = found.get("states") if found is not None else ()
-        if not isinstance(states, (list, tuple)) or any(
-            not isinstance(each, dict) or each.keys() != {"declared", "schema"} for each in states
-        ):
-            raise self._files.damaged(name)
-        return states
+        return read_states(self._files, processor)
 
     def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state in the newest form."""
         text = canonical_json({"states": list(states)})
-        self._files.write(f"{_PROCESSORS}/{processor}.json", text)
+        self._files.write(states_file(processor), text)
 
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from onceflow.errors import ConfigError
@@ -48,7 +49,8 @@ def _write(reader: StateReader, operator: Operator, batch: int, folder: Path) ->
         for store, partition, table in reader.export(operator, batch):
             name = f"{store.variable or operator.name}-{partition}.parquet"
             # Parquet has no columns without content, such as the key of a total.
-            stored = table.select([each.name for each in table.schema if each.type.num_fields])
+            empty = pa.struct([])
+            stored = table.select([each.name for each in table.schema if each.type != empty])
             if name not in writers:
                 writer = pq.ParquetWriter(folder / name, stored.schema)
                 writers[name] = stack.enter_context(writer)

@@ -1,8 +1,9 @@
 """Which state a checkpoint has: operators, their stores, and the batches that can be read.
 
 Layout (Spark's `OperatorStateMetadataV1` and `CommitLog`): `state/<operator>/_metadata/metadata`
-names the stores of an operator; `commits/N` holds the id under which batch N has written each
-partition of each store. Batch N makes version N + 1.
+names the stores of an operator; for a processor, the newest file of `_metadata/v2` does.
+`commits/N` holds the id under which batch N has written each partition of each store. Batch N makes
+version N + 1.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from onceflow.errors import ConfigError, did_you_mean
+from onceflow.runtime.checkpoint.checkpoint import read_states
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.state_files import version_of
+from onceflow.runtime.state.forms import Forms
 
 NEVER = sys.maxsize
 """The version of a store that has no beginning."""
@@ -30,7 +34,9 @@ _KINDS: Mapping[str, str] = {
     "transformWithStateInPySparkExec": "processor",
 }
 """Spark's names of operators, and ours."""
-_METADATA = re.compile(r"state/(?P<operator>\d+)/_metadata/metadata")
+_METADATA = re.compile(r"state/(?P<operator>\d+)/_metadata/(metadata|v2/(?P<number>\d+))")
+_STEP = re.compile(rb'"name":"__processor_(?P<step>[^"]+)","type":"binary"')
+"""In the schema of a processor's state: `KeyAtATime` has put it there."""
 _JOIN_SIDE = re.compile(r"(?P<side>left|right)-keyWithIndexToValue")
 """A join has two stores for each side. The other one only counts the rows of a key."""
 
@@ -44,6 +50,8 @@ class Store:
         place: of its ids in the log of commits.
         prefix: how many columns of the key belong to the group; 0 if all do.
         is_numbered: whether the key ends with the number of a row in its group.
+        schema: the file of its schema, where Spark names it.
+        family: the column family of its rows, if it has several.
     """
 
     name: str
@@ -51,17 +59,24 @@ class Store:
     place: int
     prefix: int
     is_numbered: bool
+    schema: str = ""
+    family: str = ""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A part of a query that has state."""
+    """A part of a query that has state.
+
+    Attributes:
+        step: of the pipeline, if it is a processor.
+    """
 
     operator_id: int
     name: str
     kind: str
     partitions: int
     stores: Sequence[Store]
+    step: str = ""
 
 
 class StateLayout:
@@ -69,6 +84,7 @@ class StateLayout:
 
     def __init__(self, files: CheckpointFiles) -> None:
         self._files = files
+        self._forms: dict[str, Forms] = {}
 
     def operators(self) -> Sequence[Operator]:
         """Every operator with state, in Spark's order.
@@ -86,12 +102,24 @@ class StateLayout:
         found = [
             match for name in self._files.names("state") if (match := _METADATA.fullmatch(name))
         ]
-        facts = {int(match["operator"]): self._metadata(match[0]) for match in found}
-        kinds = {each: _kind(facts[each]) for each in sorted(facts)}
+        newest = {
+            int(match["operator"]): match[0]
+            for match in sorted(found, key=lambda match: int(match["number"] or 0))
+        }
+        operators = [self._operator(each, newest[each]) for each in sorted(newest)]
+        names = [each.name for each in operators]
         return [
-            _operator(each, kind, [*kinds.values()].count(kind) > 1, facts[each])
-            for each, kind in kinds.items()
+            replace(each, name=f"{each.name}-{each.operator_id}")
+            if names.count(each.name) > 1
+            else each
+            for each in operators
         ]
+
+    def forms(self, operator: Operator) -> Forms:
+        """How the state of a processor was written."""
+
+        read = partial(read_states, self._files, operator.step)
+        return self._forms.setdefault(operator.step, Forms(operator.step, read))
 
     def batches(self, operator: Operator) -> Sequence[int]:
         """The batches as of which its state can be read, oldest first."""
@@ -144,11 +172,50 @@ class StateLayout:
             raise self._files.damaged(name) from error
         return settings
 
+    def _operator(self, operator_id: int, name: str) -> Operator:
+        facts = self._metadata(name)
+        try:
+            spark_name = str(facts["operatorInfo"]["operatorName"])
+            kind = _KINDS.get(spark_name, spark_name)
+            stores = self._stores(operator_id, kind, facts)
+            partitions = int(facts["stateStoreInfo"][0]["numPartitions"])
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise self._files.damaged(name) from error
+        step = self._step(stores[0]) if kind == "processor" else ""
+        return Operator(operator_id, step or kind, kind, partitions, stores, step)
+
+    def _stores(self, operator_id: int, kind: str, facts: Mapping[str, Any]) -> Sequence[Store]:
+        if kind == "processor":
+            (store,) = facts["stateStoreInfo"]
+            variables = json.loads(facts["operatorPropertiesJson"])["stateVariables"]
+            (family,) = [
+                each["stateName"] for each in variables if each["stateVariableType"] == "ValueState"
+            ]
+            # Its path is that of the checkpoint where it was made, which this may be a copy of.
+            file = store["stateSchemaFilePaths"][-1].rpartition("/")[2]
+            schema = f"state/{operator_id}/_stateSchema/{store['storeName']}/{file}"
+            return [Store(store["storeName"], "", 0, 0, False, schema, family)]
+        stores = []
+        for place, store in enumerate(facts["stateStoreInfo"]):
+            side = _JOIN_SIDE.fullmatch(store["storeName"])
+            if kind != "join" or side:
+                variable = side["side"] if side else ""
+                prefix = store["numColsPrefixKey"]
+                stores.append(Store(store["storeName"], variable, place, prefix, side is not None))
+        return stores
+
+    def _step(self, store: Store) -> str:
+        content = self._files.read_unverified(store.schema)
+        found = _STEP.search(content) if content is not None else None
+        if not found:
+            raise self._files.damaged(store.schema)
+        return found["step"].decode()
+
     def _metadata(self, name: str) -> Mapping[str, Any]:
         try:
             version, line = (self._files.read(name) or "").splitlines()
             facts: Mapping[str, Any] = json.loads(line)
-            if version != "v1" or not facts["stateStoreInfo"]:
+            if version not in {"v1", "v2"} or not facts["stateStoreInfo"]:
                 raise self._files.damaged(name)
         except (ValueError, KeyError, TypeError) as error:
             raise self._files.damaged(name) from error
@@ -189,22 +256,3 @@ def first_version(names: Iterable[str]) -> int:
 def batches_text(readable: Sequence[int]) -> str:
     """The batches in words; empty if there are none."""
     return f"one from {readable[0]} to {readable[-1]}" if readable else ""
-
-
-def _kind(facts: Mapping[str, Any]) -> str:
-    name = str(facts["operatorInfo"]["operatorName"])
-    return _KINDS.get(name, name)
-
-
-def _operator(
-    operator_id: int, kind: str, is_one_of_many: bool, facts: Mapping[str, Any]
-) -> Operator:
-    stores = []
-    for place, store in enumerate(facts["stateStoreInfo"]):
-        side = _JOIN_SIDE.fullmatch(store["storeName"])
-        if kind != "join" or side:
-            variable = side["side"] if side else ""
-            prefix = store["numColsPrefixKey"]
-            stores.append(Store(store["storeName"], variable, place, prefix, side is not None))
-    name = f"{kind}-{operator_id}" if is_one_of_many else kind
-    return Operator(operator_id, name, kind, facts["stateStoreInfo"][0]["numPartitions"], stores)

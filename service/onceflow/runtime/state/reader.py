@@ -7,12 +7,9 @@ answers in batches of Arrow. One that is given its key as a whole opens one part
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +24,8 @@ from onceflow.runtime.checkpoint.state_files import find_damage
 from onceflow.runtime.spark.errors import text_of
 from onceflow.runtime.spark.s3_files import SCHEME, keys_of_file, s3_error
 from onceflow.runtime.spark.session import SessionSettings, spark_conf
+from onceflow.runtime.state.forms import plain
 from onceflow.runtime.state.layout import Operator, StateLayout, Store, find_operator
-from onceflow.texts import text_of as text_of_bytes
 
 MAX_ROWS = 1_000
 """Rows that one question gets at most."""
@@ -36,13 +33,6 @@ EXAMINED = 20_000
 """Rows that are examined, or handed over, in one call of the JVM."""
 
 Row = Mapping[str, Any]
-Decode = Callable[[Operator, Mapping[str, Any]], Mapping[str, Any]]
-"""Makes a readable value of a stored one."""
-
-
-def as_stored(_: Operator, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave a value as Spark's columns have it: right for all that SQL stores."""
-    return value
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,6 @@ class StateReader:
     Args:
         jvm: Py4J's view of one with Spark's classes.
         settings: Spark's, as a session has them.
-        decode: applied to each value that is read.
 
     Raises:
         ConfigError: there is no such operator, column or batch, or a value of another type; lists
@@ -91,13 +80,11 @@ class StateReader:
         files: CheckpointFiles,
         jvm: Any,
         settings: Mapping[str, str],
-        decode: Decode = as_stored,
     ) -> None:
         self.layout = StateLayout(files)
         self._files = files
         self._java = jvm
         self._settings = settings
-        self._decode = decode
         self._open: dict[tuple[int, str, bool], Any] = {}
 
     def close(self) -> None:
@@ -123,7 +110,12 @@ class StateReader:
                 part: {path: _name(of_type) for path, of_type in columns.items()}
                 for part, columns in (
                     ("key", self._key(operator, store)),
-                    ("value", self._value(operator, store)),
+                    (
+                        "value",
+                        self.layout.forms(operator).columns()
+                        if operator.step
+                        else self._value(operator, store),
+                    ),
                 )
             }
             for store in operator.stores
@@ -185,14 +177,24 @@ class StateReader:
                 yield self._rows(operator, store, partition, table)
 
     def export(self, operator: Operator, batch: int) -> Iterator[tuple[Store, int, pa.Table]]:
-        """Every row: the store, the partition, and a table with `key` and `value`."""
+        """Every row: the store, the partition, and a table with `key` and `value`.
+
+        The value of a processor is a text of JSON.
+        """
         for store in operator.stores:
             for partition in self._partitions(operator, batch):
                 reader = self._load(operator, store, partition, batch)
                 with self._told(operator, batch):
                     reader.select(self._java_map({}), 0)
                 for table in self._tables(reader, operator, batch):
-                    yield store, partition, table
+                    yield store, partition, self._exported(operator, table)
+
+    def _exported(self, operator: Operator, table: pa.Table) -> pa.Table:
+        if not operator.step:
+            return table
+        values = [self._decoded(operator, each) for each in table["value"].to_pylist()]
+        texts = pa.array([json.dumps(each) for each in values], pa.string())
+        return table.set_column(table.schema.get_field_index("value"), "value", texts)
 
     def diff(self, operator: Operator, before: int, after: int) -> Iterator[Row]:
         """The rows that differ between two batches, with null for a value that is not there."""
@@ -270,6 +272,8 @@ class StateReader:
                 store.name,
                 store.prefix,
                 store.is_numbered,
+                self._files.path(store.schema) if store.schema else "",
+                store.family,
             )
         return self._open[place]
 
@@ -301,11 +305,18 @@ class StateReader:
     ) -> Iterator[Row]:
         for row in table.to_pylist():
             values = {
-                part: value if part == "key" or value is None else self._decode(operator, value)
+                part: value if part == "key" else self._decoded(operator, value)
                 for part, value in row.items()
             }
             variable = {"variable": store.variable} if store.variable else {}
             yield {**variable, "partition": partition, **{p: plain(v) for p, v in values.items()}}
+
+    def _decoded(self, operator: Operator, value: Mapping[str, Any] | None) -> Any:
+        """Decode what a processor keeps of a key, which is one value of bytes."""
+        if value is None or not operator.step:
+            return value
+        (content,) = value.values()
+        return self.layout.forms(operator).decode(content)
 
     def _java_map(self, values: Mapping[str, str | None]) -> Any:
         found = self._java.java.util.HashMap()
@@ -337,7 +348,7 @@ class StateReader:
 
 
 def opened_state(
-    location: str, session: SessionSettings, jvm: Any, decode: Decode = as_stored
+    location: str, session: SessionSettings, jvm: Any
 ) -> AbstractContextManager[StateReader]:
     """Open the state of a checkpoint; the end of the block deletes copies of files.
 
@@ -348,7 +359,7 @@ def opened_state(
         require_s3_jars(location)
     keys = {f"spark.hadoop.{name}": key for name, key in keys_of_file(session.conf).items()}
     settings = {**spark_conf(session, location, ""), **keys}
-    return closing(StateReader(CheckpointFiles(location, session.conf), jvm, settings, decode))
+    return closing(StateReader(CheckpointFiles(location, session.conf), jvm, settings))
 
 
 def parse_key(texts: Sequence[str]) -> Mapping[str, str | None]:
@@ -371,27 +382,6 @@ def parse_key(texts: Sequence[str]) -> Mapping[str, str | None]:
 def sampled_partition(operator: Operator, batch: int) -> int:
     """The partition whose turn it is in a batch, where a digest of all would cost too much."""
     return batch % operator.partitions
-
-
-def plain(value: object) -> Any:
-    """A value of Arrow as JSON has it: times in ISO 8601, decimals and bytes as text."""
-    match value:
-        case dict():
-            return {str(name): plain(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [plain(inner) for inner in value]
-        case bytes():
-            return text_of_bytes(value)
-        case datetime() | date():
-            return value.isoformat()
-        case float() if not math.isfinite(value):
-            return str(value)
-        case None | bool() | int() | float() | str():
-            return value
-        case Decimal():
-            return str(value)
-        case _:
-            return str(value)
 
 
 def _leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, object]]:

@@ -17,6 +17,7 @@ import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkConf;
 import org.apache.spark.deploy.SparkHadoopUtil;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -36,6 +37,7 @@ import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpe
 import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaCompatibilityChecker;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreColFamilySchema;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
@@ -70,6 +72,7 @@ public class StateReader {
   private String name;
   private int prefix;
   private boolean isNumbered;
+  private boolean hasFamilies;
   private String family;
   private StructType key;
   private StructType value;
@@ -92,9 +95,18 @@ public class StateReader {
    * @param name of the store
    * @param prefix how many key columns find several rows; 0: it takes all of them
    * @param isNumbered whether the last key column counts the rows of one key
+   * @param schema file of the store's schema; empty: it is in Spark's usual place
+   * @param column family of the rows; empty: the store has one only
    */
   public StateReader open(
-      String location, Map settings, long operator, String name, int prefix, boolean isNumbered) {
+      String location,
+      Map settings,
+      long operator,
+      String name,
+      int prefix,
+      boolean isNumbered,
+      String schema,
+      String column) {
     this.location = location;
     this.operator = operator;
     this.name = name;
@@ -118,14 +130,28 @@ public class StateReader {
     // Else it looks for the old value of each row that it takes from a changelog.
     sql.setConfString("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false");
     conf = new StateStoreConf(sql, scala.collection.immutable.Map$.MODULE$.empty());
-    StateSchemaCompatibilityChecker schemas =
-        new StateSchemaCompatibilityChecker(
-            id(0), files, List$.MODULE$.empty(), Option.empty(), false);
-    StateStoreColFamilySchema found = (StateStoreColFamilySchema) schemas.readSchemaFile().head();
+    hasFamilies = !column.isEmpty();
+    StateStoreColFamilySchema found = schemaOf(schema, column);
     family = found.colFamilyName();
     key = found.keySchema();
     value = found.valueSchema();
     return this;
+  }
+
+  private StateStoreColFamilySchema schemaOf(String schema, String column) {
+    scala.collection.immutable.List paths = List$.MODULE$.empty();
+    if (!schema.isEmpty()) {
+      paths = paths.$colon$colon(new Path(schema));
+    }
+    StateSchemaCompatibilityChecker schemas =
+        new StateSchemaCompatibilityChecker(id(0), files, paths, Option.empty(), false);
+    scala.collection.Iterator all = schemas.readSchemaFile().iterator();
+    while (true) {
+      StateStoreColFamilySchema each = (StateStoreColFamilySchema) all.next();
+      if (!hasFamilies || each.colFamilyName().equals(column)) {
+        return each;
+      }
+    }
   }
 
   public String key() {
@@ -232,19 +258,23 @@ public class StateReader {
     if (store != null && this.partition == partition && unique.equals(this.unique)) {
       return;
     }
+    KeyStateEncoderSpec encoder =
+        prefix > 0
+            ? (KeyStateEncoderSpec) new PrefixKeyScanStateEncoderSpec(key, prefix)
+            : new NoPrefixKeyStateEncoderSpec(key);
     if (provider == null || this.partition != partition) {
       close();
-      KeyStateEncoderSpec encoder =
-          prefix > 0
-              ? (KeyStateEncoderSpec) new PrefixKeyScanStateEncoderSpec(key, prefix)
-              : new NoPrefixKeyStateEncoderSpec(key);
       provider =
           StateStoreProvider$.MODULE$.createAndInit(
-              id(partition), key, value, encoder, false, conf, files, false, Option.empty());
+              id(partition), key, value, encoder, hasFamilies, conf, files, false, Option.empty());
       this.partition = partition;
     }
     release();
     store = provider.getReadStore(version, Option.apply(unique));
+    if (hasFamilies) {
+      // It is there; the provider has to learn how its rows are encoded.
+      ((StateStore) store).createColFamilyIfAbsent(family, key, value, encoder, false, false);
+    }
     this.unique = unique;
   }
 
