@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
@@ -41,6 +42,7 @@ from onceflow.runtime.spark.session import import_ahead, one_call_site, pooled
 from onceflow.runtime.start.look import LOOK_TIMEOUT_S, look
 from onceflow.runtime.start.preflight import PreflightReport, preflight
 from onceflow.runtime.start.registration import first_head, settle
+from onceflow.runtime.state.sampling import StateSampler
 from onceflow.runtime.topics.output_tail import (
     AT_FIRST_START,
     EVERYWHERE,
@@ -146,6 +148,7 @@ class Application:
                 self._around.report("drained")
                 return
             seen, found = self._look()
+        checking = meanwhile.submit(self._check_sample, starting, seen)
         with beating(self._around.beat, self._around.clock):
             writer = None
             if seen is not None and seen.plan_hash == self._run.identity.hash:
@@ -153,8 +156,9 @@ class Application:
                 # the fence, which readers wait for if a driver died in mid-transaction.
                 writer = self._open_writer(seen, found, stack)
             self._analyse(starting, stack)
+            checking.result()
             writer = writer or self._open_writer(seen, found, stack)
-            query = self._start_query(writer, found)
+            query = self._start_query(writer, found, stack)
         self._watch(query, writer)
 
     def _open(self, stack: ExitStack) -> None:
@@ -178,6 +182,10 @@ class Application:
         self._run.analyse(session)
         for step, change in self._run.check_state().items():
             self._around.report("warning", text=f"state of {step}: {change}")
+
+    def _check_sample(self, starting: Future[SparkSession], seen: HeadEntry | None) -> None:
+        if seen is not None and seen.batch.query_id == self._run.checkpoint.query_id():
+            self._run.check_sample(starting.result(), seen)
 
     def _stand_by(self, starting: Future[SparkSession], stack: ExitStack) -> None:
         """Be ready, and wait until the other instance is gone or a drain is asked for."""
@@ -292,14 +300,19 @@ class Application:
         except (CorruptionError, LineageError) as error:
             raise self._cause(error, owner) from error
 
-    def _start_query(self, writer: Writer, found: PreflightReport) -> RunningQuery:
+    def _start_query(
+        self, writer: Writer, found: PreflightReport, stack: ExitStack
+    ) -> RunningQuery:
         run, around, options = self._run, self._around, self._options
         facts, analysis = run.checkpoint.facts(), run.analysis
         order = next_order(analysis.order, analysis.output, writer.takeover.head, facts)
         head = self._settle(writer, found, order)
         output = OutputTopic(run.broker, around.clock, options.transaction_timeout_s)
         owner, committer = writer.takeover.owner, writer.committer
-        runner = run.runner(head, owner, committer, output.check, self._on_batch)
+        sampler = stack.enter_context(run.sampler(head))
+        on_batch = partial(self._on_batch, sampler)
+        runner = run.runner(head, owner, committer, output.check, on_batch)
+        runner.state_sample = lambda: sampler.newest
         pause = f"{self._pipeline.trigger_ms} milliseconds"
         run.record_state()
         stream = run.stream(head)
@@ -344,8 +357,10 @@ class Application:
             return error
         return FencedError.by_newer_instance(self._pipeline.name, owner.run_id, found=str(error))
 
-    def _on_batch(self, outcome: BatchOutcome) -> None:
+    def _on_batch(self, sampler: StateSampler, outcome: BatchOutcome) -> None:
         head = outcome.head
+        # Spark has not logged this batch as done yet.
+        sampler.begin(head.batch.batch_id - 1)
         self._replays_skipped += outcome.is_skipped
         self._around.observer.position(head)
         self._around.report(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.processing.evolution import Evolution, compare_state
 from onceflow.processing.runner import Runner
@@ -42,6 +43,8 @@ from onceflow.runtime.source.ticks import EventTimeTeller
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.s3_files import SCHEME
 from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
+from onceflow.runtime.state.reader import StateReader, opened_state
+from onceflow.runtime.state.sampling import StateSampler, require_same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,6 +220,31 @@ class Run:
     def _with_earlier(self, runner: Runner) -> Runner:
         states = self.checkpoint.states_of(runner.name)
         return replace(runner, earlier=tuple(each["schema"] for each in states))
+
+    def check_sample(self, session: SparkSession, head: HeadEntry) -> None:
+        """Compare the state with the sample of it in `head`, if there is one.
+
+        Raises:
+            CorruptionError: it is another.
+            RetriableError: files do not answer.
+        """
+        if head.state is not None:
+            with self._opened_state(session) as reader:
+                require_same(reader, head.state)
+
+    @contextmanager
+    def sampler(self, head: HeadEntry) -> Iterator[StateSampler]:
+        """Samples the state while the query runs; not after the block."""
+        report, clock = self.around.report, self.around.clock
+        with (
+            self._opened_state(self._session) as reader,
+            StateSampler(reader, clock, report, head.state) as sampler,
+        ):
+            sampler.begin(self.checkpoint.facts().done)
+            yield sampler
+
+    def _opened_state(self, session: SparkSession) -> AbstractContextManager[StateReader]:
+        return opened_state(self.checkpoint.location, self.around.session, jvm_of(session))
 
     def stream(self, head: HeadEntry | None = None) -> DataStreamWriter:
         """The query over its streams, with what the orders of `head` look at; not yet started."""

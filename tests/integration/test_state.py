@@ -8,9 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.crashpoints import CrashPoint
+from onceflow.errors import CorruptionError
+from onceflow.protocol.state_sample import StateSample
+from onceflow.runtime.checkpoint.hadoop_checksum import checksum_name
+from onceflow.runtime.spark.session import SessionSettings
+from onceflow.runtime.state.reader import opened_state
+from onceflow.runtime.state.sampling import require_same
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import engine, run_here, run_until_it_fails
 from tests.support.jobs.views import FIRST, MINUTE, ViewsJob
@@ -62,6 +69,16 @@ def plans(heads: list[dict[str, Any]]) -> list[Any]:
     return [(h["batch_id"], h["event_watermark_ms"], list(h["sources"].values())) for h in heads]
 
 
+def change_state(store: Path, version: int) -> None:
+    """Let a batch have written what the one before had, as if by a tool for backups."""
+    for snapshot in store.glob("*.zip"):
+        snapshot.unlink()
+    (other,) = store.glob(f"{version - 1}_*.changelog")
+    (changed,) = store.glob(f"{version}_*.changelog")
+    changed.write_bytes(other.read_bytes())
+    (store / checksum_name(changed.name)).unlink()
+
+
 def test_state_is_kept_per_key_and_is_the_same_whatever_crashed(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -84,9 +101,22 @@ def test_state_is_kept_per_key_and_is_the_same_whatever_crashed(
     for batch_id in range(last - COMPARED + 1, last + 1):
         assert kept(spark, dying, batch_id) == kept(spark, steady, batch_id) != {}
     state = kept(spark, dying, last)
+    # Samples of both are of the same state, whatever has died between them.
+    for one, other in ((steady, dying), (dying, steady)):
+        newest = StateSample.from_json(read_ledger(one.bootstrap_servers, one.name)[-1]["state"])
+        assert newest.rows > 0
+        with opened_state(str(other.checkpoint), SessionSettings(), engine().jvm()) as reader:
+            require_same(reader, newest)
     # Rows by page and open window, however many records they count.
     assert state == counted(steady, heads[-1]["event_watermark_ms"])
     for job in (steady, dying):
         store = job.checkpoint / "state" / "0" / "0"
         changes = {file.name.partition(".")[0] for file in store.glob("*.changelog")}
         assert len(changes) > len([*store.glob("*.zip")])
+
+    # A start on a state that was changed is refused, and writes nothing.
+    change_state(steady.checkpoint / "state/0/0", heads[-1]["state"]["batch_id"] + 1)
+    with pytest.raises(CorruptionError, match="state is not the one that was left") as refused:
+        run_here(steady.write_file(BATCH), steady.bootstrap_servers)
+    assert refused.value.exit_code == 7
+    assert read_ledger(steady.bootstrap_servers, steady.name) == heads

@@ -44,6 +44,7 @@ def moved(entry: HeadEntry, batch: BatchKey, plan: BatchPlan, note: str) -> Head
         records=RecordCounts(),
         digest=digest_of(()),
         origin=Origin.of(entry),
+        state=None,
     )
 
 

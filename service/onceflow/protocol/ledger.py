@@ -17,6 +17,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.record import FIRST_SEQUENCE, BatchOrder
+from onceflow.protocol.state_sample import StateSample
 
 OWNER_KEY = b"owner"
 HEAD_KEY = b"head"
@@ -240,6 +241,7 @@ class HeadEntry:
         next_order: of the next batch's records, whichever driver writes it.
         origin: what the state was copied from, of another pipeline or of this one; None if it
             never was.
+        state: of the query, as of an earlier batch; None if it has none, or it was not sampled yet.
     """
 
     pipeline: str
@@ -263,6 +265,7 @@ class HeadEntry:
     order: Order = SORTED
     next_order: Order = SORTED
     origin: Origin | None = None
+    state: StateSample | None = None
 
     @property
     def is_moved(self) -> bool:
@@ -329,6 +332,7 @@ class HeadEntry:
             "lineage": self.lineage or None,
             "order": None if is_sorted else order,
             "origin": self.origin.to_json() if self.origin else None,
+            "state": asdict(self.state) if self.state else None,
         }
         sink = {
             "topic": self.sink.topic,
@@ -398,6 +402,7 @@ class HeadEntry:
                 order=_order(fields, "batch"),
                 next_order=_order(fields, "next"),
                 origin=Origin.from_json(fields["origin"]) if "origin" in fields else None,
+                state=StateSample.from_json(fields["state"]) if "state" in fields else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _unreadable(HEAD_KEY, data) from error

@@ -28,6 +28,7 @@ from onceflow.protocol.ledger import (
     sources_to_json,
 )
 from onceflow.protocol.order import ARRIVAL, SORTED, Order, Term
+from onceflow.protocol.state_sample import StateSample
 
 Damage: TypeAlias = Callable[[dict[str, Any]], object]
 
@@ -43,6 +44,7 @@ counts = st.builds(RecordCounts, naturals, naturals, naturals, naturals)
 orders = st.sampled_from([SORTED, ARRIVAL, Order((Term("at", is_descending=True), Term("n")))])
 owners = st.builds(OwnerEntry, naturals.map(FencingToken), names, names, naturals, layouts)
 origins = st.builds(Origin, names, naturals, naturals, st.builds(BatchKey, names, naturals))
+samples = st.builds(StateSample, naturals, naturals, naturals, naturals, names)
 heads = st.builds(
     HeadEntry,
     pipeline=names,
@@ -61,6 +63,7 @@ heads = st.builds(
     order=orders,
     next_order=orders,
     origin=st.none() | origins,
+    state=st.none() | samples,
 )
 
 OWNER = OwnerEntry(FencingToken(3), "run-3", "host", 1_700_000_000_000, Layout(1, 3))
@@ -164,6 +167,13 @@ DAMAGES: dict[str, Damage] = {
     "number for a parameter": lambda f: f.update(parameters={"limit": 7}),
     "text for an origin": lambda f: f.update(origin="views"),
     "an origin without a batch": lambda f: f.update(origin={"pipeline": "views"}),
+    "text for a sample": lambda f: f.update(state="0"),
+    "a sample without a digest": lambda f: f.update(
+        state={"batch_id": 1, "operator": 0, "partition": 0, "rows": 0}
+    ),
+    "a sample with text for rows": lambda f: f.update(
+        state={"batch_id": 1, "operator": 0, "partition": 0, "rows": "0", "digest": ""}
+    ),
     "unknown order": lambda f: f.update(order={"batch": {"by": [], "ties": "chance"}, "next": {}}),
     **{f"no {name}": _without(name) for name in json.loads(HEAD.to_json()).keys() - {"totals"}},
 }

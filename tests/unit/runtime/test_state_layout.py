@@ -18,7 +18,9 @@ from onceflow.runtime.state.reader import parse_key
     ("names", "first"),
     [
         (["state/0/0/1_a.changelog", "state/0/0/2_b.changelog"], 1),
-        (["state/0/0/8_a.changelog", "state/0/0/9_b.zip", "state/0/0/12_c.zip"], 9),
+        (["state/0/0/8_a.changelog", "state/0/0/9_b.zip", "state/0/0/10_c.changelog"], 9),
+        (["state/0/0/1_a.changelog", "state/0/0/3_b.changelog"], NEVER),
+        (["state/0/0/1_a.changelog", "state/0/0/3_b.zip", "state/0/0/3_b.changelog"], 3),
         (["state/0/0/1_a.changelog", "state/0/1/7_b.zip", "state/0/1/8_b.changelog"], 7),
         (["state/0/0/1_a.changelog", "state/0/1/2_b.changelog"], NEVER),
         (["state/0/_metadata/metadata"], NEVER),

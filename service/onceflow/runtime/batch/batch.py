@@ -29,6 +29,7 @@ from onceflow.protocol.order import Order
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.protocol.record import HeaderPacker
+from onceflow.protocol.state_sample import StateSample
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution
 from onceflow.runtime.batch.late import LateDesk
@@ -98,6 +99,7 @@ class BatchRunner:
             was deleted.
         share_parameters: tells the values of this batch, and hands them to its tasks.
         checkpoint: tells where a source stands that no batch has read from.
+        state_sample: gives the newest one of the state.
     """
 
     head: HeadEntry
@@ -124,6 +126,7 @@ class BatchRunner:
     committer: Commits
     report: Callable[[BatchOutcome], None]
     gate: BatchGate = field(default_factory=BatchGate)
+    state_sample: Callable[[], StateSample | None] = lambda: None
     failure: OnceflowError | None = None
     """The error that ended the query, if Onceflow raised it: Spark keeps only its text."""
     computing: int | None = None
@@ -287,6 +290,7 @@ class BatchRunner:
             newest_event_ms=computed.execution.newest_since(self.head.newest_event_ms),
             order=computed.order,
             next_order=self.order,
+            state=self.state_sample(),
         ).under(self.delivery)
 
     def _payload(

@@ -123,6 +123,7 @@ def _under_another_plan(wanted: HeadEntry, head: HeadEntry) -> HeadEntry:
         plan_parts=wanted.plan_parts,
         delivery=wanted.delivery,
         next_order=wanted.next_order,
+        state=None,
     )
 
 

@@ -123,8 +123,18 @@ class StateLayout:
 
     def batches(self, operator: Operator) -> Sequence[int]:
         """The batches as of which its state can be read, oldest first."""
-        first = first_version(self._files.names(f"state/{operator.operator_id}")) - 1
-        return sorted(batch for batch in self._files.numbers("commits") if batch >= first)
+        names = self._files.names(f"state/{operator.operator_id}")
+        first = first_version(names) - 1
+        found = sorted(batch for batch in self._files.numbers("commits") if batch >= first)
+        # Nothing names a partition all of whose files are gone.
+        folders = {name.rpartition("/")[0] for name in names if version_of(name)}
+        if found and len(folders) < sum(map(len, self.unique_ids(operator, found[-1]))):
+            return ()
+        return found
+
+    def is_done(self, batch: int) -> bool:
+        """Whether the log of commits has this batch: Spark removes older ones."""
+        return self._files.exists(f"commits/{batch}")
 
     def require_batch(self, operator: Operator, batch: int | None) -> int:
         """The batch to read; the newest if none is given.
@@ -243,14 +253,25 @@ def find_operator(operators: Sequence[Operator], text: str | None) -> Operator:
 def first_version(names: Iterable[str]) -> int:
     """The first version that all stores of an operator can be loaded as of.
 
-    A store begins with its first version or with a snapshot, and goes on by changelogs.
+    A store begins with its first version or with a snapshot, and goes on by changelogs, of which
+    none may be missing.
     """
-    begins: dict[str, int] = {}
+    stores: dict[str, dict[int, bool]] = {}
     for name in names:
         if version := version_of(name):
-            store, is_begin = name.rpartition("/")[0], version == 1 or name.endswith(".zip")
-            begins[store] = min(version if is_begin else NEVER, begins.get(store, NEVER))
-    return max(begins.values(), default=NEVER)
+            begins = stores.setdefault(name.rpartition("/")[0], {})
+            is_begin = version == 1 or name.endswith(".zip")
+            begins[version] = begins.get(version, False) or is_begin
+    return max(map(_first_of, stores.values()), default=NEVER)
+
+
+def _first_of(begins: Mapping[int, bool]) -> int:
+    """The first version to begin with, of a store with these, from which on all are there."""
+    first, version = NEVER, max(begins)
+    while version in begins:
+        first = version if begins[version] else first
+        version -= 1
+    return first
 
 
 def batches_text(readable: Sequence[int]) -> str:

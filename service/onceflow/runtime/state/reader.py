@@ -379,11 +379,6 @@ def parse_key(texts: Sequence[str]) -> Mapping[str, str | None]:
     return key
 
 
-def sampled_partition(operator: Operator, batch: int) -> int:
-    """The partition whose turn it is in a batch, where a digest of all would cost too much."""
-    return batch % operator.partitions
-
-
 def _leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, object]]:
     """Each column but structs, and its type as Spark's JSON has it."""
     for field in schema["fields"]:
