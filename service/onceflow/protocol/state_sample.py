@@ -1,4 +1,4 @@
-"""What `head` says about the state of the query: whether it is there after a crash."""
+"""A sample of the query's state, in `head`: whether the state is there after a crash."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +15,13 @@ from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, sett
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
     from onceflow.pipeline.analysis.explain import Explanation, Passage, Station
+    from onceflow.settings import Settings
 
 WIDTH = 78
 """Columns of the picture: fits every terminal, and reads well on a wide one."""
@@ -30,6 +33,9 @@ def explain(
     output: OutputOption = ResultFormat.TEXT,
     file_only: FileOnly = False,
     config: ConfigFile = None,
+    keys: Annotated[
+        int | None, typer.Option(help="Forecast the size of this many rows of state.", min=1)
+    ] = None,
 ) -> None:
     """Draw a pipeline from source to sink, with its guarantees."""
     from onceflow.pipeline.file.loader import load_pipeline
@@ -39,7 +45,8 @@ def explain(
     loaded = load_allowed(file, settings) if is_analysed else load_pipeline(file)
     with analysis_session("explain", settings) if is_analysed else nullcontext() as spark:
         found = analysed(loaded, settings, spark)
-    explanation = _explained(found)
+        measured = _measured(found, settings, spark) if spark else ()
+    explanation = _explained(found, keys, measured)
     if output is ResultFormat.JSON:
         print_json({**asdict(explanation), "analysed": found.analysis is not None})
         return
@@ -51,7 +58,30 @@ def explain(
         console.print(part, soft_wrap=isinstance(part, str))
 
 
-def _explained(found: Analysed) -> Explanation:
+def _measured(found: Analysed, settings: Settings, spark: SparkSession) -> Sequence[str]:
+    """Measure a row in one partition of each operator; nothing if it cannot be read."""
+    from onceflow.errors import OnceflowError
+    from onceflow.pipeline.plan.plan import jvm_of
+    from onceflow.runtime.spark.session import SessionSettings
+    from onceflow.runtime.state.reader import opened_state
+
+    session = SessionSettings(**settings.spark.model_dump())
+    location = found.file.pipeline.checkpoint_location
+    try:
+        with opened_state(location, session, jvm_of(spark)) as reader:
+            return [
+                f"state of {operator.name} as of batch {batch}: {size.rows:,} rows in one of"
+                f" {operator.partitions} partitions, {size.bytes / size.rows:.0f} bytes each"
+                for operator in reader.layout.operators()
+                for batch in [reader.layout.require_batch(operator, None)]
+                for size in islice(reader.sizes(operator, batch), 1)
+                if size.rows
+            ]
+    except OnceflowError:
+        return []
+
+
+def _explained(found: Analysed, keys: int | None, measured: Sequence[str]) -> Explanation:
     from onceflow.pipeline.analysis.explain import explain
     from onceflow.pipeline.analysis.ordering import order_text
 
@@ -64,6 +94,8 @@ def _explained(found: Analysed) -> Explanation:
         f"reads {'; '.join(reads)}",
         f"gives {result}",
         "keeps state between batches" if analysis.is_stateful else "keeps no state",
+        *(forecast.text(keys) for forecast in analysis.state),
+        *measured,
         *(f"warning: {warning}" for warning in analysis.warnings),
         *(f"waived: {waiver}" for waiver in analysis.waived),
     )

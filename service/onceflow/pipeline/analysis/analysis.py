@@ -29,6 +29,7 @@ from onceflow.pipeline.allow_list.bounds import (
 )
 from onceflow.pipeline.allow_list.check import check_analysed, check_written
 from onceflow.pipeline.analysis.ordering import order_faults, order_of
+from onceflow.pipeline.analysis.state_size import StateForecast, forecast_state
 from onceflow.pipeline.determinism.plan_rules import judge_plan, python_functions
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
@@ -67,6 +68,7 @@ class Analysis:
         warnings: what may make a replay differ or state grow, each with its place in the file.
         waived: rules of determinism that it breaks, and that the user waives.
         processors: step -> what runs it.
+        state: what each operator will keep.
     """
 
     columns: Mapping[str, StructType]
@@ -76,6 +78,7 @@ class Analysis:
     warnings: tuple[Fault, ...]
     waived: tuple[Waiver, ...] = ()
     processors: Mapping[str, Runner] = field(default_factory=dict)
+    state: tuple[StateForecast, ...] = ()
 
     @property
     def determinism(self) -> Determinism:
@@ -132,9 +135,17 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         for view, live in facts.reads
     }
     warnings = (*judgement.warnings, *_state_warnings(file, facts))
+    lateness_ms = max(source.lateness_ms or 0 for source in file.pipeline.sources.values())
     order = order_of(file.pipeline.sink, frame.schema, keeps_order=facts.keeps_order)
     return Analysis(
-        columns, frame.schema, facts.is_stateful, order, warnings, judgement.waived, processors
+        columns,
+        frame.schema,
+        facts.is_stateful,
+        order,
+        warnings,
+        judgement.waived,
+        processors,
+        tuple(forecast_state(plan, processors, lateness_ms)),
     )
 
 
