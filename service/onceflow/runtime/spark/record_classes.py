@@ -123,7 +123,7 @@ def _read_state(spark: SparkSession, checkpoint: Path) -> None:
     settings = spark_conf(SessionSettings(), str(checkpoint), "")
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  no public way
     reader = new_instance(jvm, "StateReader")
-    reader.open(f"{checkpoint}/state", dict(settings), 0, "default", 0, False)
+    reader.open(f"{checkpoint}/state", dict(settings), 0, "default", 0, False, "", "")
     reader.load(0, 1, unique)
     reader.select({}, 0)
     reader.next(_ROWS)
