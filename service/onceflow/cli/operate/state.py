@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,16 +195,19 @@ _PARTS = ("key", "value")
 
 @contextmanager
 def _opened(file: str, config: Path | None) -> Iterator[StateReader]:
-    from onceflow.pipeline.file.loader import load_pipeline
-    from onceflow.runtime.spark.session import SessionSettings
     from onceflow.runtime.state.bare_jvm import bare_jvm
-    from onceflow.runtime.state.reader import opened_state
 
     settings = settings_of(None, config)
-    location = load_pipeline(file_of(file)).pipeline.checkpoint_location
-    session = SessionSettings(**settings.spark.model_dump())
-    with bare_jvm(session.driver_memory) as jvm, opened_state(location, session, jvm) as reader:
-        yield reader
+    with ExitStack() as stack, ThreadPoolExecutor(1) as meanwhile:
+        # It takes as long as the imports below, and the file.
+        starting = meanwhile.submit(stack.enter_context, bare_jvm(settings.spark.driver_memory))
+        from onceflow.pipeline.file.loader import load_pipeline
+        from onceflow.runtime.spark.session import SessionSettings
+        from onceflow.runtime.state.reader import opened_state
+
+        location = load_pipeline(file_of(file)).pipeline.checkpoint_location
+        session = SessionSettings(**settings.spark.model_dump())
+        yield stack.enter_context(opened_state(location, session, starting.result()))
 
 
 def _print_all(rows: Iterable[Mapping[str, Any]]) -> None:

@@ -19,6 +19,8 @@ from onceflow.runtime.spark.home import sharing_options, use_spark_home
 from onceflow.runtime.spark.session import LOGGING
 
 ENDING_S = 10.0
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The better compiler and collector would cost it more than they save."""
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def bare_jvm(memory: str) -> Iterator[Any]:
     java = use_java()
     # Without the processes that plan sources.
     use_spark_home(is_local=False)
-    options = f"-Dlog4j2.configurationFile={LOGGING} -Donceflow.log=text -XX:TieredStopAtLevel=1"
+    options = f"-Dlog4j2.configurationFile={LOGGING} -Donceflow.log=text {_SHORT_LIVED}"
     conf = SparkConf(loadDefaults=False)
     conf.set("spark.driver.memory", memory)
     conf.set("spark.driver.extraJavaOptions", f"{options} {sharing_options(java)}")
