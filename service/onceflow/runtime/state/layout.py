@@ -117,7 +117,6 @@ class StateLayout:
 
     def forms(self, operator: Operator) -> Forms:
         """How the state of a processor was written."""
-
         read = partial(read_states, self._files, operator.step)
         return self._forms.setdefault(operator.step, Forms(operator.step, read))
 
