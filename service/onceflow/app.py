@@ -310,6 +310,8 @@ class Application:
         output = OutputTopic(run.broker, around.clock, options.transaction_timeout_s)
         owner, committer = writer.takeover.owner, writer.committer
         sampler = stack.enter_context(run.sampler(head))
+        # A run may have one batch only.
+        self._sample(sampler, facts.done)
         on_batch = partial(self._on_batch, sampler)
         runner = run.runner(head, owner, committer, output.check, on_batch)
         runner.state_sample = lambda: sampler.newest
@@ -357,10 +359,14 @@ class Application:
             return error
         return FencedError.by_newer_instance(self._pipeline.name, owner.run_id, found=str(error))
 
+    def _sample(self, sampler: StateSampler, batch_id: int) -> None:
+        if self._run.analysis.is_stateful:
+            sampler.begin(batch_id)
+
     def _on_batch(self, sampler: StateSampler, outcome: BatchOutcome) -> None:
         head = outcome.head
         # Spark has not logged this batch as done yet.
-        sampler.begin(head.batch.batch_id - 1)
+        self._sample(sampler, head.batch.batch_id - 1)
         self._replays_skipped += outcome.is_skipped
         self._around.observer.position(head)
         self._around.report(

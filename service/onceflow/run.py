@@ -234,13 +234,12 @@ class Run:
 
     @contextmanager
     def sampler(self, head: HeadEntry) -> Iterator[StateSampler]:
-        """Samples the state while the query runs; not after the block."""
+        """Open what samples the state while the query runs, and no longer than the block."""
         report, clock = self.around.report, self.around.clock
         with (
             self._opened_state(self._session) as reader,
             StateSampler(reader, clock, report, head.state) as sampler,
         ):
-            sampler.begin(self.checkpoint.facts().done)
             yield sampler
 
     def _opened_state(self, session: SparkSession) -> AbstractContextManager[StateReader]:
