@@ -180,8 +180,9 @@ class Application:
         stack.enter_context(pooled(session, self._pipeline.name))
         stack.enter_context(one_call_site(session))
         self._run.analyse(session)
-        for step, change in self._run.check_state().items():
-            self._around.report("warning", text=f"state of {step}: {change}")
+        if self._options.is_change_accepted:
+            for name, change in self._run.require_state().items():
+                self._around.report("warning", text=f"state of {name}: {change}")
 
     def _check_sample(self, starting: Future[SparkSession], seen: HeadEntry | None) -> None:
         if seen is not None and seen.batch.query_id == self._run.checkpoint.query_id():
@@ -316,7 +317,7 @@ class Application:
         runner = run.runner(head, owner, committer, output.check, on_batch)
         runner.state_sample = lambda: sampler.newest
         pause = f"{self._pipeline.trigger_ms} milliseconds"
-        run.record_state()
+        run.record_state(is_changed=options.is_change_accepted)
         stream = run.stream(head)
         if options.is_until_caught_up:
             stream = stream.trigger(availableNow=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
+from onceflow.pipeline.plan.operators import StateOperator
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.processing.evolution import Evolution, compare_state
@@ -43,6 +44,7 @@ from onceflow.runtime.source.ticks import EventTimeTeller
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.s3_files import SCHEME
 from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
+from onceflow.runtime.state.change import compare_operators
 from onceflow.runtime.state.reader import StateReader, opened_state
 from onceflow.runtime.state.sampling import StateSampler, require_same
 
@@ -179,40 +181,53 @@ class Run:
         return self.analysis
 
     def check_state(self) -> Mapping[str, Evolution]:
-        """Compare the state that processors declare with what the checkpoint has.
+        """Compare the state that the query and its processors keep with what the checkpoint has.
 
         Returns:
-            Step -> what becomes of its state, for each whose class declares another.
+            What becomes of the state of each operator and each step that has any.
+        """
+        recorded = self.checkpoint.operators()
+        found: dict[str, Evolution] = {}
+        if recorded is not None:
+            before = [StateOperator(**each) for each in recorded]
+            found.update(compare_operators(before, self._operators))
+        elif self.checkpoint.has_state:
+            found["query"] = Evolution(kept=["as Spark numbers it; an older release wrote it"])
+        for name, runner in self.analysis.processors.items():
+            if states := self.checkpoint.states_of(name):
+                found[name] = compare_state(states[-1]["declared"], runner.declared)
+        return found
+
+    def require_state(self) -> Mapping[str, Evolution]:
+        """The same, if all of it can go on.
 
         Raises:
-            ConfigError: the state of one cannot go on.
+            ConfigError: the state of an operator or a step cannot.
         """
-        found = {}
-        for name, runner in self.analysis.processors.items():
-            recorded = self.checkpoint.states_of(name)
-            if recorded and recorded[-1]["declared"] != runner.declared:
-                found[name] = compare_state(recorded[-1]["declared"], runner.declared)
-        refused = [f"{name}: {each}" for name, each in found.items() if each.refused]
+        found = self.check_state()
+        refused = [f"{name}: {', '.join(e.refused)}" for name, e in found.items() if e.refused]
         if refused:
             raise ConfigError(
-                "the state of a processor cannot go on under its changed class",
+                "the state cannot go on under the changed query",
                 subject=self.pipeline.name,
                 found="; ".join(refused),
-                then="nothing was written; undo the change, give the changed state another name,"
-                " or begin without state in a new generation",
+                then="nothing was written; undo the change, or change the state with `onceflow"
+                " state migrate --with`, or begin without state: under another name, or with"
+                " another checkpoint and `--new-generation`",
             )
         return found
 
-    def record_state(self) -> None:
+    @cached_property
+    def _operators(self) -> Sequence[StateOperator]:
+        return self.analysis.operators()
+
+    def record_state(self, *, is_changed: bool) -> None:
         """Have the checkpoint name the form of each state, before a batch writes any."""
+        if is_changed or self.checkpoint.operators() is None:
+            self.checkpoint.write_operators([vars(each) for each in self._operators])
         for name, runner in self.analysis.processors.items():
-            states, now = (
-                self.checkpoint.states_of(name),
-                {
-                    "declared": runner.declared,
-                    "schema": runner.codec.schema,
-                },
-            )
+            states = self.checkpoint.states_of(name)
+            now = {"declared": runner.declared, "schema": runner.codec.schema}
             if not states or states[-1] != now:
                 kept = [each for each in states if each != now]
                 self.checkpoint.write_states_of(name, [*kept, now])

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from kafka.admin import KafkaAdminClient
@@ -71,9 +72,10 @@ class Started:
         """A driver that dies there, at its batch of that number."""
         run_until_it_fails(self.file, self.job.bootstrap_servers, point, batch)
 
-    def again(self, remedy: Remedy | None = None, reason: str = "") -> Events:
+    def again(self, remedy: Remedy | None = None, reason: str = "", **options: Any) -> Events:
         """Start, and run to the end of the input."""
-        return run_here(self.file, self.job.bootstrap_servers, remedy=remedy, reason=reason)
+        servers = self.job.bootstrap_servers
+        return run_here(self.file, servers, remedy=remedy, reason=reason, **options)
 
     def refused(self) -> str:
         """Start, expect a refusal, and that it wrote nothing."""
@@ -237,17 +239,25 @@ def test_a_query_that_spark_refuses_takes_nothing_over(caught_up: Started) -> No
 def test_another_query_is_refused_until_the_change_is_accepted(job: Started) -> None:
     job.again()
     text = job.file.read_text()
-    job.file.write_text(text.replace("sum(ms)", "max(ms)"))
     before = job.snapshot()
+    job.file.write_text(text.replace("sum(ms)", "max(ms)"))
+    with pytest.raises(ConfigError, match="value column 2 is sum bigint, and would be max bigint"):
+        job.again(is_change_accepted=True, reason="in a test")
+    job.file.write_text(text.replace("sum(ms)", "sum(-ms)"))
     with pytest.raises(ConfigError, match="changes of query;"):
         job.again()
     assert job.snapshot() == before
     old, seen = len(job.job.produced), before[0]
     job.job.produce(Random(2), records=500, seconds=100)
     job.job.close_windows()
-    run_here(job.file, job.job.bootstrap_servers, is_change_accepted=True, reason="max in a test")
+    events = job.again(is_change_accepted=True, reason="less in a test")
+    (told,) = [e["text"] for e in events.of_kind("warning") if "state of" in e["text"]]
+    assert told == (
+        "state of aggregation: kept: aggregation of count(1), sum((- clicks.ms)) by clicks.page,"
+        " window(clicks.at, 1m); sum(clicks.ms) becomes sum((- clicks.ms))"
+    )
     heads = read_ledger(job.job.bootstrap_servers, job.job.name)
-    assert [h["note"] for h in heads if h["note"]] == ["max in a test"]
+    assert [h["note"] for h in heads if h["note"]] == ["less in a test"]
     assert {h["generation"] for h in heads} == {1}
     _check_sequences(job)
     _check_change(job, old, seen)
@@ -341,8 +351,7 @@ def test_a_lost_ledger_is_refused_until_it_is_rebuilt(job: Started) -> None:
 
 def _check_change(job: Started, old: int, seen: int) -> None:
     """Output from before the change stays. After it the new query goes on with the state that
-    the old one left: a window that was open at the change has the maximum of the sum so far and of
-    what came later."""
+    the old one left: what came later is taken away from the sum of a window that was open."""
     views = job.job.produced
     expected = []
     for row in job.job.expected():
@@ -353,8 +362,8 @@ def _check_change(job: Started, old: int, seen: int) -> None:
             if v.page == row["page"] and start <= v.at < start + MINUTE
         ]
         summed = sum(ms for n, ms in mine if n < old)
-        later = [ms for n, ms in mine if n >= old]
-        expected.append({**row, "total_ms": max([summed, *later]) if later else summed})
+        later = sum(ms for n, ms in mine if n >= old)
+        expected.append({**row, "total_ms": summed - later})
     written = read_topic(job.job.bootstrap_servers, job.job.output_topic)
     assert len(written) > seen
     assert anomalies(written, expected=Expected.of_rows(expected)) == []

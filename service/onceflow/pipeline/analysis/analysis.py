@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -39,6 +40,7 @@ from onceflow.pipeline.file.policies import Waiver
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.plan.facts import PlanFacts, facts_of
+from onceflow.pipeline.plan.operators import StateOperator, read_operators
 from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.query.output_rules import output_faults
@@ -69,6 +71,7 @@ class Analysis:
         waived: rules of determinism that it breaks, and that the user waives.
         processors: step -> what runs it.
         state: what each operator will keep.
+        operators: makes a list of what has state, in some 0.1 s.
     """
 
     columns: Mapping[str, StructType]
@@ -79,6 +82,7 @@ class Analysis:
     waived: tuple[Waiver, ...] = ()
     processors: Mapping[str, Runner] = field(default_factory=dict)
     state: tuple[StateForecast, ...] = ()
+    operators: Callable[[], Sequence[StateOperator]] = list
 
     @property
     def determinism(self) -> Determinism:
@@ -146,6 +150,7 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         judgement.waived,
         processors,
         tuple(forecast_state(plan, processors, lateness_ms)),
+        partial(read_operators, frame, file.pipeline.sink.output_mode),
     )
 
 

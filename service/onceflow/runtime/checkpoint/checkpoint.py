@@ -37,6 +37,8 @@ _PROCESSORS = "processors"
 """Folder of files that say what the states of processors are made of."""
 _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
+_OPERATORS_FILE = "operators.json"
+"""What the operators are whose state Spark keeps by number."""
 _COPIED_FILE = "copied.json"
 """In a copy, before anything else is: the `head` that a query begins from there."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -297,6 +299,21 @@ class Checkpoint:
         text = canonical_json({"states": list(states)})
         self._files.write(states_file(processor), text)
 
+    def operators(self) -> Sequence[Mapping[str, Any]] | None:
+        """What has state; None if the release that wrote the checkpoint did not say.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        found = self._files.read_json(_OPERATORS_FILE)
+        operators: Sequence[Mapping[str, Any]] | None = found and found["operators"]
+        return operators
+
+    def write_operators(self, operators: Sequence[Mapping[str, Any]]) -> None:
+        """Replace them, before a batch writes state of others."""
+        text = canonical_json({"operators": list(operators)})
+        self._files.write_alone(_OPERATORS_FILE, text.encode())
+
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""
         done = self._files.numbers("commits")
@@ -306,7 +323,12 @@ class Checkpoint:
         """Partitions of the state in a batch; None if there is no state."""
         logged = self._logged(batch_id)
         found = logged.settings.get(_PARTITIONS) if logged else None
-        return int(found) if found and self._files.names("state") else None
+        return int(found) if found and self.has_state else None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a batch has kept any."""
+        return bool(self._files.names("state"))
 
     def copy_after(self, batch_id: int, copy: Checkpoint, head: HeadEntry) -> None:
         """Make `copy` what this checkpoint was when a batch had ended, for the query of `head`.

@@ -24,7 +24,7 @@ from onceflow.runtime.state.forms import Forms
 
 NEVER = sys.maxsize
 """The version of a store that has no beginning."""
-_KINDS: Mapping[str, str] = {
+KINDS: Mapping[str, str] = {
     "stateStoreSave": "aggregation",
     "sessionWindowStateStoreSaveExec": "sessions",
     "symmetricHashJoin": "join",
@@ -185,7 +185,7 @@ class StateLayout:
         facts = self._metadata(name)
         try:
             spark_name = str(facts["operatorInfo"]["operatorName"])
-            kind = _KINDS.get(spark_name, spark_name)
+            kind = KINDS.get(spark_name, spark_name)
             stores = self._stores(operator_id, kind, facts)
             partitions = int(facts["stateStoreInfo"][0]["numPartitions"])
         except (ValueError, KeyError, TypeError, IndexError) as error:
