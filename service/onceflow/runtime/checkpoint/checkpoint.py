@@ -306,8 +306,7 @@ class Checkpoint:
             CorruptionError: the file is damaged.
         """
         found = self._files.read_json(_OPERATORS_FILE)
-        operators: Sequence[Mapping[str, Any]] | None = found and found["operators"]
-        return operators
+        return found["operators"] if found else None
 
     def write_operators(self, operators: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state of others."""
