@@ -16,7 +16,7 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.observer import Observer, Report
 from onceflow.contracts.sink import Ledger
-from onceflow.errors import ConfigError
+from onceflow.errors import NEW_GENERATION, ConfigError
 from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.loader import PipelineFile
@@ -211,9 +211,8 @@ class Run:
                 "the state cannot go on under the changed query",
                 subject=self.pipeline.name,
                 found="; ".join(refused),
-                then="nothing was written; undo the change, or change the state with `onceflow"
-                " state migrate --with`, or begin without state: under another name, or with"
-                " another checkpoint and `--new-generation`",
+                then="nothing was written; undo the change, give a processor's changed state another"
+                f" name, or begin without state: {NEW_GENERATION}",
             )
         return found
 

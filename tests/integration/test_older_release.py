@@ -1,0 +1,79 @@
+"""Today's code goes on with a checkpoint that the release before has written, by its own code."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from onceflow.clock import SystemClock
+from onceflow.runtime.state.reader import opened_state
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import QUICK, engine, finish
+from tests.support.drivers.service import started
+from tests.support.jobs.cards import CardsJob
+from tests.support.jobs.views import ViewsJob
+
+ROOT = Path(__file__).parents[2]
+RELEASE = os.environ.get("ONCEFLOW_TEST_OLDER", "7b20474c1fa81723a3759e617a5cdea2e157bdf7")
+"""Revision of this repository."""
+BATCHES = 2
+
+
+def code_of(revision: str, folder: Path) -> str:
+    """Extract our packages as they were; returns the path by which Python finds them."""
+    packages = ["service", "connectors"]
+    command = ["git", "archive", revision, *packages]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if told.returncode:
+        pytest.skip(f"no revision {revision} here: {told.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(told.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return os.pathsep.join(str(folder / package) for package in packages)
+
+
+@pytest.mark.crash
+def test_windows_and_processors_of_the_release_before_go_on(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    views, cards = (job(broker.bootstrap_servers, tmp_path) for job in (ViewsJob, CardsJob))
+    views.create_input()
+    cards.create_input()
+    views.produce(Random(1), records=600, seconds=300)
+    cards.produce(Random(2), records=400, seconds=120)
+    files = tmp_path / "files"
+    files.mkdir()
+    of_views = views.write_file(100).rename(files / "views.yaml")
+    letters = f"dead_letter: {{topic: {cards.letter_topic}}}\n"
+    of_cards = cards.write_file(100, letters).rename(files / "cards.yaml")
+    for module in tmp_path.glob("*.py"):
+        module.rename(files / module.name)
+
+    older = {"PYTHONPATH": code_of(RELEASE, tmp_path / "older")}
+    servers = broker.bootstrap_servers
+    with started(tmp_path / "run", files, servers, environment=older, command="serve") as service:
+        for job in (views, cards):
+            service.wait_for_batches(BATCHES, job.name)
+        service.kill()
+    for folder in (views.checkpoint, cards.checkpoint):
+        assert (folder / "state").is_dir()
+        # Only today's code writes it.
+        assert not (folder / "operators.json").exists()
+
+    jvm = engine().open_session("")._jvm
+    with opened_state(str(views.checkpoint), QUICK, jvm) as reader:
+        operator, batch = reader.find("aggregation", None)
+        assert batch >= BATCHES - 1
+        key = {"page": views.produced[0].page}
+        rows = reader.get(operator, key, batch, SystemClock().within(60))
+        assert {row["key"]["page"] for row in rows} == {views.produced[0].page}
+    views.produce(Random(3), records=100, seconds=60)
+    cards.produce(Random(4), records=100, seconds=30)
+    finish(views, of_views)
+    finish(cards, of_cards)
+    assert (views.checkpoint / "operators.json").is_file()
