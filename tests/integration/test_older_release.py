@@ -15,7 +15,7 @@ from onceflow.clock import SystemClock
 from onceflow.runtime.state.reader import opened_state
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import QUICK, engine, finish
-from tests.support.drivers.service import started
+from tests.support.drivers.service import END_TIMEOUT_S, started
 from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
 
@@ -58,7 +58,8 @@ def test_windows_and_processors_of_the_release_before_go_on(
     servers = broker.bootstrap_servers
     with started(tmp_path / "run", files, servers, environment=older, command="serve") as service:
         for job in (views, cards):
-            service.wait_for_batches(BATCHES, job.name)
+            # Two pipelines start at once.
+            service.wait_for_batches(BATCHES, job.name, 2 * END_TIMEOUT_S)
         service.kill()
     for folder in (views.checkpoint, cards.checkpoint):
         assert (folder / "state").is_dir()
