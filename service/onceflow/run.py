@@ -211,8 +211,8 @@ class Run:
                 "the state cannot go on under the changed query",
                 subject=self.pipeline.name,
                 found="; ".join(refused),
-                then="nothing was written; undo the change, give a processor's changed state another"
-                f" name, or begin without state: {NEW_GENERATION}",
+                then="nothing was written; undo the change, give the changed state of a processor"
+                f" another name, or begin without state: {NEW_GENERATION}",
             )
         return found
 

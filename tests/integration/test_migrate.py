@@ -23,7 +23,8 @@ from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.runtime.checkpoint import checkpoint
 from onceflow.runtime.spark import jvm
 from tests.support.drivers.here import QUICK, DeadError, engine, run_here, run_until_it_fails
-from tests.support.jobs.views import ViewsJob
+from tests.support.jobs.views import FIRST, MINUTE, ViewsJob
+from tests.support.outside.judge import anomalies
 from tests.support.outside.topics import add_partitions
 
 BATCH = 120
@@ -46,10 +47,10 @@ def migrate(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Migrating:
     engine(SESSION)
     monkeypatch.setattr(jvm, "stop", lambda _: None)
 
-    def run(partitions: int) -> dict[str, Any]:
+    def run(partitions: int, *more: str) -> dict[str, Any]:
         file, config = str(job.folder / "pipeline.yaml"), str(job.folder / "onceflow.yaml")
         where = ["--bootstrap-servers", job.bootstrap_servers, "--config", config, "-o", "json"]
-        what = ["--shuffle-partitions", str(partitions), "--reason", "more cores"]
+        what = ["--shuffle-partitions", str(partitions), "--reason", "more cores", *more]
         told = CliRunner().invoke(build_app(), ["state", "migrate", file, *what, *where])
         if told.exception is not None:
             raise told.exception
@@ -154,3 +155,67 @@ def test_what_cannot_be_migrated(job: ViewsJob, migrate: Migrating) -> None:
     board.settle(SystemClock().within(10))
     board.close()
     refused("the pipeline is running.*found one on host-a")
+
+
+CHANGE = """\
+def with_largest(key, value):
+    return key, {**value, "max": 0}
+
+
+def wrong_name(key, value):
+    return key, {**value, "largest": 0}
+
+
+def wrong_type(key, value):
+    return key, {**value, "max": "zero"}
+
+
+def same_key(key, value):
+    return {**key, "page": "/one"}, {**value, "max": 0}
+
+
+def failing(key, value):
+    return key, {**value, "max": value["no"]}
+"""
+
+
+def test_windows_go_on_in_a_query_with_another_column(job: ViewsJob, migrate: Migrating) -> None:
+    servers = job.bootstrap_servers
+    run_here(go_on(job, str(job.checkpoint)), servers, SESSION)
+    old = len(job.produced)
+    module = f"change_{job.name.replace('-', '_')}"
+    (job.folder / f"{module}.py").write_text(CHANGE)
+    file = job.folder / "pipeline.yaml"
+    text = file.read_text().replace(
+        "sum(ms) AS total_ms", "sum(ms) AS total_ms, max(ms) AS largest"
+    )
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="value column 3, max bigint, is new"):
+        run_here(file, servers, SESSION, is_change_accepted=True, reason="a test")
+    for name, why in {
+        "wrong_name": "wrong_name, key .*/.*; expected .*max: int64.*; found columns .*largest",
+        "wrong_type": "cannot be stored.*key .*zero",
+        "same_key": "two rows for one key.*same_key",
+        "failing": "the function failed.*KeyError: 'no'",
+    }.items():
+        with pytest.raises(ConfigError, match=why):
+            migrate(3, "--with", f"{module}:{name}")
+        assert not Path(f"{job.location}-{name}").exists()
+    told = migrate(3, "--with", f"{module}:with_largest")
+    file.write_text(text.replace(job.location, told["checkpoint"]))
+    job.produce(Random(3), records=100, seconds=100)
+    job.close_windows()
+    run_here(file, servers, SESSION)
+    largest: dict[tuple[str, str], int] = {}
+    for view in job.produced[old:]:
+        start = FIRST + (view.at - FIRST) // MINUTE * MINUTE
+        cell = view.page, start.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        largest[cell] = max(view.ms, largest.get(cell, 0))
+    rows = [written.row for written in job.written()]
+    found = [row.pop("largest", None) for row in rows]
+    assert anomalies(job.written(), job.heads()) == []
+    assert sorted(map(str, rows)) == sorted(map(str, job.expected()))
+    assert None in found
+    for row, of_window in zip(rows, found, strict=True):
+        if of_window is not None:
+            assert of_window == largest.get((row["page"], row["start"]), 0)

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from onceflow.clock import SystemClock
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.state.reader import opened_state
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import QUICK, engine, finish
@@ -41,7 +42,8 @@ def code_of(revision: str, folder: Path) -> str:
 def test_windows_and_processors_of_the_release_before_go_on(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
-    views, cards = (job(broker.bootstrap_servers, tmp_path) for job in (ViewsJob, CardsJob))
+    views = ViewsJob(broker.bootstrap_servers, tmp_path)
+    cards = CardsJob(broker.bootstrap_servers, tmp_path)
     views.create_input()
     cards.create_input()
     views.produce(Random(1), records=600, seconds=300)
@@ -66,8 +68,10 @@ def test_windows_and_processors_of_the_release_before_go_on(
         # Only today's code writes it.
         assert not (folder / "operators.json").exists()
 
-    jvm = engine().open_session("")._jvm
-    with opened_state(str(views.checkpoint), QUICK, jvm) as reader:
+    spark = engine().open_session("")
+    # In a session, reading state needs what this makes.
+    assert not spark.streams.active
+    with opened_state(str(views.checkpoint), QUICK, jvm_of(spark)) as reader:
         operator, batch = reader.find("aggregation", None)
         assert batch >= BATCHES - 1
         key = {"page": views.produced[0].page}

@@ -1,4 +1,4 @@
-"""What Spark will keep for a query is known before it runs, by what it is computed from."""
+"""The state that Spark will keep for a query is known before it runs."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from onceflow.cli.operate.target import file_of
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, load_allowed, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json, print_result
 from onceflow.clock import SystemClock
+from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.runtime.state.reader import StateReader
@@ -161,12 +162,22 @@ def size(
 @group.command()
 def migrate(  # noqa: PLR0913, PLR0917  options of a command line
     pipeline: Annotated[Path, typer.Argument(help="The pipeline file.")],
-    shuffle_partitions: Annotated[int, typer.Option(help="Partitions of the state.", min=1)],
     reason: Annotated[str, typer.Option(help="Why; recorded in the ledger.")],
+    shuffle_partitions: Annotated[
+        int | None, typer.Option(help="Partitions of the state. Default: as many as it has.", min=1)
+    ] = None,
+    function: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="MODULE:FUNCTION",
+            help="Makes a row of state, for the query as it is now, of one that there is.",
+        ),
+    ] = "",
     to: Annotated[
         str | None,
         typer.Option(
-            help="The new checkpoint. Default: the old one, `-` and the number of partitions."
+            help="The new checkpoint. Default: the old one, `-`, and partitions or function."
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
@@ -179,12 +190,15 @@ def migrate(  # noqa: PLR0913, PLR0917  options of a command line
 
     settings = settings_of(bootstrap_servers, config)
     file = load_allowed(pipeline, settings)
-    location = to or f"{file.pipeline.checkpoint_location}-{shuffle_partitions}"
+    if not (shuffle_partitions or function):
+        raise ConfigError("there is nothing to do", expected="--shuffle-partitions or --with")
+    name = function.rpartition(":")[2] or shuffle_partitions
+    location = to or f"{file.pipeline.checkpoint_location}-{name}"
     around = open_surroundings(settings, SystemClock())
-    head = migrate_state(file, location, shuffle_partitions, reason, around)
+    head = migrate_state(file, location, shuffle_partitions, reason, around, function)
     fields = {"checkpoint": location, "batch_id": head.batch.batch_id}
     text = (
-        f"{shuffle_partitions} partitions of state, after batch {head.batch.batch_id}\n"
+        f"{head.note}, after batch {head.batch.batch_id}\n"
         f"name it in {pipeline}, then start the pipeline: `checkpoint: {location}`"
     )
     print_result(output, fields, text)

@@ -1,4 +1,4 @@
-"""What the operators of a query keep between batches, before it runs."""
+"""Lists the operators of a query that keep state, and what they keep, before it runs."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ class Checkpoint:
         self._files.write(states_file(processor), text)
 
     def operators(self) -> Sequence[Mapping[str, Any]] | None:
-        """What has state; None if the release that wrote the checkpoint did not say.
+        """Operators that have state; None if the release that wrote the checkpoint did not say.
 
         Raises:
             CorruptionError: the file is damaged.
@@ -352,6 +352,27 @@ class Checkpoint:
             if _is_before(name, after) and _without_checksum(name) not in left_out:
                 reach(CrashPoint.MID_FORK)
                 self._files.copy(name, copy._files)
+
+    def replace_state(self, batch_id: int, operator: int, ids: Sequence[str]) -> None:
+        """Have a batch end with other state of an operator. One that is not there reads nothing.
+
+        Args:
+            batch_id: of a batch that is done, or of the next one.
+            operator: with one store; its columns may be others.
+            ids: of the files of each partition.
+        """
+        log = f"commits/{batch_id}"
+        if not self._files.exists(log):
+            for name in ("offsets", "commits"):
+                self._files.write(
+                    f"{name}/{batch_id}", self._files.read(f"{name}/{batch_id - 1}") or ""
+                )
+        version, line = (self._files.read(log) or "").splitlines()
+        fields = json.loads(line)
+        fields["stateUniqueIds"][str(operator)] = [[each] for each in ids]
+        self._files.write(log, f"{version}\n{json.dumps(fields, separators=(',', ':'))}")
+        # Spark writes that of the query that comes.
+        self._files.delete_file(f"state/{operator}/0/_metadata/schema")
 
     def begin(self, head: HeadEntry) -> None:
         """Let a query start on a copy, at the position of `head`."""

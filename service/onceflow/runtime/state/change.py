@@ -18,7 +18,7 @@ from onceflow.runtime.state.layout import KINDS
 def compare_operators(
     before: Sequence[StateOperator], after: Sequence[StateOperator]
 ) -> Mapping[str, Evolution]:
-    """What becomes of the state of each operator, by its name as in `onceflow state list`."""
+    """Say what becomes of the state of each operator, by its name in `onceflow state list`."""
     if [each.kind for each in before] != [each.kind for each in after]:
         return _other_operators(before, after)
     names = _names(after)
