@@ -380,3 +380,21 @@ def test_a_bit_of_the_states_of_a_processor_does_not_turn_unseen(
     file.write_text(file.read_text().replace("value", "valuf"))
     with pytest.raises(CorruptionError, match="a file of the checkpoint is missing or damaged"):
         checkpoint.states_of("fraud")
+
+
+OPERATOR = {"operator": 0, "kind": "dedupe", "by": [], "key": [], "computes": [], "value": []}
+
+
+def test_operators_are_read_as_they_were_written(checkpoint: Checkpoint) -> None:
+    checkpoint.create("q")
+    assert checkpoint.operators() is None
+    checkpoint.write_operators([OPERATOR])
+    assert checkpoint.operators() == [OPERATOR]
+
+
+@pytest.mark.parametrize("text", ["{}", '{"operators": 1}', '{"operators": [{"kind": "dedupe"}]}'])
+def test_damaged_operators_name_the_file(checkpoint: Checkpoint, tmp_path: Path, text: str) -> None:
+    checkpoint.create("q")
+    (tmp_path / "ck" / "operators.json").write_text(text)
+    with pytest.raises(CorruptionError, match=r"missing or damaged: .*operators\.json"):
+        checkpoint.operators()

@@ -39,6 +39,7 @@ _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
 _OPERATORS_FILE = "operators.json"
 """What the operators are whose state Spark keeps by number."""
+_OPERATOR_FIELDS = {"operator", "kind", "by", "key", "computes", "value"}
 _COPIED_FILE = "copied.json"
 """In a copy, before anything else is: the `head` that a query begins from there."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -306,12 +307,19 @@ class Checkpoint:
             CorruptionError: the file is damaged.
         """
         found = self._files.read_json(_OPERATORS_FILE)
-        return found["operators"] if found else None
+        if found is None:
+            return None
+        operators = found.get("operators")
+        if not isinstance(operators, list) or any(
+            not isinstance(each, dict) or each.keys() != _OPERATOR_FIELDS for each in operators
+        ):
+            raise self._files.damaged(_OPERATORS_FILE)
+        return operators
 
     def write_operators(self, operators: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state of others."""
         text = canonical_json({"operators": list(operators)})
-        self._files.write_alone(_OPERATORS_FILE, text.encode())
+        self._files.write(_OPERATORS_FILE, text)
 
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""
