@@ -17,6 +17,11 @@ from tests.support.outside.topics import ordered_producer
 
 PREFIX = "onceflow.dead_letter."
 LATENESS = timedelta(seconds=5)
+IN_PYTHON = """\
+aggregates:
+  number: onceflow.aggregates:Count('string')
+  total: onceflow.aggregates:Sum('bigint')
+"""
 
 
 @pytest.fixture
@@ -71,8 +76,14 @@ def totals(job: ViewsJob) -> dict[str, int]:
     return found
 
 
-def test_late_records_are_kept_as_they_came_and_counted_to_the_record(job: ViewsJob) -> None:
-    file = job.write_file(10_000, f"late: {{topic: {job.name}-late}}\n")
+@pytest.mark.parametrize("aggregates", ["", IN_PYTHON], ids=["of Spark", "in Python"])
+def test_late_records_are_kept_as_they_came_and_counted_to_the_record(
+    job: ViewsJob, aggregates: str
+) -> None:
+    file = job.write_file(10_000, f"late: {{topic: {job.name}-late}}\n{aggregates}")
+    if aggregates:
+        text = file.read_text().replace("count(*)", "number(page)").replace("sum(ms)", "total(ms)")
+        file.write_text(text)
     run_here(file, job.bootstrap_servers)
     job.check()
     behind = event_watermark(job)

@@ -88,12 +88,14 @@ class Processor(metaclass=_ProcessorType):
     Attributes:
         key: columns of the input that records are grouped by, unless the pipeline file says so.
         output: columns of the rows that are yielded, unless the pipeline file says so.
+        null_keys: whether records with a null in their key are handled, as GROUP BY does.
         timers: of the key in hand.
         parameters: values by name, as of the batch.
     """
 
     key: ClassVar[str | Sequence[str]] = ()
     output: ClassVar[str] = ""
+    null_keys: ClassVar[bool] = False
     timers: Timers
     parameters: Mapping[str, Any]
     live: Mapping[str, Live]

@@ -293,7 +293,7 @@ class _Call:
     def _accepted(self, records: list[Record]) -> list[Record]:
         """Those that can be handled: they have a key and an event time."""
         at = self.runner.time_at
-        if None in self.key and records:
+        if None in self.key and records and not self.runner.kind.null_keys:
             names = [n for n, v in zip(self.runner.keys, self.key, strict=True) if v is None]
             self._refuse_all(records, f"the key is null: {', '.join(names)}")
             return []

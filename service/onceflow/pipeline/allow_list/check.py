@@ -21,11 +21,19 @@ _WRITTEN = re.compile(r"(?:date|timestamp\w*)\s*r?['\"](.*)['\"]", re.DOTALL | r
 _USABLE = [name for name, category in FUNCTIONS.items() if category in ALLOWED]
 
 
-def check_written(parts: Sequence[PlanPart], sources: Collection[str]) -> list[Fault]:
-    """Find what a parsed query may not use, before any of it is looked up, read or computed."""
+def check_written(
+    parts: Sequence[PlanPart], sources: Collection[str], aggregates: Collection[str] = ()
+) -> list[Fault]:
+    """Find what a parsed query may not use, before any of it is looked up, read or computed.
+
+    Args:
+        parts: of the query.
+        sources: views that it may read.
+        aggregates: names by which it may call aggregates of the pipeline file.
+    """
     found = [
         *_relations(parts, sources),
-        *_calls(parts),
+        *_calls(parts, aggregates),
         *_windows_of_joins(parts),
         *(
             _refused(part.kind, functions.REFUSED[Category.UNJUDGED])
@@ -75,7 +83,7 @@ def _relations(parts: Sequence[PlanPart], sources: Collection[str]) -> Iterator[
             yield Fault(f"the query gives options to `{part.strings[0]}`", expected="none")
 
 
-def _calls(parts: Sequence[PlanPart]) -> Iterator[Fault]:
+def _calls(parts: Sequence[PlanPart], aggregates: Collection[str]) -> Iterator[Fault]:
     arguments: dict[int, list[int]] = {}
     for place, part in enumerate(parts):
         arguments.setdefault(part.parent, []).append(place)
@@ -83,11 +91,13 @@ def _calls(parts: Sequence[PlanPart]) -> Iterator[Fault]:
         if part.kind not in _CALLS:
             continue
         name = ".".join(part.strings).lower()
+        if name in aggregates:
+            continue
         if name not in FUNCTIONS:
             yield Fault(
                 f"unknown function `{name}`",
                 expected="one that docs/security.md lists",
-                suggestion=did_you_mean(name, _USABLE),
+                suggestion=did_you_mean(name, [*aggregates, *_USABLE]),
             )
         elif judged(name) is Category.NO_STREAM:
             yield classes.OVER

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,6 +34,7 @@ from onceflow.pipeline.analysis.state_size import StateForecast, forecast_state
 from onceflow.pipeline.determinism.plan_rules import judge_plan, python_functions
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
+from onceflow.pipeline.file.aggregate import parse_call
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.policies import Waiver
@@ -57,6 +58,8 @@ from onceflow.protocol.order import Order
 
 ROW_COUNT_COLUMN = "_offset"
 """Read where the query looks at no column at all, such as for count(*): rows must still come."""
+
+_OWN = frozenset({"MapInArrow", "TransformWithStateInPySpark"})
 
 
 @dataclass(frozen=True)
@@ -214,13 +217,22 @@ def _analysed(
             file.fault_at(
                 Rule.INVALID_QUERY,
                 fault,
-                ("process", fault.where) if fault.where in pipeline.process else at,
+                _place_of(pipeline, fault) or at,
             )
             for fault in error.faults
             if not fault.rule
         ]
         _refuse(file, faults)
         raise
+
+
+def _place_of(pipeline: Pipeline, fault: Fault) -> tuple[str, ...]:
+    """The step or the aggregate that a fault names; nothing if it is the query."""
+    blocks: Mapping[str, Collection[str]] = {
+        "process": pipeline.process,
+        "aggregates": pipeline.aggregates,
+    }
+    return next(((block, fault.where) for block, n in blocks.items() if fault.where in n), ())
 
 
 def _check_written(
@@ -232,7 +244,8 @@ def _check_written(
 ) -> None:
     """Refuse a query for what it is made of."""
     written = parts_of_query(spark, text)
-    _refuse(file, file.faults_at(Rule.NOT_ALLOWED, check_written(written, views), at))
+    refused = check_written(written, views, file.pipeline.aggregates)
+    _refuse(file, file.faults_at(Rule.NOT_ALLOWED, refused, at))
     unknown = parameter_faults(written, file.pipeline.declared_parameters)
     _refuse(file, file.faults_at(Rule.INVALID_QUERY, unknown, at))
     unbounded = written_without_bound(written, _max_made(spark))
@@ -260,16 +273,18 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
 def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[Finding]:
     """Everything that a replay may compute differently, each in its place."""
     at, pipeline = file.transformation, file.pipeline
-    # A query alone groups nothing: those are our own processors, whose rows are sorted.
+    # In a query alone, those are our own processors and aggregates.
     found = [
         of_plan(each)
         for each in judge_plan(plan)
-        if pipeline.transform is not None or each.name != "TransformWithStateInPySpark"
+        if pipeline.transform is not None or each.name not in _OWN
     ]
     found += [_foreign(kind, pipeline.sources) for kind in facts.foreign]
     for finding in found:
         yield replace(finding, fault=file.fault_at(finding.rule, finding.fault, at))
-    classes = [import_named(step.kind, pipeline.folder) for step in pipeline.process.values()]
+    kinds = [step.kind for step in pipeline.process.values()]
+    kinds += [call.kind for call in map(parse_call, pipeline.aggregates.values())]
+    classes = [import_named(kind, pipeline.folder) for kind in kinds]
     for each in inspect_code(classes, pipeline.folder).findings:
         yield of_code(each, pipeline.folder)
     if pipeline.transform is None:

@@ -22,6 +22,7 @@ from onceflow.contracts.values import (
     fault,
 )
 from onceflow.errors import ConfigError
+from onceflow.pipeline.file.aggregate import AggregateText, parse_call
 from onceflow.pipeline.file.code_files import code_of
 from onceflow.pipeline.file.parameters import ParametersBlock
 from onceflow.pipeline.file.policies import (
@@ -79,6 +80,11 @@ class Pipeline(Block):
         default=None,
         description="Values that queries and processors read by name, and that change between"
         " batches; see [state.md](state.md#parameters).",
+    )
+    aggregates: dict[ViewName, AggregateText] = Field(
+        default_factory=dict,
+        description="Aggregates that queries call by these names: `module:Class`, with literals in"
+        " parentheses; see [state.md](state.md#aggregates-in-sql).",
     )
     transform: TransformName | None = Field(
         default=None,
@@ -249,9 +255,12 @@ class Pipeline(Block):
         steps = settings.pop("process")
         parts |= {f"process.{name}": step for name, step in steps.items()}
         named = [step.kind for step in self.process.values()]
+        named += [parse_call(text).kind for text in self.aggregates.values()]
         named += [self.transform] if self.transform is not None else []
         if named:
             parts["code"] = {f: tree for n in named for f, tree in code_of(n, self._folder).items()}
+        if not self.aggregates:
+            del settings["aggregates"]
         return {**settings, **parts}
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from onceflow.columns import Columns, Type, parse_columns
+
+DELAY = "spark.watermarkDelayMs"
+"""In the metadata of a column: it has the event time (`EventTimeWatermark.delayKey`)."""
 
 
 def is_nested(data_type: DataType) -> bool:
@@ -42,3 +49,26 @@ def type_at(columns: StructType, path: str) -> DataType | None:
     if not isinstance(found, StructType) or field not in found.names:
         return None
     return found[field].dataType
+
+
+def columns_of(schema: StructType) -> Columns:
+    """The columns as processors and aggregates know types.
+
+    Raises:
+        ConfigError: a type is not known there.
+    """
+    return parse_columns(
+        ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
+    )
+
+
+def spark_schema(columns: Columns) -> StructType:
+    """The columns as Spark knows them. Needs a running session."""
+    found: Any = StructType.fromDDL(columns.columns_ddl)
+    schema: StructType = found
+    return schema
+
+
+def spark_type(kind: Type) -> DataType:
+    """The type as Spark knows it. Needs a running session."""
+    return spark_schema(Columns(("value",), (kind,)))["value"].dataType

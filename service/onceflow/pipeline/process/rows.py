@@ -55,7 +55,7 @@ def by_key(
     indices = in_order([table.column(name) for name in order], np.cumsum(runs))
     if (np.diff(indices) != 1).any():
         table = table.take(pa.array(indices))
-    rows = list(zip(*[_values(table, name) for name in table.column_names], strict=True))
+    rows = list(zip(*[values_of(table, name) for name in table.column_names], strict=True))
     places = [table.column_names.index(name) for name in keys]
     for start, end in pairwise([*starts.tolist(), len(rows)]):
         yield tuple(rows[start][place] for place in places), rows[start:end]
@@ -119,7 +119,12 @@ def _plain(value: Any, is_zoned: bool) -> Any:
     return value.astimezone(UTC) if is_zoned and isinstance(value, datetime) else value
 
 
-def _values(table: pa.Table, name: str) -> list[Any]:
+def values_of(table: pa.Table, name: str) -> list[Any]:
+    """Values of a column; times are in UTC.
+
+    Raises:
+        RecordError: a value is none that Python has.
+    """
     column = table.column(name)
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -16,6 +17,7 @@ from onceflow.pipeline.file.duplicates import without_duplicates
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.file.types import column
+from onceflow.pipeline.query.aggregates import callable_by_name, computed, declared_aggregates
 from onceflow.pipeline.query.parameters import register_parameters, without_values
 from onceflow.pipeline.query.python_code import import_named, let_workers_import, transform_error
 from onceflow.pipeline.query.steps import Prepare, Watch, with_steps
@@ -66,7 +68,8 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
         load_source: makes the DataFrame of a source; with `TICK_COLUMN` if it has ticks.
         watch: told of each finished view; what it returns takes the view's place.
         watch_step: the same for what comes out of processors, with rejected records.
-        prepare: told of the runner of each processor; what it returns takes its place.
+        prepare: told of the runner of each processor, and of each GROUP BY with aggregates of the
+            file; what it returns takes its place.
 
     Raises:
         ConfigError: the Python function cannot be imported or fails.
@@ -77,13 +80,22 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
         for name, source in pipeline.sources.items()
     }
     register_parameters(spark, pipeline.declared_parameters)
-    if pipeline.transform is not None or pipeline.process:
+    if pipeline.transform is not None or pipeline.process or pipeline.aggregates:
         let_workers_import(spark, pipeline.folder)
+    aggregates = declared_aggregates(pipeline)
+    numbers = count(1)
+
+    def run_query(text: str, views: Mapping[str, DataFrame]) -> DataFrame:
+        with callable_by_name(spark, aggregates):
+            frame = _run_query(spark, text, views)
+        is_update = pipeline.sink.emit == "updates"
+        return computed(frame, aggregates, numbers, prepare, emits_updates=is_update)
+
     with without_values(spark):
-        frames = {**with_steps(spark, pipeline, frames, _run_query, watch_step, prepare)}
+        frames = {**with_steps(pipeline, frames, run_query, watch_step, prepare)}
         if pipeline.transform is not None:
             return call_transform(import_named(pipeline.transform, pipeline.folder), frames)
-        return _run_query(spark, pipeline.query or "", frames)
+        return run_query(pipeline.query or "", frames)
 
 
 def _view(name: str, source: Source, loaded: DataFrame) -> DataFrame:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from onceflow.columns import Columns, parse_columns
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.process import Process
-from onceflow.pipeline.file.types import quoted
+from onceflow.pipeline.file.types import DELAY, columns_of, spark_schema
 from onceflow.pipeline.process.operator import process
 from onceflow.pipeline.query.python_code import import_named
 from onceflow.processing.checks import make_runner
@@ -23,12 +21,11 @@ from onceflow.processing.runner import Runner
 
 REJECTED_COLUMN = "__rejected"
 """Of what comes out of a processor: which record it failed on, as JSON; null in all other rows."""
-_DELAY = "spark.watermarkDelayMs"
-"""In the metadata of a column: it has the event time (`EventTimeWatermark.delayKey`)."""
 _VIEW = re.compile(r"[a-z][a-z0-9_]*")
 
 Watch = Callable[[str, DataFrame], DataFrame]
 Prepare = Callable[[Runner], Runner]
+RunQuery = Callable[[str, Mapping[str, DataFrame]], DataFrame]
 
 
 def is_view(text: str) -> bool:
@@ -37,17 +34,15 @@ def is_view(text: str) -> bool:
 
 
 def with_steps(
-    spark: SparkSession,
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],
-    run_query: Callable[[SparkSession, str, Mapping[str, DataFrame]], DataFrame],
+    run_query: RunQuery,
     watch: Watch,
     prepare: Prepare,
 ) -> Mapping[str, DataFrame]:
     """Add the view of each step, in the order of the file.
 
     Args:
-        spark: the session to build in.
         pipeline: its steps.
         views: of its sources.
         run_query: makes a DataFrame of a query over views.
@@ -64,7 +59,7 @@ def with_steps(
     for name, step in pipeline.process.items():
         text = step.input.strip()
         try:
-            frame = _known(found, text) if is_view(text) else run_query(spark, text, found)
+            frame = _known(found, text) if is_view(text) else run_query(text, found)
             runner = prepare(_runner(name, step, pipeline, frame.schema))
         except ConfigError as error:
             raise _placed(name, error) from error
@@ -101,7 +96,7 @@ def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) ->
     runner = make_runner(
         import_named(step.kind, pipeline.folder),
         name=name,
-        columns=_columns(schema),
+        columns=columns_of(schema),
         key=step.key,
         time=_event_time(schema),
         output=step.output,
@@ -122,19 +117,12 @@ def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) ->
     return runner
 
 
-def _columns(schema: StructType) -> Columns:
-    """The columns of an input, as processors know types."""
-    return parse_columns(
-        ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
-    )
-
-
 def _event_time(schema: StructType) -> str:
     """The column that moves the event watermark."""
     times = [
         each.name
         for each in schema
-        if _DELAY in (each.metadata or {}) and isinstance(each.dataType, TimestampType)
+        if DELAY in (each.metadata or {}) and isinstance(each.dataType, TimestampType)
     ]
     if len(times) != 1:
         found = f"{len(times)} event times: {', '.join(times)}" if times else "no event time"
@@ -149,12 +137,6 @@ def _event_time(schema: StructType) -> str:
 
 
 def _applied(frame: DataFrame, step: Process, runner: Runner) -> DataFrame:
-    output = _spark_schema(runner.output).add(StructField(REJECTED_COLUMN, StringType()))
+    output = spark_schema(runner.output).add(StructField(REJECTED_COLUMN, StringType()))
     time = step.event_time or ""
     return process(frame, runner.keys, runner.order_columns, output, runner, event_time=time)
-
-
-def _spark_schema(columns: Columns) -> StructType:
-    found: Any = StructType.fromDDL(columns.columns_ddl)
-    schema: StructType = found
-    return schema

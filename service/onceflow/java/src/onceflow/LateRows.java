@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.Deduplicate;
@@ -23,6 +24,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.Dataset$;
@@ -47,6 +49,8 @@ import scala.runtime.AbstractPartialFunction;
 /** Finds the rows of a batch that stateful operators dropped; `onceflow.runtime.batch.late`. */
 public class LateRows {
   private static final String DELAY = "spark.watermarkDelayMs";
+  private static final String CLOSES = "closes";
+  private static final String PARTIAL = "partial_aggregates";
   private static final String LATE = "__is_late";
   private static final String WATERMARK = "__event_watermark_ms";
   private static final String MAY_BE_DUPLICATE = "__may_be_duplicate";
@@ -101,13 +105,32 @@ public class LateRows {
     for (Iterator children = plan.children().iterator(); children.hasNext(); ) {
       LogicalPlan child = (LogicalPlan) children.next();
       boolean have = inputs(session, child, frames, origin, watermarkMs, found);
-      Attribute time = !have && keepsState(plan) ? timeOf(plan, child) : null;
+      LogicalPlan folded = foldedBelow(child);
+      LogicalPlan rows = folded == null ? child : folded;
+      Attribute time = null;
+      if (!have && keepsState(plan)) {
+        time = folded == null ? timeOf(plan, child) : named(folded.output(), CLOSES);
+      }
       if (time != null) {
-        found.add(marked(session, plan, child, frames, origin, time, watermarkMs));
+        found.add(marked(session, plan, rows, frames, origin, time, watermarkMs));
       }
       haveAll &= have || (keepsState(plan) && !dropsDuplicates(plan));
     }
     return haveAll;
+  }
+
+  /** The rows that were folded by partial aggregation before they came here; null if none were. */
+  private LogicalPlan foldedBelow(LogicalPlan plan) {
+    LogicalPlan below = plan;
+    while (below instanceof Project) {
+      below = ((Project) below).child();
+    }
+    if (!(below instanceof MapInArrow)) {
+      return null;
+    }
+    Expression function = ((MapInArrow) below).functionExpr();
+    boolean isOurs = function instanceof PythonUDF && ((PythonUDF) function).name().equals(PARTIAL);
+    return isOurs ? ((MapInArrow) below).child() : null;
   }
 
   /** Of a source, and not of the query. */

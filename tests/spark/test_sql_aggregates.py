@@ -1,0 +1,143 @@
+"""Aggregates in Python that SQL calls by name, on streams: beside Spark's own, which must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from onceflow.pipeline.analysis.analysis import analyse
+from onceflow.pipeline.file.source import Source
+from onceflow.pipeline.query.query import assemble
+from tests.support.pipelines import NOW_MS, pipeline_text, write_pipeline
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SOURCES = """\
+  payments:
+    kafka: {topics: [payments]}
+    schema: "card STRING, merchant STRING, amount INT, weight DOUBLE, at TIMESTAMP"
+    event_time: at
+    lateness: 1 minute
+"""
+DECLARED = """\
+aggregates:
+  n: onceflow.aggregates:Count('string')
+  top: onceflow.aggregates:TopK('amount int, merchant string', 2)
+  own: OWN:Longest
+"""
+LONGEST = """\
+from onceflow.aggregates import Aggregate
+
+class Longest(Aggregate):
+    input = accumulator = output = "string"
+
+    def zero(self):
+        return None
+
+    def add(self, acc, value):
+        return self.merge(acc, value)
+
+    def merge(self, a, b):
+        return max(a, b, key=lambda text: (len(text or ""), text or ""))
+
+    def result(self, acc):
+        return acc
+"""
+Rows = Sequence[tuple[Any, ...]]
+
+
+class Run:
+    """A pipeline over files, one for each batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path, text: str) -> None:
+        self.spark, self.folder = spark, folder
+        self.file = write_pipeline(folder, text)
+        self.emitted: dict[int, list[Any]] = {}
+        (folder / "in").mkdir(exist_ok=True)
+
+    def feed(self, *batches: Rows) -> None:
+        for batch in batches:
+            at = len(list((self.folder / "in").iterdir()))
+            made = self.folder / f"made-{at}"
+            schema = self.file.pipeline.sources["payments"].columns_ddl
+            self.spark.createDataFrame(batch, schema).coalesce(1).write.parquet(str(made))
+            [part] = made.glob("*.parquet")
+            part.rename(self.folder / "in" / f"{at:03}.parquet")
+
+    def load(self, _: str, __: Source, columns: StructType) -> DataFrame:
+        read = self.spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
+        # Several tasks, so that one group is folded in more than one.
+        return read.parquet(str(self.folder / "in")).repartition(3)
+
+    def run(self) -> dict[int, list[Any]]:
+        """Go on from the checkpoint; what each batch emitted."""
+        columns = analyse(self.spark, self.file, NOW_MS).columns
+        frame = assemble(self.spark, self.file.pipeline, columns, self.load)
+        query = (
+            frame.writeStream.foreachBatch(self.keep)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .outputMode(self.file.pipeline.sink.output_mode)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        self.query = query
+        return self.emitted
+
+    def keep(self, batch: DataFrame, number: int) -> None:
+        if rows := batch.collect():
+            self.emitted[number] = sorted(rows, key=repr)
+
+
+def payment(card: str | None, minute: float, amount: int | None, merchant: str | None = "m") -> Any:
+    return card, merchant, amount, float(amount or 0), START + timedelta(minutes=minute)
+
+
+@pytest.fixture
+def runs(spark: SparkSession, tmp_path: Path, module: Path) -> Callable[..., Run]:
+    module.write_text(LONGEST)
+
+    def make(query: str, sink: str = "kafka: {topic: out, partitions: 1}", name: str = "a") -> Run:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / module.name).symlink_to(module)
+        text = pipeline_text(query, sources=SOURCES, sink=sink)
+        return Run(spark, folder, DECLARED.replace("OWN", module.stem) + text)
+
+    return make
+
+
+OURS = """\
+SELECT card, window.start AS start, n(merchant) AS n, top(amount, merchant) AS top,
+  own(merchant) AS longest
+FROM payments GROUP BY card, window(at, '10 minutes', '5 minutes') HAVING n(merchant) > 0"""
+SPARKS = """\
+SELECT card, window.start AS start, count(merchant) AS n,
+  slice(sort_array(collect_list(CASE WHEN amount IS NOT NULL OR merchant IS NOT NULL
+    THEN struct(amount, merchant) END), false), 1, 2) AS top,
+  max(struct(length(merchant), merchant)).merchant AS longest
+FROM payments GROUP BY card, window(at, '10 minutes', '5 minutes') HAVING count(merchant) > 0"""
+BATCHES: list[Rows] = [
+    [payment("a", 0, 1), payment("a", 1, 5, "long"), payment(None, 2, 3), payment("b", 4, None)],
+    [payment("a", 3, 2), payment("a", 9, 7), payment("b", 16, 1, None)],
+    [payment("a", 2, 9, "late"), payment("a", 8, 4), payment("c", 26, 1)],
+    [payment("c", 10, 1, "late"), payment("c", 60, 2), payment("c", 60.5, 2)],
+]
+
+
+def test_windows_close_and_leave_out_late_records_as_those_of_spark(
+    runs: Callable[..., Run],
+) -> None:
+    ours, sparks = runs(OURS, name="ours"), runs(SPARKS, name="sparks")
+    for run in (ours, sparks):
+        run.feed(*BATCHES[:2])
+        run.run()
+        run.feed(*BATCHES[2:])
+        run.run()  # again, from the checkpoint
+    assert ours.emitted == sparks.emitted
+    assert sum(map(len, ours.emitted.values())) > 6
