@@ -22,6 +22,7 @@ from onceflow.contracts.values import DurationMs, SizeBytes, duration_text, faul
 from onceflow.errors import ConfigError, Fault
 from onceflow.foreign_settings import CLIENT
 from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
+from onceflow.pipeline.file.aggregate import parse_call
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
 
@@ -439,6 +440,15 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
             expected="a `query`",
             suggestion=allow,
         )
+    for name, text in file.pipeline.aggregates.items():
+        if not parse_call(text).is_ready:
+            yield Fault(
+                "pipeline files may not bring Python code here",
+                f"aggregates.{name}",
+                line=file.document.place(("aggregates", name)).line,
+                expected="one of onceflow.aggregates",
+                suggestion=allow,
+            )
     for number, waiver in enumerate(file.pipeline.waivers):
         if waiver.rule in _GATES:
             yield Fault(

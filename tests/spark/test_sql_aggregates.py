@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis.analysis import analyse
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.query.query import assemble
@@ -48,7 +50,11 @@ class Longest(Aggregate):
     def result(self, acc):
         return acc
 """
+NAMES = ["card", "merchant", "amount", "weight", "at"]
 Rows = Sequence[tuple[Any, ...]]
+
+
+SINK = "kafka: {topic: out, partitions: 1}"
 
 
 class Run:
@@ -63,16 +69,13 @@ class Run:
     def feed(self, *batches: Rows) -> None:
         for batch in batches:
             at = len(list((self.folder / "in").iterdir()))
-            made = self.folder / f"made-{at}"
-            schema = self.file.pipeline.sources["payments"].columns_ddl
-            self.spark.createDataFrame(batch, schema).coalesce(1).write.parquet(str(made))
-            [part] = made.glob("*.parquet")
-            part.rename(self.folder / "in" / f"{at:03}.parquet")
+            lines = (json.dumps(dict(zip(NAMES, row, strict=True)), default=str) for row in batch)
+            (self.folder / "in" / f"{at:03}.json").write_text("\n".join(lines))
 
     def load(self, _: str, __: Source, columns: StructType) -> DataFrame:
         read = self.spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
         # Several tasks, so that one group is folded in more than one.
-        return read.parquet(str(self.folder / "in")).repartition(3)
+        return read.json(str(self.folder / "in")).repartition(3)
 
     def run(self) -> dict[int, list[Any]]:
         """Go on from the checkpoint; what each batch emitted."""
@@ -86,7 +89,6 @@ class Run:
             .start()
         )
         query.awaitTermination()
-        self.query = query
         return self.emitted
 
     def keep(self, batch: DataFrame, number: int) -> None:
@@ -102,7 +104,7 @@ def payment(card: str | None, minute: float, amount: int | None, merchant: str |
 def runs(spark: SparkSession, tmp_path: Path, module: Path) -> Callable[..., Run]:
     module.write_text(LONGEST)
 
-    def make(query: str, sink: str = "kafka: {topic: out, partitions: 1}", name: str = "a") -> Run:
+    def make(query: str, sink: str = SINK, name: str = "a") -> Run:
         folder = tmp_path / name
         folder.mkdir()
         (folder / module.name).symlink_to(module)
@@ -130,14 +132,68 @@ BATCHES: list[Rows] = [
 ]
 
 
-def test_windows_close_and_leave_out_late_records_as_those_of_spark(
-    runs: Callable[..., Run],
+RUNNING = "SELECT card, n(merchant) AS n, own(merchant) AS longest FROM payments GROUP BY card"
+SPARKS_RUNNING = """\
+SELECT card, count(merchant) AS n, max(struct(length(merchant), merchant)).merchant AS longest
+FROM payments GROUP BY card"""
+
+
+@pytest.mark.parametrize(
+    ("ours", "sparks", "sink"),
+    [(OURS, SPARKS, SINK), (RUNNING, SPARKS_RUNNING, f"{SINK}\nemit: updates")],
+    ids=["windows, with late records", "running totals"],
+)
+def test_each_batch_emits_what_it_would_by_aggregates_of_spark(
+    runs: Callable[..., Run], ours: str, sparks: str, sink: str
 ) -> None:
-    ours, sparks = runs(OURS, name="ours"), runs(SPARKS, name="sparks")
-    for run in (ours, sparks):
+    emitted = []
+    for run in (runs(ours, sink, "ours"), runs(sparks, sink, "sparks")):
         run.feed(*BATCHES[:2])
         run.run()
         run.feed(*BATCHES[2:])
-        run.run()  # again, from the checkpoint
-    assert ours.emitted == sparks.emitted
-    assert sum(map(len, ours.emitted.values())) > 6
+        emitted.append(run.run())  # again, from the checkpoint
+    assert emitted[0] == emitted[1]
+    assert sum(map(len, emitted[0].values())) > 6
+
+
+def test_rows_are_folded_before_they_are_exchanged(runs: Callable[..., Run]) -> None:
+    run = runs(RUNNING, f"{SINK}\nemit: updates")
+    columns = analyse(run.spark, run.file, NOW_MS).columns
+    frame = assemble(run.spark, run.file.pipeline, columns, run.load)
+    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001  no public way
+    assert plan.index("TransformWithState") < plan.index("MapInArrow") < plan.index("json")
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("SELECT card, n(merchant), count(*) FROM payments GROUP BY card, {w}", ["`count` cannot"]),
+        ("SELECT n(DISTINCT card) FROM payments GROUP BY {w}", ["neither DISTINCT nor FILTER"]),
+        ("SELECT n(card) FROM payments", ["without GROUP BY"]),
+        ("SELECT n(card) FROM payments GROUP BY merchant", ["nothing says when a group of `n`"]),
+        ("SELECT n(amount) FROM payments GROUP BY {w}", ["`n` is called with INT", "STRING"]),
+        ("SELECT top(weight, card) FROM payments GROUP BY {w}", ["called with DOUBLE, STRING"]),
+        ("SELECT top(1, card, 2) FROM payments GROUP BY {w}", ["called with INT, STRING, INT"]),
+        ("SELECT n(card) FROM payments GROUP BY session_window(at, '1 hour')", ["session_window"]),
+        ("SELECT n(card) FROM payments GROUP BY {w}, array(card)", ["values without parts"]),
+        ("SELECT card, m(merchant) FROM payments GROUP BY card, {w}", ["unknown function `m`"]),
+        ("SELECT n(card) OVER (PARTITION BY card) FROM payments", ["OVER"]),
+    ],
+)
+def test_a_query_that_cannot_call_aggregates_so_is_refused(
+    runs: Callable[..., Run], query: str, texts: list[str]
+) -> None:
+    run = runs(query.format(w="window(at, '1 hour')"))
+    with pytest.raises(ConfigError) as refused:
+        analyse(run.spark, run.file, NOW_MS)
+    told = str(refused.value)
+    assert [text for text in texts if text not in told] == []
+    assert {fault.line for fault in refused.value.faults} == {8}
+
+
+def test_what_is_declared_is_called_under_its_name_by_this_pipeline_alone(
+    runs: Callable[..., Run], spark: SparkSession
+) -> None:
+    run = runs(OURS)
+    assert [*analyse(spark, run.file, NOW_MS).processors] == ["aggregates-1"]
+    assert not spark.catalog.functionExists("top")

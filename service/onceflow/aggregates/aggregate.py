@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -21,6 +21,8 @@ class Aggregate(ABC):
     """Type of what is kept. Null fits every type."""
     output: str
     """Type of the result."""
+    samples: Sequence[Any] = ()
+    """Values as there are in practice, with which the laws are looked at as well."""
 
     @property
     def name(self) -> str:

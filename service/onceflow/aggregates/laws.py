@@ -46,7 +46,7 @@ def check_laws(aggregate: Aggregate, samples: Sequence[Any] = ()) -> list[str]:
 
     Args:
         aggregate: to look at.
-        samples: values of its input type, as a user has them.
+        samples: values of its input type, besides those that the aggregate has.
 
     Returns:
         A sentence for each law that is broken, with the smallest values found that break it. If
@@ -54,7 +54,7 @@ def check_laws(aggregate: Aggregate, samples: Sequence[Any] = ()) -> list[str]:
     """
     try:
         checked = _Checked.make(aggregate)
-        kept = [checked.input.check(each) for each in samples]
+        kept = [checked.input.check(each) for each in (*aggregate.samples, *samples)]
     except (AttributeError, ConfigError, ValueError) as error:
         return [f"{aggregate.name}: {_declaration(error)}."]
     value = st.sampled_from(kept) | values(checked.input) if kept else values(checked.input)

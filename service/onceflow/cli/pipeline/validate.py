@@ -137,9 +137,13 @@ def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) 
         return FileVerdict(file.path, error.faults or (unplaced,), is_analysed=True)
     if found.analysis is None:
         return FileVerdict(file.path)
+    from onceflow.pipeline.analysis.laws import law_faults, unchecked_laws
+
+    unchecked = tuple(unchecked_laws(file))
     return FileVerdict(
         file.path,
-        warnings=found.warnings(),
+        faults=() if unchecked else tuple(law_faults(file)),
+        warnings=(*found.warnings(), *unchecked),
         waived=found.waived(),
         is_analysed=True,
         readers=found.readers(),

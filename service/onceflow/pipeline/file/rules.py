@@ -24,6 +24,7 @@ class Rule(StrEnum):
     SOURCE_USE = "source-use"
     NOT_STREAMABLE = "not-streamable"
     RESULT_COLUMNS = "result-columns"
+    BROKEN_LAW = "broken-law"
     UNPROVEN_FUNCTION = "unproven-function"
     UNBOUNDED_STATE = "unbounded-state"
     UNUSED_WAIVER = "unused-waiver"
@@ -55,6 +56,7 @@ SUMMARIES: Mapping[Rule, str] = {
     Rule.SOURCE_USE: "Each source is read once, and nothing else is read.",
     Rule.NOT_STREAMABLE: "The query can run on streams, as `emit` asks for.",
     Rule.RESULT_COLUMNS: "The result's columns can be written as the sink says.",
+    Rule.BROKEN_LAW: "An aggregate gives the same, however its values are ordered and divided.",
     Rule.UNPROVEN_FUNCTION: "Functions are known to give the same result at every replay.",
     Rule.UNBOUNDED_STATE: "State is dropped once event time has passed it.",
     Rule.UNUSED_WAIVER: "A waiver is there for something that is found.",
