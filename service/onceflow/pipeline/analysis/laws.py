@@ -11,7 +11,7 @@ from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.query.aggregates import declared_aggregates
 
-_REMEDY = (
+REMEDY = (
     "Correct the class: values come in any order, and are divided among tasks and batches in any"
     " way."
 )
@@ -28,7 +28,7 @@ def law_faults(file: PipelineFile) -> Iterator[Fault]:
     made = declared_aggregates(file.pipeline)
     for name in _own(file):
         for sentence in check_laws(made[name]):
-            fault = Fault(sentence.rstrip("."), suggestion=_REMEDY)
+            fault = Fault(sentence.rstrip("."), suggestion=REMEDY)
             yield file.fault_at(Rule.BROKEN_LAW, fault, ("aggregates", name))
 
 

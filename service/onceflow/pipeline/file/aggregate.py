@@ -46,10 +46,11 @@ def parse_call(text: str) -> AggregateCall:
         found = ast.parse(made.strip(), mode="eval").body
         call = found if isinstance(found, ast.Call) else ast.Call(found, [], [])
         names = module.split(".")
-        if not isinstance(call.func, ast.Name) or not all(each.isidentifier() for each in names):
+        is_named = isinstance(call.func, ast.Name) and all(n.isidentifier() for n in names)
+        if not is_named or any(each.arg is None for each in call.keywords):
             raise _unlike()
         return AggregateCall(
-            f"{module}:{call.func.id}",
+            f"{module}:{ast.unparse(call.func)}",
             tuple(map(ast.literal_eval, call.args)),
             tuple((each.arg or "", ast.literal_eval(each.value)) for each in call.keywords),
         )

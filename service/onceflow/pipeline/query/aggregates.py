@@ -88,10 +88,11 @@ def _made(name: str, text: str, pipeline: Pipeline) -> Aggregate:
 def callable_by_name(spark: SparkSession, aggregates: Mapping[str, Aggregate]) -> Iterator[None]:
     """Have queries that are analysed meanwhile call the aggregates; `computed` must follow."""
     catalog = spark._jsparkSession.sessionState().catalog()  # noqa: SLF001  no public way
+    grouped_function: Any = arrow_udf
     try:
         for name, aggregate in aggregates.items():
             result = spark_type(parse_type(aggregate.output))
-            spark.udf.register(name, arrow_udf(_never_runs, result))
+            spark.udf.register(name, grouped_function(_never_runs, result))
         yield
     finally:
         for name in aggregates:
