@@ -12,10 +12,12 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import laws
 from onceflow.pipeline.analysis.laws import REMEDY
 from onceflow.pipeline.file.aggregate import AggregateCall, parse_call
+from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.pipeline.query.aggregates import declared_aggregates
 from onceflow.settings import Settings
 from tests.support.pipelines import pipeline_text, write_pipeline
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 OWN = """\
 from onceflow.aggregates import Aggregate
 
@@ -122,6 +124,11 @@ def test_a_law_that_is_broken_is_told_with_values_and_line(tmp_path: Path) -> No
     told = str(faults[0])
     assert "Longest: merge depends on the order of the two (it is not commutative)" in told
     assert told.endswith(f"'' is not '0', with a of [''], b of ['0']. {REMEDY}")
+
+
+def test_that_of_the_example_keeps_them() -> None:
+    file = load_pipeline(EXAMPLES / "running-totals" / "pipeline.yaml")
+    assert list(laws.law_faults(file)) == []
 
 
 def test_one_that_keeps_the_laws_is_taken_unless_its_samples_break_them(tmp_path: Path) -> None:
