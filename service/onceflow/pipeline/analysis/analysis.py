@@ -283,7 +283,8 @@ def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[
     for finding in found:
         yield replace(finding, fault=file.fault_at(finding.rule, finding.fault, at))
     kinds = [step.kind for step in pipeline.process.values()]
-    kinds += [call.kind for call in map(parse_call, pipeline.aggregates.values())]
+    calls = map(parse_call, pipeline.aggregates.values())
+    kinds += [call.kind for call in calls if not call.is_ready]
     classes = [import_named(kind, pipeline.folder) for kind in kinds]
     for each in inspect_code(classes, pipeline.folder).findings:
         yield of_code(each, pipeline.folder)

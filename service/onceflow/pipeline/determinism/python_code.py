@@ -32,8 +32,8 @@ from onceflow.processing.processor import Processor, declared_state
 
 SETS_UP = frozenset({"__init__", "init", "close"})
 """Methods of a state processor in which it may set attributes of its own."""
-PROCESSORS = frozenset({"StatefulProcessor", "Processor"})
-"""Base classes of processors: Spark's and ours."""
+PROCESSORS = frozenset({"Aggregate", "StatefulProcessor", "Processor"})
+"""Base classes of what keeps state, but not in attributes: Spark's and ours."""
 INSTALLED = [
     Path(sysconfig.get_path(name)).resolve()
     for name in ("stdlib", "platstdlib", "purelib", "platlib")

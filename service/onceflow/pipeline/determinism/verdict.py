@@ -40,10 +40,10 @@ _IN_CODE: Mapping[Rule, tuple[str, str]] = {
         "Derive it from the row: uuid5, a hash, or random.Random(seed) with a seed of the row's.",
     ),
     Rule.ND_STATE: (
-        "is an attribute of the processor, which is not kept: a restart forgets it",
+        "is an attribute of the object, which is not kept: a restart forgets it",
         (
-            "Declare state in the class, such as `seen = Value('bigint')`; with Spark's own"
-            " StatefulProcessor, use that of its handle."
+            "Declare state in the class, such as `seen = Value('bigint')`; in an aggregate, keep it in"
+            " the accumulator; in Spark's own StatefulProcessor, in the state of its handle."
         ),
     ),
 }

@@ -86,6 +86,8 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
     numbers = count(1)
 
     def run_query(text: str, views: Mapping[str, DataFrame]) -> DataFrame:
+        if not aggregates:
+            return _run_query(spark, text, views)
         with callable_by_name(spark, aggregates):
             frame = _run_query(spark, text, views)
         is_update = pipeline.sink.emit == "updates"
