@@ -9,7 +9,7 @@ from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
-from onceflow.columns import Columns, parse_columns
+from onceflow.columns import Columns, Scalar, parse_columns
 from onceflow.errors import ConfigError, Fault, unknown_name
 from onceflow.processing.parameters import NONE, Parameters
 from onceflow.processing.processor import Processor, declared_state, declared_twice
@@ -83,15 +83,12 @@ def _of_class(kind: type[Processor]) -> Iterator[Fault]:
         yield Fault(
             f"{kind.__name__} has no on_records", expected="def on_records(self, key, records)"
         )
-    needed = [
-        p.name
-        for p in inspect.signature(kind).parameters.values()
-        if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
-    ]
-    if needed:
+    try:
+        kind()
+    except Exception as error:  # noqa: BLE001  a user's class may raise anything
         yield Fault(
-            f"{kind.__name__} cannot be made without {', '.join(needed)}",
-            expected="a class without arguments",
+            f"{kind.__name__} cannot be made: {error}",
+            expected="a class without arguments, which sets no attributes when it is made",
             suggestion="Write constants into the class.",
         )
     for name in declared_twice(kind):
@@ -122,6 +119,16 @@ def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
             expected='`key = "column"` in the class, or `key` in the pipeline file',
         )
     yield from _unknown("key", keys, columns)
+    types = dict(zip(columns.names, columns.types, strict=True))
+    for name in keys:
+        kind = types.get(name)
+        if kind is not None and (not isinstance(kind, Scalar) or kind.name in {"float", "double"}):
+            yield Fault(
+                f"records cannot be grouped by `{name}`, which is {kind.ddl}",
+                "key",
+                expected="columns that are equal or not: no NaN, two zeros, or parts",
+                suggestion="Cast it to a decimal or to text by a query before the processor.",
+            )
 
 
 def _unknown(where: str, names: Sequence[str], columns: Columns) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from onceflow.columns import parse_columns
 from onceflow.contracts.values import parse_duration_ms
 from onceflow.processing.checks import make_runner
 from onceflow.processing.processor import Processor
-from onceflow.processing.runner import EPOCH, NO_PARAMETERS, Key, When
+from onceflow.processing.runner import EPOCH, NO_PARAMETERS, PLACE, Key, When
 
 TOPIC = "harness"
 _PLACE_COLUMNS = "_topic string, _partition int, _offset bigint"
@@ -27,7 +27,8 @@ class ProcessorHarness:
 
     Args:
         kind: the class.
-        columns: of the input, as Spark SQL declares them.
+        columns: of the input, as Spark SQL declares them. Records are numbered as they come, unless
+            `_topic string, _partition int, _offset bigint` are among them.
         event_time: the column with the event time.
         lateness: how far behind the newest event time a record may be.
         key: instead of the class's.
@@ -62,7 +63,9 @@ class ProcessorHarness:
         parameters: Mapping[str, Any] = NO_PARAMETERS,
     ) -> None:
         self._columns = parse_columns(columns)
-        declared = parse_columns(f"{columns}, {_PLACE_COLUMNS}")
+        self._has_places = set(PLACE) <= {*self._columns.names}
+        places = "" if self._has_places else f", {_PLACE_COLUMNS}"
+        declared = parse_columns(columns + places)
         self._runner = make_runner(
             kind,
             name=kind.__name__,
@@ -134,7 +137,8 @@ class ProcessorHarness:
 
     def _row(self, record: Mapping[str, Any]) -> Any:
         self._offset += 1
-        return (*self._columns.check(record), TOPIC, 0, self._offset - 1)
+        values = self._columns.check(record)
+        return (*values,) if self._has_places else (*values, TOPIC, 0, self._offset - 1)
 
     def _run(self, rows: list[Any]) -> None:
         """A batch: what is kept changes only if all of it went well."""
@@ -145,7 +149,9 @@ class ProcessorHarness:
         late = [runner.record(row)._asdict() for row in compress(rows, map(not_, kept))]
         rows = list(compress(rows, kept))
         now_ms = (self.event_watermark - EPOCH) // timedelta(milliseconds=1)
-        came = self._by_key(sorted(rows, key=runner.order))
+        timeless = [row for row in rows if row[runner.time_at] is None]
+        timed = [row for row in rows if row[runner.time_at] is not None]
+        came = self._by_key([*timeless, *sorted(timed, key=runner.order)])
         woken = sorted(key for key, at_ms in self._wakes.items() if at_ms <= now_ms)
         handled = {
             key: runner.handle(key, self._states.get(key), rows, now_ms, self.parameters)

@@ -82,8 +82,9 @@ class _ProcessorType(type):
 class Processor(metaclass=_ProcessorType):
     """Base class of processors. An object lives for one key and one call of the engine.
 
-    Whatever is to be remembered is declared as state. Attributes cannot be set on an object, so
-    that nothing seems to be kept and is not.
+    Whatever is to be remembered is declared as state, and constants are written into the class.
+    Attributes cannot be set on an object, in `__init__` neither, so that nothing seems to be kept
+    and is not.
 
     Attributes:
         key: columns of the input that records are grouped by, unless the pipeline file says so.

@@ -392,7 +392,9 @@ class _Call:
         times = [each[at] for each in later[:1]]
         if due := self.timers.earliest():
             times.append(due[0])
-        times += [end for each in self.live.values() for end in each.expiries()]
+        # What has ended is not stored, and a timer at the one that goes off would be lost with it.
+        ends = (end for each in self.live.values() for end in each.expiries())
+        times += [end for end in ends if end > self.now]
         return -((EPOCH - min(times)) // _MS) if times else None
 
     def _ended(self, before: Mapping[str, Any], later: Sequence[Record]) -> Handled:

@@ -240,6 +240,14 @@ def test_a_processors_own_attributes_are_no_state(inspected: Inspect, statement:
     assert [finding.rule for finding in found] == [Rule.ND_STATE]
 
 
+def test_a_processor_of_ours_sets_no_attributes_when_it_is_made_either(inspected: Inspect) -> None:
+    """The same at run time: `tests/unit/processing/test_checks.py`."""
+    code = PROCESSOR.replace("def init", "def __init__").format("pass")
+    ours = code.replace("pyspark.sql.streaming", "onceflow.processing")
+    found = inspected(ours.replace("StatefulProcessor", "Processor"), "Counter")
+    assert [finding.rule for finding in found] == [Rule.ND_STATE, Rule.ND_STATE]
+
+
 def test_a_processor_may_use_its_handle(inspected: Inspect) -> None:
     assert inspected(PROCESSOR.format("self.handle.getValueState('n')"), "Counter") == []
 

@@ -11,6 +11,8 @@ import pytest
 from onceflow.errors import ConfigError
 from onceflow.processing import List, Processor, ProcessorHarness, Value
 
+INPUT = "card string, level double, tags array<string>, at timestamp"
+
 
 def nothing(self: Any, key: Any, records: Any) -> None:
     """Handle no record."""
@@ -57,9 +59,12 @@ def made(**attributes: Any) -> Callable[[], type[Processor]]:
         (made(_total=Value("int")), {}, "a state cannot be called `_total`"),
         (made(key="cart"), {}, "Did you mean `card`"),
         (made(key=()), {}, "nothing says what records are grouped by"),
+        (made(key="level"), {}, "cannot be grouped by `level`, which is double"),
+        (made(key=("card", "tags")), {}, "cannot be grouped by `tags`, which is array<string>"),
         (made(output=""), {}, "nothing says which columns come out"),
         (made(output="n integr"), {}, "expected a type"),
-        (made(__init__=lambda self, model: None), {}, "cannot be made without model"),
+        (made(__init__=lambda self, model: None), {}, "cannot be made: .*model"),
+        (made(__init__=lambda self: setattr(self, "n", 1)), {}, "Made.n cannot be set"),
         (made(on_records=Processor.on_records), {}, "has no on_records"),
         (made(), {"event_time": "att"}, "Did you mean `at`"),
         (made(), {"order": ["crad"]}, "Did you mean `card`"),
@@ -72,7 +77,7 @@ def test_a_class_that_cannot_be_a_processor(
     kind: Callable[[], Any], choices: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(ConfigError, match=text):
-        ProcessorHarness(kind(), "card string, at timestamp", **{"event_time": "at", **choices})
+        ProcessorHarness(kind(), INPUT, **{"event_time": "at", **choices})
 
 
 def test_all_faults_are_told_at_once() -> None:

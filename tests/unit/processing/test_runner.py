@@ -76,6 +76,26 @@ def test_a_record_before_the_watermark_is_late() -> None:
     assert [each["at"] for each in run.late] == [at(20)]
 
 
+def test_a_record_without_an_event_time_is_rejected_beside_others() -> None:
+    run = harness(Told, on_reject="drop")
+    assert told(run.send(record(2), {**record(1, 2), "at": None}, record(1, 3))) == [
+        "3 at 1",
+        "1 at 2",
+    ]
+    assert "the event time is null" in run.rejected[0]
+
+
+def test_records_may_say_their_places() -> None:
+    place = ", _topic string, _partition int, _offset bigint"
+    run = ProcessorHarness(Told, INPUT + place, event_time="at")
+    rows = run.send(
+        {**record(1, 1), "_topic": "b", "_partition": 0, "_offset": 0},
+        {**record(1, 2), "_topic": "a", "_partition": 1, "_offset": 7},
+        {**record(1, 3), "_topic": "a", "_partition": 0, "_offset": 9},
+    )
+    assert told(rows) == ["3 at 1", "2 at 1", "1 at 1"]
+
+
 def test_a_timer_goes_off_when_the_watermark_has_passed_it() -> None:
     run = harness(Told)
     run.send(record(0, 105))
@@ -189,6 +209,14 @@ def test_what_is_too_old_is_gone_for_each_record_and_in_the_end_from_the_store()
     assert run.state("a") == {"last": [10, 14], "newest": 14, "by_amount": {10: 10, 14: 14}}
     run.advance(at(24))
     assert run.keys == []
+
+
+def test_a_key_is_not_woken_for_what_has_ended() -> None:
+    of_recent = runner_of(Recent)
+    rows = [("a", 1, at(0)), ("a", 2, at(5))]
+    first = of_recent.handle(("a",), None, rows, 0)
+    assert first.wake_ms == ms(at(10))
+    assert of_recent.handle(("a",), first.state, [], ms(at(10))).wake_ms == ms(at(15))
 
 
 class Drained(Recent):

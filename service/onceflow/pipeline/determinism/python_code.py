@@ -31,7 +31,7 @@ from onceflow.pipeline.file.rules import Rule
 from onceflow.processing.processor import Processor, declared_state
 
 SETS_UP = frozenset({"__init__", "init", "close"})
-"""Methods of a state processor in which it may set attributes of its own."""
+"""Methods of aggregates and Spark's processors that may set attributes; none of ours may."""
 PROCESSORS = frozenset({"Aggregate", "StatefulProcessor", "Processor"})
 """Base classes of what keeps state, but not in attributes: Spark's and ours."""
 INSTALLED = [
@@ -144,11 +144,12 @@ class _Inspector:
             return
         self._seen.add(value)
         is_processor = any(base.__name__ in PROCESSORS for base in value.__mro__)
+        sets_up = frozenset() if issubclass(value, Processor) else SETS_UP
         for name, member in vars(value).items():
             function = plain_function(member)
             if function is not None:
                 self.follow(function)
-                if is_processor and name not in SETS_UP:
+                if is_processor and name not in sets_up:
                     self._state(function, _kept_by(value))
 
     def _state(self, method: types.FunctionType, kept: Set[str]) -> None:

@@ -90,10 +90,6 @@ def _starts(table: pa.Table, keys: Sequence[str]) -> Any:
         column = table.column(name)
         before, after = column.slice(0, len(changed)), column.slice(1)
         differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy()
-        if pa.types.is_floating(column.type):
-            # Spark groups by NaN, which differs from itself.
-            both = pc.and_(pc.is_nan(before), pc.is_nan(after))
-            differs = differs & ~pc.fill_null(both, False).to_numpy()
         is_null = column.is_null().to_numpy()
         changed |= differs | (is_null[1:] != is_null[:-1])
     return np.concatenate([[0], np.flatnonzero(changed) + 1])
@@ -102,6 +98,8 @@ def _starts(table: pa.Table, keys: Sequence[str]) -> Any:
 def _codes(column: pa.ChunkedArray) -> Any:
     """Integers in the order of the values."""
     kind = column.type
+    if column.null_count == len(column):
+        return np.zeros(len(column), dtype=np.int64)
     if column.null_count == 0 and pa.types.is_integer(kind):
         return column.to_numpy()
     if column.null_count == 0 and pa.types.is_timestamp(kind):

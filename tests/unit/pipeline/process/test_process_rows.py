@@ -44,10 +44,15 @@ def test_rows_of_a_key_are_sorted_by_each_column_in_turn_nulls_first() -> None:
 
 
 def test_keys_are_told_apart_as_spark_does() -> None:
-    nan = float("nan")
-    table = pa.table({"k": [1.0, nan, nan, None, None], "l": [1, 1, 1, 1, 2]})
+    table = pa.table({"k": ["a", "b", "b", None, None], "l": [1, 1, 1, 1, 2]})
     sizes = [len(rows) for _, rows in tested.by_key(table, ["k", "l"], [])]
     assert sizes == [1, 2, 1, 1]
+
+
+def test_rows_are_in_order_of_a_column_that_is_null() -> None:
+    """Of values alone, as the way of PySpark has them, Arrow makes a column without a type."""
+    columns = [pa.chunked_array([pa.array(each)]) for each in ([None, None], [2, 1])]
+    assert list(tested.in_order(columns)) == [1, 0]
 
 
 def test_a_time_that_python_does_not_have_is_refused() -> None:
