@@ -102,7 +102,7 @@ audit: $(READY)  ## Ask the package index for known weaknesses of what is locked
 faults: $(READY)  ## Play every fault with many seeds, and an hour of random ones (hours; resumable)
 	$(BIN)/python -m tests.faults.sweep --workers $(WORKERS)
 	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/python -m tests.faults.sweep --only D --only E --seeds 1
-	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit tests/integration -m "long or explorer"
+	ONCEFLOW_TEST_EVERYTHING=1 $(BIN)/pytest tests/unit tests/spark tests/integration -m "long or explorer"
 
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench

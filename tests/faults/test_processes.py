@@ -15,6 +15,7 @@ from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import finish, run_here, running_here
 from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
+from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.topics import readable_to_the_end
 
@@ -82,7 +83,15 @@ def test_a_driver_frozen_beyond_its_transaction_timeout_writes_nothing_when_thaw
     finish(job, file)
 
 
-def takes_over(service: Service, job: ViewsJob) -> str:
+@pytest.fixture
+def cards(broker: RunningBroker, tmp_path: Path) -> CardsJob:
+    made = CardsJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    made.produce(Random(1), records=3_000, seconds=300)
+    return made
+
+
+def takes_over(service: Service, job: CardsJob) -> str:
     """Waits for its first batch; returns why it took over."""
     job.produce(Random(3), records=500, seconds=50)
     service.wait_for_batches(1)
@@ -95,14 +104,16 @@ def why(service: Service) -> str:
 
 
 def test_instances_that_stand_by_take_over_from_one_killed_frozen_and_drained(
-    job: ViewsJob, random: Random
+    cards: CardsJob, random: Random
 ) -> None:
-    """One after the other on one pipeline: each start of a process takes ten seconds.
+    """One after the other on one pipeline: each start of a process takes ten seconds. It has a
+    processor, whose state and timers each goes on with.
 
     The drained one commits its batch and leaves nothing open. The last gets two signals to end, and
     ends with its batch open: out: n rec (A, open) | killed by the 2nd signal | B: fence, n rec + C
     """
-    file, servers = job.write_file(batch=300), job.bootstrap_servers
+    job = cards
+    file, servers = job.write_file(300), job.bootstrap_servers
     a_signal = random.choice([signal.SIGTERM, signal.SIGINT])
 
     def stood_by(name: str, crash: str | None = None) -> Service:

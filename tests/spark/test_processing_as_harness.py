@@ -187,7 +187,7 @@ def by_harness(run: str, batches: Sequence[Sequence[Row]]) -> ProcessorHarness:
 def by_spark(
     spark: SparkSession, folder: Path, batches: Sequence[Sequence[Row]]
 ) -> Mapping[str, list[Any]]:
-    """What came out, for each way to run processors: of two queries over the same files."""
+    """Run a query for each way over the same files; give what came out."""
     came: dict[str, list[Any]] = {}
     (folder / "in").mkdir()
     queries = [started(spark, folder, way, came.setdefault(way.__name__, [])) for way in WAYS]
@@ -223,7 +223,7 @@ def runner(run: str) -> Runner:
 
 
 def by_key(rows: Iterable[Mapping[str, Any]]) -> Mapping[Any, list[Any]]:
-    """What came out for each key, in order."""
+    """Output of each key, in order."""
     found: dict[Any, list[Any]] = {}
     for row in rows:
         since = row["since"] and row["since"].replace(tzinfo=UTC)

@@ -50,7 +50,7 @@ def test_keys_are_told_apart_as_spark_does() -> None:
 
 
 def test_rows_are_in_order_of_a_column_that_is_null() -> None:
-    """Of values alone, as the way of PySpark has them, Arrow makes a column without a type."""
+    """Arrow finds no type for it, and PySpark's own way has none to tell."""
     columns = [pa.chunked_array([pa.array(each)]) for each in ([None, None], [2, 1])]
     assert list(tested.in_order(columns)) == [1, 0]
 
