@@ -23,6 +23,7 @@ from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.pipeline.plan.operators import StateOperator
 from onceflow.pipeline.plan.plan import jvm_of
+from onceflow.pipeline.process.initial import read_initial
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.processing.evolution import Evolution, compare_state
 from onceflow.processing.runner import Runner
@@ -228,12 +229,27 @@ class Run:
             states = self.checkpoint.states_of(name)
             now = {"declared": runner.declared, "schema": runner.codec.schema}
             if not states or states[-1] != now:
+                self._keep_initial(runner)
                 kept = [each for each in states if each != now]
                 self.checkpoint.write_states_of(name, [*kept, now])
 
+    def _keep_initial(self, runner: Runner) -> None:
+        """Copy an initial state, so that the first batch finds the same whenever it is replayed."""
+        block = self.pipeline.process[runner.name].initial_state
+        if block is None or self.checkpoint.states_of(runner.name):
+            return
+        file = self.pipeline.folder / block.file
+        assert runner.initial_columns is not None  # noqa: S101  for the type checker only
+        rows = read_initial(runner.name, file, runner.initial_columns, runner.keys)
+        self.checkpoint.write_initial_of(runner.name, rows)
+
     def _with_earlier(self, runner: Runner) -> Runner:
         states = self.checkpoint.states_of(runner.name)
-        return replace(runner, earlier=tuple(each["schema"] for each in states))
+        return replace(
+            runner,
+            earlier=tuple(each["schema"] for each in states),
+            initial=self.checkpoint.initial_of(runner.name),
+        )
 
     def check_sample(self, session: SparkSession, head: HeadEntry) -> None:
         """Compare the state with the sample of it in `head`, if there is one.

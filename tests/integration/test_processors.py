@@ -192,6 +192,63 @@ def test_state_goes_on_under_a_changed_class_and_what_cannot_is_refused(
         )
 
 
+BALANCES = """\
+from datetime import timedelta
+from onceflow.processing import Processor, Value
+
+
+class Cards(Processor):
+    key = "card"
+    balance = Value("bigint", default=0)
+    output = "card string, what string, balance bigint"
+
+    def on_initial(self, key, rows):
+        for row in rows:
+            self.balance.set(self.balance.get() + row.amount)
+        self.timers.at(row.at + timedelta(seconds=1), "begun")
+
+    def on_records(self, key, records):
+        for record in records:
+            self.balance.set(self.balance.get() + record.amount)
+        yield key, "record", self.balance.get()
+
+    def on_timer(self, key, at, name):
+        yield key, name, self.balance.get()
+"""
+
+
+def test_state_begins_with_a_file_once_whatever_dies_in_the_first_batch(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    job = new_job(broker, tmp_path)
+    job.produce(Random(7), 300, 60, cards=40)
+    job.close_windows()
+    file = job.write_file(100)
+    columns = "card string, amount bigint, at timestamp"
+    block = f'    initial_state: {{file: cards.csv, columns: "{columns}"}}'
+    file.write_text(re.sub("(?m)^    input: payments$", rf"\g<0>\n{block}", file.read_text()))
+    use(file, "balances", BALANCES)
+    with pytest.raises(ConfigError, match=r"step cards, cards.csv.*No such file"):
+        run_here(file, job.bootstrap_servers)
+    begun = {f"card-{n}": 1_000 * (n + 1) for n in range(60)}
+    lines = [f"{card},{half},2026-02-28T00:00:00Z" for card, n in begun.items() for half in (n, 1)]
+    (tmp_path / "cards.csv").write_text("\n".join(["card,amount,at", *lines]))
+    for point in (CrashPoint.AFTER_OFFSET_LOG, CrashPoint.BEFORE_COMMIT):
+        run_until_it_fails(file, job.bootstrap_servers, point, 1)
+        # It was copied before the first batch.
+        (tmp_path / "cards.csv").write_text("gone")
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 1)
+    run_here(file, job.bootstrap_servers)
+    rows = [each.row for each in job.written()]
+    timers = {row["card"]: row["balance"] for row in rows if row["what"] == "begun"}
+    assert timers == {card: amount + 1 for card, amount in begun.items()}
+    assert len(timers) == len([row for row in rows if row["what"] == "begun"])
+    for card in {payment.card for payment in job.produced} - {"end"}:
+        total = sum(each.amount for each in job.produced if each.card == card)
+        balances = [row["balance"] for row in rows if row["card"] == card]
+        assert max(balances) == begun[card] + 1 + total
+
+
 def use(file: Path, name: str, code: str) -> None:
     """Have the step's class in another module: workers keep those that they have imported."""
     module = f"{file.parent.name.replace('-', '_')}_{name}"

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructType
 
+from onceflow.errors import ConfigError
 from onceflow.pipeline.process import operator
 from onceflow.processing.parameters import LOCAL_PROPERTY, NONE, Parameter, Parameters
 
@@ -56,6 +57,7 @@ class Totals:
     bytes_more: int = 0
     parameters: Parameters = NONE
     name: str = "totals"
+    initial: bytes | None = None
 
     def handle(
         self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
@@ -236,6 +238,7 @@ class Keys:
 
     parameters: Parameters = NONE
     name: str = "keys"
+    initial: bytes | None = None
 
     def handle(
         self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
@@ -381,6 +384,8 @@ def test_the_fallback_is_taken_with_a_warning(quick: Run, monkeypatch: pytest.Mo
     with pytest.warns(RuntimeWarning, match="a key at a time.*GONE"):
         made = operator.process(quick.source(), ["card"], ORDER, OUTPUT, quick.runner)
     assert made.isStreaming
+    with pytest.raises(ConfigError, match=r"an initial state cannot be taken.*GONE"):
+        operator.process(quick.source(), ["card"], ORDER, OUTPUT, Totals(initial=b""))  # type: ignore[arg-type]
     monkeypatch.setattr(operator, "KNOWN_PYSPARK", "9.9.9")
     assert operator.missing_names() == ["PySpark 9.9.9 (there is 4.2.0)"]
 

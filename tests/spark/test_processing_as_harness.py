@@ -118,6 +118,7 @@ class EachItsWay:
     """Hands a key to the runner that its first column names."""
 
     runners: Mapping[str, Runner]
+    initial: bytes | None = None
 
     def handle(self, key: Any, state: bytes | None, rows: Any, watermark_ms: int) -> Handled:
         return self.runners[key[0]].handle(key, state, rows, watermark_ms)

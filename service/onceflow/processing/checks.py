@@ -31,6 +31,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
     when: When = "arrival",
     keeps_going: bool = False,
     parameters: Parameters | None = None,
+    initial: str = "",
 ) -> Runner:
     """Make the runner of a class over an input.
 
@@ -45,6 +46,7 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         when: see `onceflow.processing.runner`.
         keeps_going: whether a record that fails is rejected.
         parameters: those that the class may read; None if nothing is known of them.
+        initial: columns of the rows of its initial state; empty if it has none.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -61,16 +63,28 @@ def make_runner(  # noqa: PLR0913  the choices of a step in the pipeline file
         *_unknown("event_time", [time], columns),
         *(_of_parameters(kind, parameters) if parameters else ()),
     ]
-    rows = None
+    rows, first = None, None
     try:
         rows = _output(kind.output_for(columns, keys), output)
+        if initial:
+            first = parse_columns(initial)
+            faults += _of_initial(kind, keys, columns, first)
     except ConfigError as error:
         faults += error.faults or (Fault(str(error), "output"),)
     if faults or rows is None:
         raise _refused(kind.__name__, faults)
-    declared = parameters or NONE
     return Runner(
-        name, kind, columns, keys, time, rows, tuple(order), when, keeps_going, parameters=declared
+        name,
+        kind,
+        columns,
+        keys,
+        time,
+        rows,
+        tuple(order),
+        when,
+        keeps_going,
+        parameters=parameters or NONE,
+        initial_columns=first,
     )
 
 
@@ -128,6 +142,24 @@ def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
                 "key",
                 expected="columns that are equal or not: no NaN, two zeros, or parts",
                 suggestion="Cast it to a decimal or to text by a query before the processor.",
+            )
+
+
+def _of_initial(
+    kind: type[Processor], keys: Sequence[str], columns: Columns, initial: Columns
+) -> Iterator[Fault]:
+    if kind.on_initial is Processor.on_initial:
+        yield Fault(
+            f"{kind.__name__} has no on_initial", expected="def on_initial(self, key, rows)"
+        )
+    wanted = dict(zip(columns.names, columns.types, strict=True))
+    found = dict(zip(initial.names, initial.types, strict=True))
+    for name in keys:
+        if name in wanted and found.get(name) != wanted[name]:
+            yield Fault(
+                f"the initial state has no `{name}` of type {wanted[name].ddl}",
+                "initial_state",
+                expected="the columns of the key, as they are in the input",
             )
 
 

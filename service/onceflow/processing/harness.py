@@ -11,6 +11,7 @@ from typing import Any
 from onceflow.columns import parse_columns
 from onceflow.contracts.values import parse_duration_ms
 from onceflow.processing.checks import make_runner
+from onceflow.processing.initial import begin, by_key
 from onceflow.processing.processor import Processor
 from onceflow.processing.runner import EPOCH, NO_PARAMETERS, PLACE, Key, When
 
@@ -37,6 +38,8 @@ class ProcessorHarness:
         when: as in the pipeline file.
         on_reject: `fail` raises the error of a record; `drop` keeps it in `rejected`.
         parameters: values that the processor reads by name.
+        initial: rows of the initial state.
+        initial_columns: theirs, as in the pipeline file.
 
     Attributes:
         event_watermark: event time that has passed.
@@ -61,6 +64,8 @@ class ProcessorHarness:
         when: When = "arrival",
         on_reject: str = "fail",
         parameters: Mapping[str, Any] = NO_PARAMETERS,
+        initial: Sequence[Mapping[str, Any]] = (),
+        initial_columns: str = "",
     ) -> None:
         self._columns = parse_columns(columns)
         self._has_places = set(PLACE) <= {*self._columns.names}
@@ -76,6 +81,7 @@ class ProcessorHarness:
             time=event_time,
             when=when,
             keeps_going=on_reject != "fail",
+            initial=initial_columns,
         )
         self._lateness = timedelta(milliseconds=parse_duration_ms(lateness))
         self.parameters = dict(parameters)
@@ -87,6 +93,14 @@ class ProcessorHarness:
         self.rows: list[dict[str, Any]] = []
         self.rejected: list[str] = []
         self.late: list[Mapping[str, Any]] = []
+        if first := self._runner.initial_columns:
+            self._begin([tuple(first.check(row)) for row in initial])
+
+    def _begin(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        for key, of_key in by_key(self._runner, rows).items():
+            handled = begin(self._runner, key, None, of_key, 0)
+            _set(self._states, key, handled.state)
+            _set(self._wakes, key, handled.wake_ms)
 
     def send(self, *records: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Handle a batch of records, by column name; then move the watermark, and run what is due.

@@ -136,6 +136,18 @@ class Processor(metaclass=_ProcessorType):
         """
         raise NotImplementedError(f"{type(self).__name__} has no on_records")
 
+    def on_initial(self, key: Any, rows: Iterable[Any]) -> None:
+        """Set state and timers before the first record of any key; give no rows.
+
+        Event time begins at the first rows' own: at that of their column with the name of the
+        input's event time; without one, at 1970, so that nothing can have a time to live.
+
+        Args:
+            key: as for `on_records`.
+            rows: of the initial state for this key, in the order of the file.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no on_initial")
+
     def on_timer(self, key: Any, at: datetime, name: str) -> Iterable[Row] | None:
         """Handle a timer; yield output rows."""
         raise NotImplementedError(f"{type(self).__name__} sets timers and has no on_timer")

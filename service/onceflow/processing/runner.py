@@ -77,6 +77,8 @@ class Runner:
         keeps_going: whether a record that fails is rejected; if not, it ends the batch.
         earlier: schemas of states that were written before the class was changed.
         parameters: those that the pipeline declares.
+        initial_columns: of the rows of the initial state; None if there is none.
+        initial: those rows, until each worker has been given them.
     """
 
     name: str
@@ -90,6 +92,13 @@ class Runner:
     keeps_going: bool = False
     earlier: tuple[Any, ...] = ()
     parameters: Parameters = NONE
+    initial_columns: Columns | None = None
+    initial: bytes | None = None
+
+    @property
+    def initial_names(self) -> tuple[str, ...]:
+        """Names of the columns of the initial state."""
+        return self.initial_columns.names if self.initial_columns else ()
 
     def handle(
         self,
@@ -116,14 +125,14 @@ class Runner:
         event_watermark = EPOCH + timedelta(milliseconds=event_watermark_ms)
         records = [self.record(row) for row in self._checked(rows)]
         try:
-            return _Call(self, key, event_watermark, parameters).run(state, records)
-        except _FailedError as failure:
+            return Call(self, key, event_watermark, parameters).run(state, records)
+        except FailedError as failure:
             if not self.keeps_going or failure.record is None:
-                raise self._told(key, failure) from failure.__cause__
+                raise self.told(key, failure) from failure.__cause__
         try:
             return _CarefulCall(self, key, event_watermark, parameters).run(state, records)
-        except _FailedError as failure:
-            raise self._told(key, failure) from failure.__cause__
+        except FailedError as failure:
+            raise self.told(key, failure) from failure.__cause__
 
     def _checked(self, rows: Sequence[tuple[Any, ...]]) -> Iterable[Sequence[Any]]:
         """Rows with structs as named tuples; Spark has dicts for them."""
@@ -220,7 +229,8 @@ class Runner:
         pairs = zip(self.columns.names, record, strict=True)
         return {name: value for name, value in pairs if name not in PLACE}
 
-    def _told(self, key: Key, failure: _FailedError) -> RecordError:
+    def told(self, key: Key, failure: FailedError) -> RecordError:
+        """The error of a pipeline, for one of the class."""
         names = dict(zip(self.keys, key, strict=True))
         where = (
             ""
@@ -235,7 +245,7 @@ class Runner:
         )
 
 
-class _FailedError(Exception):
+class FailedError(Exception):
     """The user's class failed on a record; None if it was a timer."""
 
     def __init__(self, record: Record | None, text: str, then: str = "") -> None:
@@ -247,7 +257,7 @@ class _FailedError(Exception):
         )
 
 
-class _Call:
+class Call:
     """One call of `Runner.handle`."""
 
     def __init__(
@@ -274,17 +284,19 @@ class _Call:
         self.now = record[self.runner.time_at]
 
     def run(self, content: bytes | None, records: list[Record]) -> Handled:
+        """Handle what is due and new, from a key's state as it is kept."""
         runner = self.runner
         state = {} if content is None else runner.codec.decode(content)
-        self._load(state)
+        self.load(state)
         records = self._accepted(records)
         later: list[Record] = []
         if runner.when == "watermark":
             records, later = self._passed(state, records)
         self._handle_all(records)
-        return self._ended(state, later)
+        return self.ended(state, later)
 
-    def _load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take state and timers in hand."""
         declared = declared_state(self.runner.kind)
         self.live = {n: each.live(state.get(n), self.clock) for n, each in declared.items()}
         pending = [(each["at"], each["name"]) for each in state.get("_timers", ())]
@@ -302,7 +314,7 @@ class _Call:
 
     def _refuse_all(self, records: Sequence[Record], text: str) -> None:
         if records:
-            raise _FailedError(records[0], text)
+            raise FailedError(records[0], text)
 
     def _passed(
         self, state: Mapping[str, Any], records: list[Record]
@@ -346,22 +358,24 @@ class _Call:
 
     def _call_records(self, records: Sequence[Record]) -> None:
         self.take(records[0])
-        processor = self._processor()
-        self._collect(lambda: processor.on_records(self._plain_key, Records(records, self.take)))
+        processor = self.processor()
+        self._collect(lambda: processor.on_records(self.plain_key, Records(records, self.take)))
 
     def _call_timer(self, at: datetime, name: str, count: int) -> None:
         self.in_hand, self.now = None, at
         if count > MAX_TIMERS:
             text = f"more than {MAX_TIMERS} timers went off at once; the last is {name!r} at {at}"
-            raise _FailedError(None, text, "stopping; set timers further apart")
-        processor = self._processor()
-        self._collect(lambda: processor.on_timer(self._plain_key, at, name))
+            raise FailedError(None, text, "stopping; set timers further apart")
+        processor = self.processor()
+        self._collect(lambda: processor.on_timer(self.plain_key, at, name))
 
     @property
-    def _plain_key(self) -> Any:
+    def plain_key(self) -> Any:
+        """The key as the user sees it."""
         return self.key[0] if len(self.key) == 1 else self.key
 
-    def _processor(self) -> Processor:
+    def processor(self) -> Processor:
+        """An object for one call."""
         processor = self.runner.kind()
         own = {"live": self.live, "timers": self.timers, "parameters": self.parameters}
         vars(processor).update(own, clock=self.clock)
@@ -374,8 +388,8 @@ class _Call:
                 checked = check(row)
                 self.rows.append((*checked, None))
         except Exception as error:
-            text = f"{type(error).__name__}: {error}{_line_of(error, self.runner.kind)}"
-            raise _FailedError(self.in_hand, text) from error
+            text = f"{type(error).__name__}: {error}{line_of(error, self.runner.kind)}"
+            raise FailedError(self.in_hand, text) from error
 
     def _stored(self, later: Sequence[Record]) -> dict[str, Any]:
         to_avro, check = self.runner.columns.to_avro, self.runner.columns.check
@@ -397,7 +411,8 @@ class _Call:
         times += [end for end in ends if end > self.now]
         return -((EPOCH - min(times)) // _MS) if times else None
 
-    def _ended(self, before: Mapping[str, Any], later: Sequence[Record]) -> Handled:
+    def ended(self, before: Mapping[str, Any], later: Sequence[Record]) -> Handled:
+        """Put down what is kept."""
         self.now = max(self.now, self.event_watermark)
         state, woke_ms = self._stored(later), before.get("_wake_ms")
         if not any(state.values()):
@@ -412,7 +427,7 @@ class _Call:
         except (ValueError, TypeError, AttributeError) as error:
             # What a handler took out of its state, changed, and did not put back.
             text = f"its state cannot be stored: {error}"
-            raise _FailedError(self.in_hand, text) from error
+            raise FailedError(self.in_hand, text) from error
         if len(content) > MAX_STATE_BYTES:
             sizes = {name: len(str(value)) for name, value in state.items()}
             largest = max(sizes, key=lambda name: sizes[name])
@@ -420,11 +435,11 @@ class _Call:
             remedy = (
                 f"keep at most {MAX_STATE_BYTES} bytes for a key: drop what is old, or set a `ttl`"
             )
-            raise _FailedError(self.in_hand, text, f"nothing of this batch was written; {remedy}")
+            raise FailedError(self.in_hand, text, f"nothing of this batch was written; {remedy}")
         return content
 
 
-class _CarefulCall(_Call):
+class _CarefulCall(Call):
     """The same again; a record that fails is rejected and changes nothing.
 
     Records that were to be handled together and failed are handled one at a time.
@@ -440,9 +455,9 @@ class _CarefulCall(_Call):
         try:
             super()._call_records(records)
             self._encoded({**self._stored(()), "_wake_ms": None})
-        except _FailedError as failure:
+        except FailedError as failure:
             del self.rows[count:]
-            self._load(before)
+            self.load(before)
             if len(records) == 1:
                 self._reject(records[0], failure.text)
             else:
@@ -459,7 +474,7 @@ class _CarefulCall(_Call):
         self.rows.append((*nothing, json.dumps(told, default=str, sort_keys=True)))
 
 
-def _line_of(error: Exception, kind: type[Processor]) -> str:
+def line_of(error: Exception, kind: type[Processor]) -> str:
     """The line of the user's file that an error comes from."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]

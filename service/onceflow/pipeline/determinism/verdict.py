@@ -42,8 +42,8 @@ _IN_CODE: Mapping[Rule, tuple[str, str]] = {
     Rule.ND_STATE: (
         "is an attribute of the object, which is not kept: a restart forgets it",
         (
-            "Declare state in the class, such as `seen = Value('bigint')`; in an aggregate, keep it in"
-            " the accumulator; in Spark's own StatefulProcessor, in the state of its handle."
+            "Declare state in the class, such as `seen = Value('bigint')`; in an aggregate, keep it"
+            " in the accumulator; in Spark's own StatefulProcessor, in the state of its handle."
         ),
     ),
 }

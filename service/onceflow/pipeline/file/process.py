@@ -11,6 +11,21 @@ from onceflow.contracts.values import ColumnNames, TransformName
 from onceflow.pipeline.file.policies import OnReject
 
 
+class InitialState(Block):
+    """Rows of a file that the state of a step begins with."""
+
+    file: str = Field(
+        min_length=1,
+        description="Parquet, CSV with a line of names, or JSON Lines (`.parquet`, `.csv`,"
+        " `.jsonl`); relative to the folder of the pipeline file.",
+    )
+    columns: str = Field(
+        min_length=1,
+        description="Columns of the file that `on_initial` gets, as Spark DDL; those of the key"
+        " among them.",
+    )
+
+
 class Process(Block):
     """One processor. Its rows are a view, under the name of the step."""
 
@@ -49,6 +64,11 @@ class Process(Block):
         default=None,
         description="Column of the output with the event time, for windows, joins and processors"
         " that read it.",
+    )
+    initial_state: InitialState | None = Field(
+        default=None,
+        description="What `on_initial` of the class makes the first state of. Read once, before"
+        " the first batch of the pipeline.",
     )
     on_reject: OnReject | None = Field(
         default=None,

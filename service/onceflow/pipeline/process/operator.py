@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from importlib.metadata import version
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from onceflow.errors import ConfigError
 from onceflow.pipeline.file.types import column
+from onceflow.pipeline.process.initial import with_hashes
 from onceflow.pipeline.process.stock import KeyAtATime
 from onceflow.processing.runner import Runner
 
@@ -88,8 +91,17 @@ def process(
         runner: handles one key at a time.
         event_time: the one of `output` that windows and joins go by. Rows that are not after the
             watermark of the batch before are late there.
+
+    Raises:
+        ConfigError: with an initial state, and a PySpark that lacks what this takes.
     """
     missing = missing_names()
+    if missing and runner.initial is not None:
+        raise ConfigError(
+            "an initial state cannot be taken",
+            expected=f"PySpark {KNOWN_PYSPARK}",
+            found=f"one that lacks {', '.join(missing)}",
+        )
     if missing:
         text = "processors run a key at a time, some ten times slower; this PySpark lacks "
         warnings.warn(text + ", ".join(missing), RuntimeWarning, stacklevel=2)
@@ -131,7 +143,12 @@ def batch_at_a_time(
     from onceflow.pipeline.process.worker import BatchAtATime  # noqa: PLC0415
 
     stock = _stock(frame, keys, order, output, runner)
-    ours = BatchAtATime(runner, stock, keys, order, to_arrow_schema(output, timezone="UTC"))
+    first = None
+    if runner.initial is not None:
+        first = with_hashes(frame, runner.initial, keys)
+        runner = replace(runner, initial=None)
+    schema = to_arrow_schema(output, timezone="UTC")
+    ours = BatchAtATime(runner, stock, keys, order, schema, first)
     make: Any = pandas_udf
     function = make(
         ours.transformWithStateUDF,

@@ -8,7 +8,8 @@ are read and written in windows. What this needs of PySpark is not public:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,9 +25,12 @@ from pyspark.sql.streaming.stateful_processor_util import (
 )
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
 
+from onceflow.pipeline.process.initial import rows_of_task
 from onceflow.pipeline.process.rows import Key, Row, by_key, to_batch, whole_keys
 from onceflow.pipeline.process.states import States
 from onceflow.pipeline.process.stock import KeyAtATime, parameters_of_batch
+from onceflow.processing.initial import begin
+from onceflow.processing.initial import by_key as by_key_of_initial
 from onceflow.processing.runner import Handled, Runner
 
 MAX_KEYS = 1_000
@@ -44,6 +48,7 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         keys: names of the columns that make the key.
         order: names of those that the rows of a key are sorted by.
         output: of the rows that come out.
+        initial: rows of the initial state, with the hashes of their keys.
     """
 
     def __init__(
@@ -53,12 +58,14 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         keys: Sequence[str],
         order: Sequence[str],
         output: pa.Schema,
+        initial: pa.Table | None = None,
     ) -> None:
         super().__init__(stock, "EventTime")
         self._runner = runner
         self._keys = keys
         self._order = order
         self._output = output
+        self._initial = initial
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the next stream of this worker: PySpark unpickles a task's function just before."""
@@ -71,6 +78,8 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         key: Any,
         input_rows: Any = None,
     ) -> Iterator[Any]:
+        if self._initial is not None:
+            self._begin(stateful_processor_api_client, rows_of_task(self._initial))
         tables = whole_keys(input_rows, self._keys)
         groups = (group for table in tables for group in by_key(table, self._keys, self._order))
         return self._batches(stateful_processor_api_client, groups)
@@ -83,11 +92,16 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         groups = ((key, ()) for some in expired for key, _ in some)
         return self._batches(client, groups)
 
+    def _begin(self, client: StatefulProcessorApiClient, rows: Sequence[Row]) -> None:
+        groups = iter(by_key_of_initial(self._runner, rows).items())
+        for _ in self._handled(client, groups, partial(begin, self._runner)):
+            """Each has been stored."""
+
     def _batches(
         self, client: StatefulProcessorApiClient, groups: Iterable[tuple[Key, Sequence[Row]]]
     ) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[object, ...]] = []
-        for handled in self._handled(client, iter(groups)):
+        for handled in self._handled(client, iter(groups), self._runner.handle):
             rows.extend(handled.rows)
             if len(rows) >= OUTPUT_ROWS:
                 yield to_batch(rows, self._output)
@@ -96,7 +110,10 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
             yield to_batch(rows, self._output)
 
     def _handled(
-        self, client: StatefulProcessorApiClient, groups: Iterator[tuple[Key, Sequence[Row]]]
+        self,
+        client: StatefulProcessorApiClient,
+        groups: Iterator[tuple[Key, Sequence[Row]]],
+        handle: Callable[[Key, bytes | None, Sequence[Row], int, Mapping[str, Any]], Handled],
     ) -> Iterator[Handled]:
         states, watermark_ms = States(client), _watermark_ms(client)
         parameters = parameters_of_batch(self._runner)
@@ -104,7 +121,7 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
         while window := list(islice(groups, count)):
             before = states.get(key for key, _ in window)
             changes = [
-                (key, state, self._runner.handle(key, state, rows, watermark_ms, parameters))
+                (key, state, handle(key, state, rows, watermark_ms, parameters))
                 for (key, rows), state in zip(window, before, strict=True)
             ]
             states.put(changes)

@@ -104,6 +104,7 @@ def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) ->
         when=step.when,
         keeps_going=pipeline.on_reject_by_step(name) != "fail",
         parameters=pipeline.declared_parameters,
+        initial=step.initial_state.columns if step.initial_state else "",
     )
     types = dict(zip(runner.output.names, (each.ddl for each in runner.output.types), strict=True))
     if step.event_time is not None and types.get(step.event_time) != "timestamp":

@@ -10,6 +10,7 @@ the two logs. A refusal names the file.
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -320,6 +321,26 @@ class Checkpoint:
         """Replace them, before a batch writes state of others."""
         text = canonical_json({"operators": list(operators)})
         self._files.write(_OPERATORS_FILE, text)
+
+    def initial_of(self, processor: str) -> bytes | None:
+        """Content of `write_initial_of`; None if the processor has no initial state.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        name = f"{_PROCESSORS}/{processor}.initial.json"
+        found = self._files.read_json(name)
+        if found is None:
+            return None
+        try:
+            return b64decode(found["rows"], validate=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._files.damaged(name) from error
+
+    def write_initial_of(self, processor: str, rows: bytes) -> None:
+        """Keep the rows of an initial state, before there is a first batch."""
+        text = canonical_json({"rows": b64encode(rows).decode()})
+        self._files.write(f"{_PROCESSORS}/{processor}.initial.json", text)
 
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""
