@@ -98,7 +98,7 @@ class ProcessorHarness:
 
     def _begin(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for key, of_key in by_key(self._runner, rows).items():
-            handled = begin(self._runner, key, None, of_key, 0)
+            handled = begin(self._runner, key, None, of_key, 0, self.parameters)
             _set(self._states, key, handled.state)
             _set(self._wakes, key, handled.wake_ms)
 
