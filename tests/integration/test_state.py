@@ -70,10 +70,10 @@ def plans(heads: list[dict[str, Any]]) -> list[Any]:
 
 
 def change_state(store: Path, version: int) -> None:
-    """Let a batch have written what the one before had, as if by a tool for backups."""
+    """Replace what a batch has written by what the next one has, as if by a tool for backups."""
     for snapshot in store.glob("*.zip"):
         snapshot.unlink()
-    (other,) = store.glob(f"{version - 1}_*.changelog")
+    (other,) = store.glob(f"{version + 1}_*.changelog")
     (changed,) = store.glob(f"{version}_*.changelog")
     changed.write_bytes(other.read_bytes())
     (store / checksum_name(changed.name)).unlink()

@@ -53,10 +53,6 @@ def job(broker: RunningBroker, tmp_path: Path) -> CardsJob:
     return made
 
 
-def write_file(job: CardsJob) -> Path:
-    return job.write_file(100, f"dead_letter: {{topic: {job.letter_topic}}}\n")
-
-
 @contextmanager
 def reading(job: CardsJob) -> Iterator[StateReader]:
     with opened_state(str(job.checkpoint), SessionSettings(), engine().jvm()) as reader:
@@ -121,7 +117,7 @@ def oracle(job: CardsJob, batch: int) -> dict[str, Any]:
 
 
 def test_state_is_what_the_harness_and_sparks_own_source_have(job: CardsJob) -> None:
-    file = write_file(job)
+    file = job.write_file(100)
     with running_here(file, job.bootstrap_servers) as running:
         running.wait_for_batches(3)
         with reading(job) as reader:
@@ -167,7 +163,7 @@ def ended(job: CardsJob, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr("onceflow.runtime.state.bare_jvm.bare_jvm", here)
     monkeypatch.setenv("COLUMNS", "300")
-    file = write_file(job)
+    file = job.write_file(100)
     run_here(file, job.bootstrap_servers)
     return file
 
@@ -219,7 +215,7 @@ def test_state_of_a_form_that_is_not_named_is_not_guessed(ended: Path, job: Card
 
 def test_operators_have_the_names_of_their_steps(job: CardsJob) -> None:
     job.source = SECOND_SOURCE.replace("TOPIC", job.input_topic)
-    file = write_file(job)
+    file = job.write_file(100)
     step = SECOND_STEP.replace("MODULE", job.name.replace("-", "_"))
     file.write_text(file.read_text().replace("query: SELECT * FROM cards\n", step))
     run_here(file, job.bootstrap_servers)
