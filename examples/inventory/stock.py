@@ -1,4 +1,4 @@
-"""What is in store of each item, after each movement."""
+"""The stock of each item, after each movement."""
 
 from onceflow.processing import Processor, Value
 
