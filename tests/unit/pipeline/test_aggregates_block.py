@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis import laws
 from onceflow.pipeline.analysis.laws import REMEDY
+from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.file.aggregate import AggregateCall, parse_call
 from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.pipeline.query.aggregates import declared_aggregates
@@ -173,3 +174,13 @@ def test_its_code_is_part_of_what_is_computed(tmp_path: Path) -> None:
     assert before["code"] != after["code"]
     assert before["aggregates"] == after["aggregates"]
     assert "aggregates" not in write_pipeline(tmp_path, pipeline_text()).pipeline.result_parts()
+
+
+def test_an_attribute_that_is_kept_is_refused(tmp_path: Path) -> None:
+    text = declared(tmp_path, {"longest": "MODULE:Longest"})
+    (module,) = tmp_path.glob("*.py")
+    module.write_text(OWN.replace("return self.merge", "self.seen = value; return self.merge"))
+    pipeline = write_pipeline(tmp_path, text).pipeline
+    (made,) = declared_aggregates(pipeline).values()
+    (found,) = inspect_code([type(made)], tmp_path).findings
+    assert (found.rule, found.line) == ("ND-STATE", 10)
