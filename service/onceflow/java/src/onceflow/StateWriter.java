@@ -1,9 +1,6 @@
 package onceflow;
 
 import java.io.ByteArrayInputStream;
-import java.util.Arrays;
-import java.util.HashMap;
-import java.util.Map;
 import java.util.UUID;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
@@ -85,15 +82,15 @@ public class StateWriter {
       for (int i = 0; i < columns.length; i++) {
         columns[i] = new ArrowColumnVector((FieldVector) vectors.get(i));
       }
-      ColumnarBatch batch =
-          new ColumnarBatch(columns, reader.getVectorSchemaRoot().getRowCount());
+      ColumnarBatch batch = new ColumnarBatch(columns, reader.getVectorSchemaRoot().getRowCount());
       for (java.util.Iterator rows = batch.rowIterator(); rows.hasNext(); ) {
         InternalRow row = (InternalRow) rows.next();
         InternalRow its = row.getStruct(0, key.size());
         int hash = SEED;
         for (int i = 0; i < key.size(); i++) {
           DataType type = key.fields()[i].dataType();
-          hash = (int) Murmur3HashFunction.hash(its.isNullAt(i) ? null : its.get(i, type), type, hash);
+          hash =
+              (int) Murmur3HashFunction.hash(its.isNullAt(i) ? null : its.get(i, type), type, hash);
         }
         int partition = Math.floorMod(hash, stores.length);
         stores[partition].put(
