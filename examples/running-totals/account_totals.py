@@ -1,4 +1,4 @@
-"""What an account was paid, what it paid, and its largest booking."""
+"""Totals of an account: payments to it, payments from it, and the largest."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Aggregates in Python that SQL calls by name, on streams: beside Spark's own, which must agree."""
+"""Aggregates in Python that SQL calls by name, on streams: they must agree with those of Spark."""
 
 from __future__ import annotations
 

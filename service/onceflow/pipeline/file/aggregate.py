@@ -17,7 +17,7 @@ _EXPECTED = f"`module:Class`, or `{READY}:TopK('string', 3)` with literals"
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """What an aggregate is made of.
+    """The class of an aggregate, and the values that it is made with.
 
     Args:
         kind: `module:Class`.

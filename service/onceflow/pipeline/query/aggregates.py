@@ -100,7 +100,7 @@ def callable_by_name(spark: SparkSession, aggregates: Mapping[str, Aggregate]) -
 
 
 def _never_runs(*_: pa.Array) -> object:
-    """What it is declared to take and to return makes it a grouped function."""
+    """Be known to Spark as a grouped function, by the types of the arguments and of the result."""
     raise AssertionError
 
 

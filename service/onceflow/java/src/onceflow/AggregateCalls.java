@@ -162,7 +162,7 @@ public class AggregateCalls {
     return (Expression) expression.withNewChildren(LateRows.seq(children));
   }
 
-  /** Puts one operator in the place of another. */
+  /** Puts one operator instead of another. */
   public static class Replacement extends AbstractPartialFunction {
     private final LogicalPlan before;
     private final LogicalPlan after;
