@@ -25,6 +25,7 @@ from onceflow.pipeline.query.loopback import LOOPBACK
 from onceflow.pipeline.query.query import assemble
 from onceflow.pipeline.query.rejects import accepted, with_reason
 
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TIMEOUT_S = 300
 """A few rows on this machine need seconds; what takes longer hangs."""
 
@@ -86,6 +87,8 @@ def rehearsal_session() -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.ui.enabled", "false")
+        # Processors need it, and so do aggregates in Python.
+        .config("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config(map=dict(PINNED))
