@@ -90,7 +90,7 @@ def migrate_state(
             # The version before is not looked at: the rows of this one are all there are.
             ids = write_rows(session, location, operator, tables, count, last + 1)
             copy.replace_state(last + 1, operator.operator, ids)
-            copy.write_operators([vars(operator)])
+            copy.recorded.write_operators([vars(operator)])
         head = replace(
             moved(entry, batch, copy.plan(last + 1), note),
             plan_hash=run.identity.hash,

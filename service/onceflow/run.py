@@ -187,7 +187,7 @@ class Run:
         Returns:
             What becomes of the state of each operator and each step that has any.
         """
-        recorded = self.checkpoint.operators()
+        recorded = self.checkpoint.recorded.operators()
         found: dict[str, Evolution] = {}
         if recorded is not None:
             before = [StateOperator(**each) for each in recorded]
@@ -195,7 +195,7 @@ class Run:
         elif self.checkpoint.has_state:
             found["query"] = Evolution(kept=["as Spark numbers it; an older release wrote it"])
         for name, runner in self.analysis.processors.items():
-            if states := self.checkpoint.states_of(name):
+            if states := self.checkpoint.recorded.states_of(name):
                 found[name] = compare_state(states[-1]["declared"], runner.declared)
         return found
 
@@ -223,32 +223,32 @@ class Run:
 
     def record_state(self, *, is_changed: bool) -> None:
         """Have the checkpoint name the form of each state, before a batch writes any."""
-        if is_changed or self.checkpoint.operators() is None:
-            self.checkpoint.write_operators([vars(each) for each in self._operators])
+        if is_changed or self.checkpoint.recorded.operators() is None:
+            self.checkpoint.recorded.write_operators([vars(each) for each in self._operators])
         for name, runner in self.analysis.processors.items():
-            states = self.checkpoint.states_of(name)
+            states = self.checkpoint.recorded.states_of(name)
             now = {"declared": runner.declared, "schema": runner.codec.schema}
             if not states or states[-1] != now:
                 self._keep_initial(runner)
                 kept = [each for each in states if each != now]
-                self.checkpoint.write_states_of(name, [*kept, now])
+                self.checkpoint.recorded.write_states_of(name, [*kept, now])
 
     def _keep_initial(self, runner: Runner) -> None:
         """Copy an initial state, so that the first batch finds the same whenever it is replayed."""
         block = self.pipeline.process[runner.name].initial_state
-        if block is None or self.checkpoint.states_of(runner.name):
+        if block is None or self.checkpoint.recorded.states_of(runner.name):
             return
         file = self.pipeline.folder / block.file
         assert runner.initial_columns is not None  # noqa: S101  for the type checker only
         rows = read_initial(runner.name, file, runner.initial_columns, runner.keys)
-        self.checkpoint.write_initial_of(runner.name, rows)
+        self.checkpoint.recorded.write_initial_of(runner.name, rows)
 
     def _with_earlier(self, runner: Runner) -> Runner:
-        states = self.checkpoint.states_of(runner.name)
+        states = self.checkpoint.recorded.states_of(runner.name)
         return replace(
             runner,
             earlier=tuple(each["schema"] for each in states),
-            initial=self.checkpoint.initial_of(runner.name),
+            initial=self.checkpoint.recorded.initial_of(runner.name),
         )
 
     def check_sample(self, session: SparkSession, head: HeadEntry) -> None:

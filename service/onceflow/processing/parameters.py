@@ -136,7 +136,7 @@ class Parameters:
         return {**defaults, **self._fitting(kept)}
 
     def _fitting(self, kept: Mapping[str, str]) -> dict[str, str]:
-        """What is still declared, and fits the type that it has now."""
+        """Keep what is still declared and fits the type that it has now."""
         found = {}
         for name in kept.keys() & self.declared.keys():
             with suppress(ValueError):

@@ -352,9 +352,9 @@ STATES = [{"declared": {"n": {"kind": "value"}}, "schema": {"type": "record"}}]
 
 def test_the_states_of_a_processor_are_read_as_they_were_written(checkpoint: Checkpoint) -> None:
     checkpoint.create("q")
-    assert not checkpoint.states_of("fraud")
-    checkpoint.write_states_of("fraud", STATES)
-    assert checkpoint.states_of("fraud") == STATES
+    assert not checkpoint.recorded.states_of("fraud")
+    checkpoint.recorded.write_states_of("fraud", STATES)
+    assert checkpoint.recorded.states_of("fraud") == STATES
 
 
 @pytest.mark.parametrize(
@@ -368,18 +368,18 @@ def test_damaged_states_of_a_processor_name_the_file(
     (tmp_path / "ck" / "processors").mkdir()
     (tmp_path / "ck" / "processors" / "fraud.json").write_text(text)
     with pytest.raises(CorruptionError, match="a file of the checkpoint is missing or damaged"):
-        checkpoint.states_of("fraud")
+        checkpoint.recorded.states_of("fraud")
 
 
 def test_a_bit_of_the_states_of_a_processor_does_not_turn_unseen(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     checkpoint.create("q")
-    checkpoint.write_states_of("fraud", STATES)
+    checkpoint.recorded.write_states_of("fraud", STATES)
     file = tmp_path / "ck" / "processors" / "fraud.json"
     file.write_text(file.read_text().replace("value", "valuf"))
     with pytest.raises(CorruptionError, match="a file of the checkpoint is missing or damaged"):
-        checkpoint.states_of("fraud")
+        checkpoint.recorded.states_of("fraud")
 
 
 OPERATOR = {"operator": 0, "kind": "dedupe", "by": [], "key": [], "computes": [], "value": []}
@@ -387,9 +387,9 @@ OPERATOR = {"operator": 0, "kind": "dedupe", "by": [], "key": [], "computes": []
 
 def test_operators_are_read_as_they_were_written(checkpoint: Checkpoint) -> None:
     checkpoint.create("q")
-    assert checkpoint.operators() is None
-    checkpoint.write_operators([OPERATOR])
-    assert checkpoint.operators() == [OPERATOR]
+    assert checkpoint.recorded.operators() is None
+    checkpoint.recorded.write_operators([OPERATOR])
+    assert checkpoint.recorded.operators() == [OPERATOR]
 
 
 @pytest.mark.parametrize("text", ["{}", '{"operators": 1}', '{"operators": [{"kind": "dedupe"}]}'])
@@ -397,4 +397,4 @@ def test_damaged_operators_name_the_file(checkpoint: Checkpoint, tmp_path: Path,
     checkpoint.create("q")
     (tmp_path / "ck" / "operators.json").write_text(text)
     with pytest.raises(CorruptionError, match=r"missing or damaged: .*operators\.json"):
-        checkpoint.operators()
+        checkpoint.recorded.operators()

@@ -10,7 +10,6 @@ the two logs. A refusal names the file.
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,19 +27,15 @@ from onceflow.protocol.ledger import (
 )
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.state_files import find_copy, find_damage, version_of
+from onceflow.runtime.checkpoint.state_record import StateRecord
 
 _OFFSET_LOG_VERSION = "v1"
 _COMMIT_LOG_VERSIONS = ("v1", "v2", "v3")
 _COMMIT_FIELDS = {"nextBatchWatermarkMs", "stateUniqueIds"}
 """Fields of versions 1 and 2. Without the second, Spark would look for state under other names."""
 _COMMIT_CURE = "delete both: its batch is computed again, compared with the ledger, and skipped"
-_PROCESSORS = "processors"
-"""Folder of files that say what the states of processors are made of."""
 _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
-_OPERATORS_FILE = "operators.json"
-"""What the operators are whose state Spark keeps by number."""
-_OPERATOR_FIELDS = {"operator", "kind", "by", "key", "computes", "value"}
 _COPIED_FILE = "copied.json"
 """In a copy, before anything else is: the `head` that a query begins from there."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -72,27 +67,6 @@ class SourceArithmetic:
     position: Callable[[Position | None, TopicRanges], Position]
 
 
-def states_file(processor: str) -> str:
-    """The file that names the forms of a processor's state."""
-    return f"{_PROCESSORS}/{processor}.json"
-
-
-def read_states(files: CheckpointFiles, processor: str) -> Sequence[Mapping[str, Any]]:
-    """Forms that the state of a processor has had, oldest first: `declared`, and `schema`.
-
-    Raises:
-        CorruptionError: the file is damaged.
-    """
-    name = states_file(processor)
-    found = files.read_json(name)
-    states = found.get("states") if found is not None else ()
-    if not isinstance(states, (list, tuple)) or any(
-        not isinstance(each, dict) or each.keys() != {"declared", "schema"} for each in states
-    ):
-        raise files.damaged(name)
-    return states
-
-
 class Checkpoint:
     """A checkpoint directory of one pipeline.
 
@@ -117,6 +91,7 @@ class Checkpoint:
         self._pipeline = pipeline
         self._sources = sources
         self._files = CheckpointFiles(location, conf or {})
+        self.recorded = StateRecord(self._files)
 
     def query_id(self) -> str | None:
         """The query that this checkpoint belongs to; None if there is no checkpoint.
@@ -287,60 +262,6 @@ class Checkpoint:
         for name in self._files.names(""):
             if _is_before(name, batch_id):
                 self._files.copy(name, copy._files)
-
-    def states_of(self, processor: str) -> Sequence[Mapping[str, Any]]:
-        """Forms that the state of a processor has had, oldest first: `declared`, and `schema`.
-
-        Raises:
-            CorruptionError: the file is damaged.
-        """
-        return read_states(self._files, processor)
-
-    def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
-        """Replace them, before a batch writes state in the newest form."""
-        text = canonical_json({"states": list(states)})
-        self._files.write(states_file(processor), text)
-
-    def operators(self) -> Sequence[Mapping[str, Any]] | None:
-        """Operators that have state; None if the release that wrote the checkpoint did not say.
-
-        Raises:
-            CorruptionError: the file is damaged.
-        """
-        found = self._files.read_json(_OPERATORS_FILE)
-        if found is None:
-            return None
-        operators = found.get("operators")
-        if not isinstance(operators, list) or any(
-            not isinstance(each, dict) or each.keys() != _OPERATOR_FIELDS for each in operators
-        ):
-            raise self._files.damaged(_OPERATORS_FILE)
-        return operators
-
-    def write_operators(self, operators: Sequence[Mapping[str, Any]]) -> None:
-        """Replace them, before a batch writes state of others."""
-        text = canonical_json({"operators": list(operators)})
-        self._files.write(_OPERATORS_FILE, text)
-
-    def initial_of(self, processor: str) -> bytes | None:
-        """Content of `write_initial_of`; None if the processor has no initial state.
-
-        Raises:
-            CorruptionError: the file is damaged.
-        """
-        name = f"{_PROCESSORS}/{processor}.initial.json"
-        found = self._files.read_json(name)
-        if found is None:
-            return None
-        try:
-            return b64decode(found["rows"], validate=True)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._files.damaged(name) from error
-
-    def write_initial_of(self, processor: str, rows: bytes) -> None:
-        """Keep the rows of an initial state, before there is a first batch."""
-        text = canonical_json({"rows": b64encode(rows).decode()})
-        self._files.write(f"{_PROCESSORS}/{processor}.initial.json", text)
 
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 from onceflow.errors import ConfigError, did_you_mean
-from onceflow.runtime.checkpoint.checkpoint import read_states
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.state_files import version_of
+from onceflow.runtime.checkpoint.state_record import StateRecord
 from onceflow.runtime.state.forms import Forms
 
 NEVER = sys.maxsize
@@ -117,7 +117,7 @@ class StateLayout:
 
     def forms(self, operator: Operator) -> Forms:
         """How the state of a processor was written."""
-        read = partial(read_states, self._files, operator.step)
+        read = partial(StateRecord(self._files).states_of, operator.step)
         return self._forms.setdefault(operator.step, Forms(operator.step, read))
 
     def batches(self, operator: Operator) -> Sequence[int]:

@@ -1,0 +1,90 @@
+"""Own files next to those of Spark that say what the state of a checkpoint is made of."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onceflow.protocol.ledger import canonical_json
+from onceflow.runtime.checkpoint.files import CheckpointFiles
+
+_OPERATORS_FILE = "operators.json"
+_OPERATOR_FIELDS = {"operator", "kind", "by", "key", "computes", "value"}
+_STATE_FIELDS = {"declared", "schema"}
+
+
+class StateRecord:
+    """The operators and processors that have state, and what it is made of."""
+
+    def __init__(self, files: CheckpointFiles) -> None:
+        self._files = files
+
+    def states_of(self, processor: str) -> Sequence[Mapping[str, Any]]:
+        """Forms that the state of a processor has had, oldest first: `declared`, and `schema`.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        name = _states_file(processor)
+        found = self._files.read_json(name)
+        states = found.get("states") if found is not None else ()
+        if not isinstance(states, (list, tuple)) or any(
+            not isinstance(each, dict) or each.keys() != _STATE_FIELDS for each in states
+        ):
+            raise self._files.damaged(name)
+        return states
+
+    def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
+        """Replace them, before a batch writes state in the newest form."""
+        text = canonical_json({"states": list(states)})
+        self._files.write(_states_file(processor), text)
+
+    def operators(self) -> Sequence[Mapping[str, Any]] | None:
+        """Operators that have state; None if the release that wrote the checkpoint did not say.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        found = self._files.read_json(_OPERATORS_FILE)
+        if found is None:
+            return None
+        operators = found.get("operators")
+        if not isinstance(operators, list) or any(
+            not isinstance(each, dict) or each.keys() != _OPERATOR_FIELDS for each in operators
+        ):
+            raise self._files.damaged(_OPERATORS_FILE)
+        return operators
+
+    def write_operators(self, operators: Sequence[Mapping[str, Any]]) -> None:
+        """Replace them, before a batch writes state of others."""
+        text = canonical_json({"operators": list(operators)})
+        self._files.write(_OPERATORS_FILE, text)
+
+    def initial_of(self, processor: str) -> bytes | None:
+        """Content of `write_initial_of`; None if the processor has no initial state.
+
+        Raises:
+            CorruptionError: the file is damaged.
+        """
+        name = _initial_file(processor)
+        found = self._files.read_json(name)
+        if found is None:
+            return None
+        try:
+            return b64decode(found["rows"], validate=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._files.damaged(name) from error
+
+    def write_initial_of(self, processor: str, rows: bytes) -> None:
+        """Keep the rows of an initial state, before there is a first batch."""
+        text = canonical_json({"rows": b64encode(rows).decode()})
+        self._files.write(_initial_file(processor), text)
+
+
+def _states_file(processor: str) -> str:
+    return f"processors/{processor}.json"
+
+
+def _initial_file(processor: str) -> str:
+    return f"processors/{processor}.initial.json"
