@@ -31,7 +31,7 @@ from onceflow.pipeline.file.rules import Rule
 from onceflow.processing.processor import Processor, declared_state
 
 SETS_UP = frozenset({"__init__", "init", "close"})
-"""Methods of aggregates and Spark's processors that may set attributes; those of Processor may not."""
+"""Methods of aggregates and Spark's processors that may set attributes."""
 PROCESSORS = frozenset({"Aggregate", "StatefulProcessor", "Processor"})
 """Base classes of what keeps state, but not in attributes: Spark's and ours."""
 INSTALLED = [
