@@ -330,9 +330,9 @@ class Settings(SettingsBlock):
     )
     transforms: bool | None = Field(
         default=None,
-        description="Whether pipeline files may run code and read files: name Python (`transform`),"
-        " or waive the rules that refuse it in SQL. Left out: `onceflow run` lets them,"
-        " because its user has a shell anyway; `onceflow serve` does not.",
+        description="Whether pipeline files may run code and read files: name Python (`transform`,"
+        " `process`, `aggregates`), or waive the rules that refuse it in SQL. Left out: `onceflow"
+        " run` lets them, because its user has a shell anyway; `onceflow serve` does not.",
     )
     checkpoint_root: str | None = Field(
         default=None,
@@ -437,6 +437,14 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
             "pipeline files may not bring Python code here",
             "transform",
             line=file.document.place(("transform",)).line,
+            expected="a `query`",
+            suggestion=allow,
+        )
+    for name in file.pipeline.process:
+        yield Fault(
+            "pipeline files may not bring Python code here",
+            f"process.{name}.class",
+            line=file.document.place(("process", name, "class")).line,
             expected="a `query`",
             suggestion=allow,
         )

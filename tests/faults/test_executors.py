@@ -24,6 +24,7 @@ from tests.support.processes import command_of
 pytestmark = pytest.mark.crash
 
 TWO_EXECUTORS = {
+    "ONCEFLOW_TRANSFORMS": "true",
     "ONCEFLOW_SPARK__MASTER": "local-cluster[2,1,1024]",
     "ONCEFLOW_SPARK__CONF": json.dumps(
         {**QUICK_CONF, "spark.executor.extraJavaOptions": QUICK_JVM}

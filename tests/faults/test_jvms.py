@@ -23,6 +23,8 @@ from tests.support.processes import command_of
 pytestmark = pytest.mark.crash
 
 START_AGAIN = 3
+TRUSTED = {"ONCEFLOW_TRANSFORMS": "true"}
+"""`serve` runs no processor otherwise."""
 SOME = 1
 """Way to run that is played in a short run: a cold start takes ten seconds."""
 START_TIMEOUT_S = 60.0
@@ -76,13 +78,20 @@ def test_without_its_jvm_a_service_ends_to_be_started_again_and_loses_nothing(
     job.create_input()
     job.produce(random, records=3_000, seconds=300)
     file = job.write_file(batch=50)
-    with started(tmp_path / "starting", file, job.bootstrap_servers, command="serve") as service:
+    with started(
+        tmp_path / "starting", file, job.bootstrap_servers, environment=TRUSTED, command="serve"
+    ) as service:
         end_jvm(service, signal.SIGKILL)
         assert not service.of_kind("batch")
     for number, way in enumerate(some(WAYS, SOME, random)):
         folder = tmp_path / f"running-{number}"
         with started(
-            folder, file, job.bootstrap_servers, *way.arguments, command=way.command
+            folder,
+            file,
+            job.bootstrap_servers,
+            *way.arguments,
+            environment=TRUSTED,
+            command=way.command,
         ) as service:
             service.wait_for_batches(2)
             end_jvm(service, way.number)

@@ -291,6 +291,12 @@ def test_code_in_pipeline_files_can_be_forbidden(tmp_path: Path) -> None:
         Settings().require_allowed(loaded, is_trusted=False)
     with pytest.raises(ConfigError, match=r"line 3, transform: .* not bring Python code here"):
         Settings(transforms=False).require_allowed(loaded, is_trusted=True)
+    step = "process: {fraud: {class: module:Fraud, input: clicks}}\nquery: |\n  unused"
+    with_step = pipeline_text("unused").replace("query: |\n  unused", step)
+    with pytest.raises(ConfigError, match=r"process.fraud.class: .* not bring Python code here"):
+        Settings(transforms=False).require_allowed(
+            write_pipeline(tmp_path, with_step), is_trusted=True
+        )
     without_code = write_pipeline(tmp_path, pipeline_text())
     allowed = Settings(transforms=False).require_allowed(without_code, is_trusted=False)
     assert allowed is without_code
