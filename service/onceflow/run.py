@@ -213,7 +213,8 @@ class Run:
                 subject=self.pipeline.name,
                 found="; ".join(refused),
                 then="nothing was written; undo the change, give the changed state of a processor"
-                f" another name, or begin without state: {NEW_GENERATION}",
+                " another name, carry the state over by `onceflow state migrate --with`, or begin"
+                f" without state: {NEW_GENERATION}",
             )
         return found
 
@@ -235,7 +236,8 @@ class Run:
 
     def _keep_initial(self, runner: Runner) -> None:
         """Copy an initial state, so that the first batch finds the same whenever it is replayed."""
-        block = self.pipeline.process[runner.name].initial_state
+        step = self.pipeline.process.get(runner.name)  # aggregates in SQL are no step
+        block = step.initial_state if step else None
         if block is None or self.checkpoint.recorded.states_of(runner.name):
             return
         file = self.pipeline.folder / block.file
