@@ -30,9 +30,7 @@ def code_of(revision: str, folder: Path) -> str:
     """Extract our packages as they were; returns the path by which Python finds them."""
     packages = ["service", "connectors"]
     command = ["git", "archive", revision, *packages]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    if told.returncode:
-        pytest.skip(f"no revision {revision} here: {told.stderr.decode().strip()}")
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(told.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return os.pathsep.join(str(folder / package) for package in packages)
@@ -51,12 +49,11 @@ def test_windows_and_processors_of_the_release_before_go_on(
     files = tmp_path / "files"
     files.mkdir()
     of_views = views.write_file(100).rename(files / "views.yaml")
-    letters = f"dead_letter: {{topic: {cards.letter_topic}}}\n"
-    of_cards = cards.write_file(100, letters).rename(files / "cards.yaml")
+    of_cards = cards.write_file(100).rename(files / "cards.yaml")
     for module in tmp_path.glob("*.py"):
         module.rename(files / module.name)
 
-    older = {"PYTHONPATH": code_of(RELEASE, tmp_path / "older")}
+    older = {"PYTHONPATH": code_of(RELEASE, tmp_path / "older"), "ONCEFLOW_TRANSFORMS": "true"}
     servers = broker.bootstrap_servers
     with started(tmp_path / "run", files, servers, environment=older, command="serve") as service:
         for job in (views, cards):
