@@ -77,7 +77,7 @@ def test_no_crash_point_loses_or_repeats_a_record(
     kind = random.choice(JOBS)
     job = kind(broker.bootstrap_servers, tmp_path)
     job.create_input()
-    pipeline = job.write_file(extra=f"dead_letter: {{topic: {job.letter_topic}}}\n")
+    pipeline = job.write_file()
     points = [
         *some(TAKE_OVER, SOME["take over"], random),
         *some(COMMIT, SOME["commit"], random),

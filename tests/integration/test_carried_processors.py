@@ -43,8 +43,7 @@ def test_a_processor_moves_to_more_partitions_and_into_a_fork(
     job = CardsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(Random(7), 400, 120)
-    letters = f"dead_letter: {{topic: {job.letter_topic}}}\n"
-    file = job.write_file(100, letters)
+    file = job.write_file(100)
     run_here(file, job.bootstrap_servers, SESSION)
 
     wanted = ["--shuffle-partitions", "3", "--reason", "more cores"]
