@@ -23,7 +23,7 @@ from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
 from onceflow.pipeline.plan.operators import StateOperator
 from onceflow.pipeline.plan.plan import jvm_of
-from onceflow.pipeline.process.initial import read_initial
+from onceflow.pipeline.process.initial import MAX_BYTES, read_initial
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.processing.evolution import Evolution, compare_state
 from onceflow.processing.runner import Runner
@@ -48,6 +48,7 @@ from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEng
 from onceflow.runtime.state.change import compare_operators
 from onceflow.runtime.state.reader import StateReader, opened_state
 from onceflow.runtime.state.sampling import StateSampler, require_same
+from onceflow.runtime.topics.table import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers; an address without a broker fails sooner."""
+INITIAL_TIMEOUT_S = 300.0
+"""For all of a topic that a state begins with."""
 _NO_COLUMNS = pa.schema([])
 
 
@@ -236,13 +239,19 @@ class Run:
 
     def _keep_initial(self, runner: Runner) -> None:
         """Copy an initial state, so that the first batch finds the same whenever it is replayed."""
-        step = self.pipeline.process.get(runner.name)  # aggregates in SQL are no step
+        step = self.pipeline.process.get(runner.name)  # not of an aggregate in SQL
         block = step.initial_state if step else None
         if block is None or self.checkpoint.recorded.states_of(runner.name):
             return
-        file = self.pipeline.folder / block.file
         assert runner.initial_columns is not None  # noqa: S101  for the type checker only
-        rows = read_initial(runner.name, file, runner.initial_columns, runner.keys)
+        until = self.around.clock.within(INITIAL_TIMEOUT_S)
+        source = (
+            self.pipeline.folder / block.file
+            if block.file
+            else read_table(self.broker, block.topic or "", MAX_BYTES, until)
+        )
+        where = f"step {runner.name}, {block.file or block.topic}"
+        rows = read_initial(where, source, runner.initial_columns, runner.keys)
         self.checkpoint.recorded.write_initial_of(runner.name, rows)
 
     def _with_earlier(self, runner: Runner) -> Runner:

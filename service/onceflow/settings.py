@@ -432,32 +432,23 @@ def _client_fault(name: str) -> PydanticCustomError | None:
 def _code_faults(file: PipelineFile) -> Iterator[Fault]:
     """Settings that run code of the pipeline file's author."""
     allow = "Set `transforms: true` if you trust the authors of pipeline files."
-    if file.pipeline.transform is not None:
+    pipeline = file.pipeline
+    brought = [(("transform",), "a `query`")] if pipeline.transform is not None else []
+    brought += [(("process", name, "class"), "a `query`") for name in pipeline.process]
+    brought += [
+        (("aggregates", name), "one of onceflow.aggregates")
+        for name, text in pipeline.aggregates.items()
+        if not parse_call(text).is_ready
+    ]
+    for path, expected in brought:
         yield Fault(
             "pipeline files may not bring Python code here",
-            "transform",
-            line=file.document.place(("transform",)).line,
-            expected="a `query`",
+            ".".join(path),
+            line=file.document.place(path).line,
+            expected=expected,
             suggestion=allow,
         )
-    for name in file.pipeline.process:
-        yield Fault(
-            "pipeline files may not bring Python code here",
-            f"process.{name}.class",
-            line=file.document.place(("process", name, "class")).line,
-            expected="a `query`",
-            suggestion=allow,
-        )
-    for name, text in file.pipeline.aggregates.items():
-        if not parse_call(text).is_ready:
-            yield Fault(
-                "pipeline files may not bring Python code here",
-                f"aggregates.{name}",
-                line=file.document.place(("aggregates", name)).line,
-                expected="one of onceflow.aggregates",
-                suggestion=allow,
-            )
-    for number, waiver in enumerate(file.pipeline.waivers):
+    for number, waiver in enumerate(pipeline.waivers):
         if waiver.rule in _GATES:
             yield Fault(
                 f"{waiver.rule} keeps code and files of others out, and may not be waived here",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import uuid
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, TopicSpec
 from onceflow.errors import ConfigError, CorruptionError, DeadlineError, RecordError
+from onceflow.runtime.topics.table import read_table
 from onceflow_connectors.kafka.admin.administration import MIN_PATIENCE_S, Administration
 from onceflow_connectors.kafka.admin.broker import NO_ANSWER_S
 from tests.support.brokers.choice import RunningBroker
@@ -24,6 +26,20 @@ from tests.support.threads import client_threads
 
 NOBODY = "127.0.0.1:1"
 SLACK_S = 3.0
+
+
+def test_a_topic_is_read_as_a_table(broker: RunningBroker) -> None:
+    sink = RealSink(broker.bootstrap_servers)
+    topic = f"table-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(ConfigError, match=f"the topic does not exist: {topic}"):
+        read_table(sink.broker, topic, 100, sink.within())
+    sink.broker.create_topic(TopicSpec(topic, 1), sink.within())
+    assert read_table(sink.broker, topic, 100, sink.within()) == []
+    records = [(b"a", b"1"), (None, b"2"), (b"b", b"3"), (b"a", b"4"), (b"b", None), (None, b"5")]
+    sink.broker.publish(topic, records, sink.within())
+    assert read_table(sink.broker, topic, 3, sink.within()) == [b"2", b"4", b"5"]
+    with pytest.raises(ConfigError, match="expected 2 bytes at most"):
+        read_table(sink.broker, topic, 2, sink.within())
 
 
 # Who is there

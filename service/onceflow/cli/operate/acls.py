@@ -82,10 +82,11 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
     pipeline = file.pipeline
     found = (source.block.kafka_topics() for source in pipeline.sources.values())
     reads = [topics for topics in found if topics is not None]
+    tables = [s.initial_state.topic for s in pipeline.process.values() if s.initial_state]
     others = {block.topic for block in (pipeline.dead_letter, pipeline.late) if block}
     return PipelineTopics(
         pipeline=pipeline.name,
-        inputs=sorted({topic for read in reads for topic in read.names}),
+        inputs=sorted({*(topic for read in reads for topic in read.names), *filter(None, tables)}),
         patterns=[read.pattern for read in reads if read.pattern is not None],
         output=pipeline.sink.kafka.topic,
         beside=sorted(others),

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from onceflow.contracts.block import Block
-from onceflow.contracts.values import ColumnNames, TransformName
+from onceflow.contracts.values import ColumnNames, TopicName, TransformName, fault
 from onceflow.pipeline.file.policies import OnReject
 
 
 class InitialState(Block):
-    """Rows of a file that the state of a step begins with."""
+    """Rows that the state of a step begins with."""
 
-    file: str = Field(
+    file: str | None = Field(
+        default=None,
         min_length=1,
         description="Parquet, CSV with a line of names, or JSON Lines (`.parquet`, `.csv`,"
         " `.jsonl`); relative to the folder of the pipeline file.",
     )
+    topic: TopicName | None = Field(
+        default=None,
+        description="Instead of a file: a topic whose records are JSON objects. It is read as a"
+        " table: the last record of each key counts, and records without a key all do.",
+    )
     columns: str = Field(
         min_length=1,
-        description="Columns of the file that `on_initial` gets, as Spark DDL; those of the key"
+        description="Columns of the rows that `on_initial` gets, as Spark DDL; those of the key"
         " among them.",
     )
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if (self.file is None) == (self.topic is None):
+            raise fault("an initial state is in a file or in a topic", expected="one of both")
+        return self
 
 
 class Process(Block):

@@ -1,7 +1,8 @@
-"""Initial state of a processor: rows of a file, which each task takes its keys of."""
+"""Initial state of a processor: rows of a file or a topic, which each task takes its keys of."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,22 @@ from onceflow.pipeline.file.types import column
 from onceflow.pipeline.process.rows import Row, values_of
 
 MAX_BYTES = 256 * 2**20
-"""Of a file. Its rows are held in memory, and go to every worker."""
+"""Of a file, or of the values of a topic. Rows are held in memory, and go to every worker."""
 HASH = "__hash"
 _BATCH = "streaming.sql.batchId"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
-def read_initial(step: str, file: Path, columns: Columns, keys: Sequence[str]) -> bytes:
+def read_initial(
+    where: str, source: Path | Sequence[bytes], columns: Columns, keys: Sequence[str]
+) -> bytes:
     """Read an initial state.
+
+    Args:
+        where: the step and the place, for messages.
+        source: a file, or a JSON object for each row.
+        columns: of the rows.
+        keys: names of columns.
 
     Returns:
         Its rows, as an Arrow stream.
@@ -36,13 +45,13 @@ def read_initial(step: str, file: Path, columns: Columns, keys: Sequence[str]) -
     """
     schema = pa.schema(columns.to_arrow())
     try:
-        table = _read(file, schema).select(schema.names).cast(schema)
+        table = _read(source, schema).select(schema.names).cast(schema)
         _require_keys(table, keys)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise ConfigError(
             "the initial state of a processor cannot be read",
-            subject=f"step {step}, {file.name}",
-            expected=f"a file with {columns.columns_ddl}",
+            subject=where,
+            expected=f"rows with {columns.columns_ddl}",
             found=str(error).splitlines()[0],
             then="nothing was written",
         ) from error
@@ -58,7 +67,9 @@ def _require_keys(table: pa.Table, keys: Sequence[str]) -> None:
             raise ValueError(f"`{name}`, which is a column of the key, is null in some row")
 
 
-def _read(file: Path, schema: pa.Schema) -> pa.Table:
+def _read(file: Path | Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    if not isinstance(file, Path):
+        return _lines(io.BytesIO(b"\n".join(file)), schema) if file else schema.empty_table()
     if file.stat().st_size > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES // 2**20} MiB")
     match file.suffix:
@@ -68,8 +79,13 @@ def _read(file: Path, schema: pa.Schema) -> pa.Table:
             convert = csv.ConvertOptions(column_types=schema, strings_can_be_null=True)
             return csv.read_csv(file, convert_options=convert)
         case ".jsonl":
-            return json.read_json(file, parse_options=json.ParseOptions(explicit_schema=schema))
+            return _lines(file, schema)
     raise ValueError(f"a file that ends in .parquet, .csv or .jsonl is expected, not {file.suffix}")
+
+
+def _lines(source: Path | io.BytesIO, schema: pa.Schema) -> pa.Table:
+    options = json.ParseOptions(explicit_schema=schema, newlines_in_values=True)
+    return json.read_json(source, parse_options=options)
 
 
 def with_hashes(frame: DataFrame, rows: bytes, keys: Sequence[str]) -> pa.Table:

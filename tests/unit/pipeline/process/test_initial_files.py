@@ -29,7 +29,11 @@ LINES = """\
 
 
 def read(file: Path) -> Any:
-    return pa.ipc.open_stream(read_initial("cards", file, COLUMNS, ["card"])).read_all().to_pylist()
+    return (
+        pa.ipc.open_stream(read_initial(f"step cards, {file.name}", file, COLUMNS, ["card"]))
+        .read_all()
+        .to_pylist()
+    )
 
 
 @pytest.mark.parametrize(("name", "text"), [("t.csv", CSV), ("t.jsonl", LINES)])
@@ -41,6 +45,16 @@ def test_columns_of_text_are_read_as_declared(tmp_path: Path, name: str, text: s
 def test_columns_of_parquet_are_read_as_declared(tmp_path: Path) -> None:
     parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "t.parquet")
     assert read(tmp_path / "t.parquet") == ROWS
+
+
+def test_records_are_read_as_declared() -> None:
+    values = [line.encode() for line in LINES.splitlines()]
+    values[1] = values[1].replace(b", ", b",\n")
+    for some, expected in ((values, ROWS), (values[:1], ROWS[:1]), ([], [])):
+        rows = read_initial("step cards, totals", some, COLUMNS, ["card"])
+        assert pa.ipc.open_stream(rows).read_all().to_pylist() == expected
+    with pytest.raises(ConfigError, match="step cards, totals"):
+        read_initial("step cards, totals", [b"no JSON"], COLUMNS, ["card"])
 
 
 @pytest.mark.parametrize(
