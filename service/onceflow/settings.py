@@ -433,7 +433,8 @@ def _code_faults(file: PipelineFile) -> Iterator[Fault]:
     """Settings that run code of the pipeline file's author."""
     allow = "Set `transforms: true` if you trust the authors of pipeline files."
     pipeline = file.pipeline
-    brought = [(("transform",), "a `query`")] if pipeline.transform is not None else []
+    brought: list[tuple[tuple[str, ...], str]] = []
+    brought += [(("transform",), "a `query`")] if pipeline.transform is not None else []
     brought += [(("process", name, "class"), "a `query`") for name in pipeline.process]
     brought += [
         (("aggregates", name), "one of onceflow.aggregates")

@@ -83,6 +83,7 @@ _BEFORE_SPARK: Mapping[str, tuple[str, str]] = {
     # stands where there is nothing to do: no checksum, or no older content that differs.
     "onceflow.json": ("grrr..", "....."),
     "metadata": ("rrrre.", "grrr."),
+    "operators.json": ("grrre.", "grrr."),
     "offsets, newest": ("rrrrer", "grrrr"),
     "offsets, second newest": ("rrrrer", "grrrr"),
     # A bit of the next watermark's digits has no other witness than the checksum: not promised.

@@ -142,6 +142,7 @@ def _singles(checkpoint: Path) -> Mapping[str, Target]:
     places = {
         "onceflow.json": "onceflow.json",
         "metadata": "metadata",
+        "operators.json": "operators.json",
         "operator metadata": "state/0/_metadata/metadata",
         "state schema": f"{_STORE}/_metadata/schema",
     }

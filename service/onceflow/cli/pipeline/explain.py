@@ -89,9 +89,15 @@ def _explained(found: Analysed, keys: int | None, measured: Sequence[str]) -> Ex
     if analysis is None:
         return explain(found.file.pipeline, readers)
     reads = [f"{view}: {', '.join(c.names)}" for view, c in analysis.columns.items()]
+    steps = found.file.pipeline.process
     result = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in analysis.output)
     facts = (
         f"reads {'; '.join(reads)}",
+        *(
+            f"step {name}: {steps[name].kind} for each {', '.join(runner.keys)}, {runner.when}"
+            for name, runner in analysis.processors.items()
+            if name in steps
+        ),
         f"gives {result}",
         "keeps state between batches" if analysis.is_stateful else "keeps no state",
         *(forecast.text(keys) for forecast in analysis.state),

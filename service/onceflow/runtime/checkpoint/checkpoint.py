@@ -176,6 +176,7 @@ class Checkpoint:
         if done != NOTHING_COMMITTED:
             self._check_done(done)
             self._check_state()
+        self.recorded.verify()
         plans = {n: self.plan(n) for n in {planned, done} if self.has_plan(n)}
         return CheckpointFacts(query_id, planned, done, plans, copied)
 

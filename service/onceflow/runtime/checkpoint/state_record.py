@@ -9,6 +9,7 @@ from typing import Any
 from onceflow.protocol.ledger import canonical_json
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 
+_FOLDER = "processors"
 _OPERATORS_FILE = "operators.json"
 _OPERATOR_FIELDS = {"operator", "kind", "by", "key", "computes", "value"}
 _STATE_FIELDS = {"declared", "schema"}
@@ -19,6 +20,18 @@ class StateRecord:
 
     def __init__(self, files: CheckpointFiles) -> None:
         self._files = files
+
+    def verify(self) -> None:
+        """Read what every start needs.
+
+        Raises:
+            CorruptionError: a file is damaged.
+        """
+        self.operators()
+        for name in self._files.names(_FOLDER):
+            step, _, rest = name.removeprefix(f"{_FOLDER}/").partition(".")
+            if rest == "json":
+                self.states_of(step)
 
     def states_of(self, processor: str) -> Sequence[Mapping[str, Any]]:
         """Forms that the state of a processor has had, oldest first: `declared`, and `schema`.
@@ -83,8 +96,8 @@ class StateRecord:
 
 
 def _states_file(processor: str) -> str:
-    return f"processors/{processor}.json"
+    return f"{_FOLDER}/{processor}.json"
 
 
 def _initial_file(processor: str) -> str:
-    return f"processors/{processor}.initial.json"
+    return f"{_FOLDER}/{processor}.initial.json"
