@@ -284,6 +284,7 @@ class Run:
             yield sampler
 
     def _opened_state(self, session: SparkSession) -> AbstractContextManager[StateReader]:
+        _ = session.streams  # makes the coordinator that a load of state reports to
         return opened_state(self.checkpoint.location, self.around.session, jvm_of(session))
 
     def stream(self, head: HeadEntry | None = None) -> DataStreamWriter:

@@ -74,7 +74,7 @@ def test_a_record_that_fails_goes_to_the_dead_letters_as_it_came(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
     job = new_job(broker, tmp_path)
-    job.when, job.keeps_failed = "arrival", False
+    job.when = "arrival"
     job.produce(Random(3), 200, 60)
     file = job.write_file(BATCH)
     run_until_it_fails(file, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 1)

@@ -278,6 +278,8 @@ class Limits:
     """Gives the limit of the batch with records, and again when the timer goes off."""
 
     parameters: Parameters = LIMIT
+    name: str = "limits"
+    initial: bytes | None = None
 
     def handle(
         self,
@@ -387,7 +389,7 @@ def test_the_fallback_is_taken_with_a_warning(quick: Run, monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match=r"an initial state cannot be taken.*GONE"):
         operator.process(quick.source(), ["card"], ORDER, OUTPUT, Totals(initial=b""))  # type: ignore[arg-type]
     monkeypatch.setattr(operator, "KNOWN_PYSPARK", "9.9.9")
-    assert operator.missing_names() == ["PySpark 9.9.9 (there is 4.2.0)"]
+    assert operator.missing_names() == ["what PySpark 9.9.9 has (it is 4.2.0)"]
 
 
 def test_nothing_is_missing() -> None:

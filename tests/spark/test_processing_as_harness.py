@@ -25,6 +25,7 @@ from onceflow.columns import parse_columns
 from onceflow.pipeline.process import operator
 from onceflow.processing import Aggregated, List, Map, Processor, ProcessorHarness, Value
 from onceflow.processing.checks import make_runner
+from onceflow.processing.parameters import NONE, Parameters
 from onceflow.processing.runner import Handled, Runner
 
 Way: TypeAlias = Callable[..., DataFrame]
@@ -119,8 +120,12 @@ class EachItsWay:
 
     runners: Mapping[str, Runner]
     initial: bytes | None = None
+    name: str = "histories"
+    parameters: Parameters = NONE
 
-    def handle(self, key: Any, state: bytes | None, rows: Any, watermark_ms: int) -> Handled:
+    def handle(
+        self, key: Any, state: bytes | None, rows: Any, watermark_ms: int, _: Mapping[str, Any]
+    ) -> Handled:
         return self.runners[key[0]].handle(key, state, rows, watermark_ms)
 
 

@@ -200,5 +200,5 @@ def test_what_is_declared_is_called_under_its_name_by_this_pipeline_alone(
     runs: Callable[..., Run], spark: SparkSession
 ) -> None:
     run = runs(OURS)
-    assert [*analyse(spark, run.file, NOW_MS).processors] == ["aggregates-1"]
+    assert [*analyse(spark, run.file, NOW_MS).processors] == ["aggregates_1"]
     assert not spark.catalog.functionExists("top")

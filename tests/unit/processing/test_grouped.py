@@ -21,7 +21,7 @@ def runner(*, emits_updates: bool) -> Runner:
     kind = grouped(["k0"], [Count("string"), CollectSet("string")], emits_updates=emits_updates)
     return make_runner(
         kind,
-        name="aggregates-1",
+        name="aggregates_1",
         columns=parse_columns(
             "k0 string, closes timestamp, at timestamp, r0 bigint, r1 array<string>"
         ),

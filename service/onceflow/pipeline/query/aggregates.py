@@ -107,7 +107,7 @@ def _never_runs(*_: pa.Array) -> object:
 def computed(
     frame: DataFrame,
     aggregates: Mapping[str, Aggregate],
-    numbers: Iterator[int],
+    names: Iterator[str],
     prepare: Prepare,
     *,
     emits_updates: bool,
@@ -117,7 +117,7 @@ def computed(
     Args:
         frame: the query, analysed.
         aggregates: that it may call.
-        numbers: one for each GROUP BY with calls, to name its state.
+        names: one for the state of each GROUP BY with calls.
         prepare: told of the runner of each; what it returns takes its place.
         emits_updates: whether a row leaves with each change.
 
@@ -128,7 +128,7 @@ def computed(
     calls = new_instance(jvm_of(spark), "AggregateCalls")
     while calls.find(analysed_plan(frame)):
         group = _GroupBy(spark, calls, aggregates, emits_updates=emits_updates)
-        made = group.result(f"aggregates-{next(numbers)}", prepare)
+        made = group.result(next(names), prepare)
         plan = calls.replaced(_session(spark), analysed_plan(frame), analysed_plan(made))
         frame = DataFrame(plan, spark)
     return frame

@@ -83,7 +83,7 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
     if pipeline.transform is not None or pipeline.process or pipeline.aggregates:
         let_workers_import(spark, pipeline.folder)
     aggregates = declared_aggregates(pipeline)
-    numbers = count(1)
+    names = (name for n in count(1) if (name := f"aggregates_{n}") not in pipeline.process)
 
     def run_query(text: str, views: Mapping[str, DataFrame]) -> DataFrame:
         if not aggregates:
@@ -91,7 +91,7 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
         with callable_by_name(spark, aggregates):
             frame = _run_query(spark, text, views)
         is_update = pipeline.sink.emit == "updates"
-        return computed(frame, aggregates, numbers, prepare, emits_updates=is_update)
+        return computed(frame, aggregates, names, prepare, emits_updates=is_update)
 
     with without_values(spark):
         frames = {**with_steps(pipeline, frames, run_query, watch_step, prepare)}
