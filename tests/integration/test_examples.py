@@ -22,7 +22,14 @@ NAMES = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))
 INPUT_PARTITIONS = 2
 
 
-@pytest.mark.parametrize("name", NAMES)
+LONG = ("funnel", "inventory", "running-totals")
+"""Only their own tests run each time."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in NAMES],
+)
 def test_an_example_writes_what_its_oracle_says(
     broker: RunningBroker, tmp_path: Path, name: str
 ) -> None:

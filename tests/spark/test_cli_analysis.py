@@ -57,7 +57,10 @@ def test_the_picture_tells_what_the_analysis_found() -> None:
     found = json.loads(done.stdout)
     assert found["analysed"]
     language, reads, step, result, state, forecast = found["query"]["facts"]
-    assert (language, reads) == ("Spark SQL", "reads payments: card, shop, amount, at")
+    assert (language, reads) == (
+        "Spark SQL",
+        "reads payments: card, shop, amount, at, _offset, _partition, _topic",
+    )
     assert step == "step rules: card_rules:CardRules for each card, watermark"
     assert result == "gives card string, rule string, shops int, at timestamp"
     assert state == "keeps state between batches"

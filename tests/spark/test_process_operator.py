@@ -142,7 +142,14 @@ def by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", {__name__})
 
 
-@pytest.fixture(params=[operator.batch_at_a_time, operator.key_at_a_time], ids=["batch", "stock"])
+WAYS = [
+    pytest.param(operator.batch_at_a_time, id="batch"),
+    # `test_processing_as_harness.py` goes it each time.
+    pytest.param(operator.key_at_a_time, id="stock", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(params=WAYS)
 def run(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Run:
     return Run(spark, tmp_path, request.param, Totals())
 
