@@ -13,8 +13,9 @@ import pytest
 
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError, RecordError
+from onceflow.runtime.source.data_source import register
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import run_here, run_until_it_fails, running_here
+from tests.support.drivers.here import engine, run_here, run_until_it_fails, running_here
 from tests.support.drivers.service import END_TIMEOUT_S
 from tests.support.eventually import eventually
 from tests.support.jobs.cards import BAD, CardsJob
@@ -245,6 +246,8 @@ def test_state_begins_with_a_file_once_whatever_dies_in_the_first_batch(
         total = sum(each.amount for each in job.produced if each.card == card)
         balances = [row["balance"] for row in rows if row["card"] == card]
         assert max(balances) == begun[card] + 1 + total
+    # The thread that began has no session of that pipeline in the way of the next one.
+    register(engine().open_session(""))
 
 
 def use(file: Path, name: str, code: str) -> None:

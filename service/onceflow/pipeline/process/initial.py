@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, json, parquet
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onceflow.columns import Columns
 from onceflow.errors import ConfigError, require
 from onceflow.pipeline.file.types import column
+from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.process.rows import Row, values_of
 
 MAX_BYTES = 256 * 2**20
@@ -99,8 +101,26 @@ def with_hashes(frame: DataFrame, rows: bytes, keys: Sequence[str]) -> pa.Table:
     table = pa.ipc.open_stream(rows).read_all()
     given: Any = table.select(keys)
     spread = F.hash(*(column(name).cast(frame.schema[name].dataType) for name in keys))
-    hashes = frame.sparkSession.createDataFrame(given).select(spread.alias(HASH)).toArrow()
+    with _active_as_before(frame.sparkSession):
+        hashes = frame.sparkSession.createDataFrame(given).select(spread.alias(HASH)).toArrow()
     return table.append_column(HASH, hashes.column(0))
+
+
+@contextmanager
+def _active_as_before(session: SparkSession) -> Iterator[None]:
+    """Undo what `createDataFrame` does to its thread, where no other session could then register.
+
+    `DataSourceRegistration` looks for sources of the same name in the thread's active session.
+    """
+    sessions = jvm_of(session).org.apache.spark.sql.SparkSession
+    before = sessions.getActiveSession()
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def rows_of_task(table: pa.Table) -> list[Row]:
