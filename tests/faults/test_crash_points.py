@@ -42,7 +42,8 @@ ELSEWHERE = {
 """Not those of a driver that goes on, and where they are played."""
 BATCH = 150
 """At a view a second, every batch closes a window: one without rows would show little."""
-RECORDS = 30 * BATCH
+DEATHS = 6
+"""Of a short run, in a process that goes on: each takes some eight seconds of a processor."""
 SOME = {"take over": 1, "commit": 1}
 """Of a short run: each start of a process takes some fifteen seconds of a processor."""
 JOBS = (ViewsJob, CardsJob)
@@ -59,10 +60,11 @@ def test_a_death_at_every_crash_point_loses_and_repeats_no_record(
     assert {*map(CrashPoint, points), *ELSEWHERE} == {*CrashPoint}
     job = kind(broker.bootstrap_servers, tmp_path)
     job.create_input()
-    job.produce(random, RECORDS, seconds=RECORDS)
+    drawn = some(points, DEATHS, random)
+    records = (MAX_ARRIVALS * len(drawn) + 4) * BATCH
+    job.produce(random, records, seconds=records)
     file = job.write_file(BATCH)
-    random.shuffle(points)
-    for point in points:
+    for point in drawn:
         arrivals = 1 if point in TAKE_OVER else random.randint(1, MAX_ARRIVALS)
         die_here(file, job, CrashPoint(point), arrivals)
     finish(job, file)
