@@ -6,6 +6,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psutil
 
@@ -20,11 +21,12 @@ _SENSELESS = b"x" * 64
 def listening() -> list[tuple[str, int]]:
     """Addresses and ports of this process and all that it has started."""
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    found = []
+    for process in family:
+        with suppress(psutil.NoSuchProcess):  # a worker may have ended
+            found += process.net_connections("inet")
     return sorted(
-        (found.laddr.ip, found.laddr.port)
-        for process in family
-        for found in process.net_connections("inet")
-        if found.status == psutil.CONN_LISTEN
+        (each.laddr.ip, each.laddr.port) for each in found if each.status == psutil.CONN_LISTEN
     )
 
 

@@ -82,14 +82,18 @@ def next_sample(reader: StateReader, batch_id: int, last: StateSample | None) ->
     return _sample(reader, *places[turn % len(places)], batch_id)
 
 
-def require_same(reader: StateReader, recorded: StateSample) -> None:
+def require_same(reader: StateReader, recorded: StateSample) -> str | None:
     """Compare the state with a sample of before. One that Spark keeps no more is not compared.
 
+    Returns:
+        Why it could not be read, or None. A start goes on then: what is missing may be a file that
+        Spark does not need, and if it needs one, it names it.
+
     Raises:
-        CorruptionError: it is another, or files of it are gone.
+        CorruptionError: it is another.
     """
     if not reader.layout.is_done(recorded.batch_id):
-        return
+        return None
     subject = (
         f"partition {recorded.partition} of operator {recorded.operator} as of batch"
         f" {recorded.batch_id}"
@@ -97,10 +101,11 @@ def require_same(reader: StateReader, recorded: StateSample) -> None:
     try:
         operator = reader.operator(str(recorded.operator))
         found = _sample(reader, operator, recorded.partition, recorded.batch_id)
-    except (ConfigError, IndexError) as error:
-        raise _differs(subject, recorded, str(error)) from error
+    except (ConfigError, CorruptionError, IndexError) as error:
+        return f"{subject}: {error}"
     if found != recorded:
         raise _differs(subject, recorded, str(found))
+    return None
 
 
 def _sample(reader: StateReader, operator: Operator, partition: int, batch_id: int) -> StateSample:
