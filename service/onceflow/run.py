@@ -267,7 +267,6 @@ class Run:
 
         Raises:
             CorruptionError: it is another.
-            RetriableError: files do not answer.
         """
         if head.state is not None:
             with self._opened_state(session) as reader:

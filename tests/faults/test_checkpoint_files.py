@@ -221,6 +221,8 @@ def bench(
     yield made
     if made.is_refused:
         made.start()
+    # Tests that follow want changelogs, and no snapshot twice a second.
+    _forget_interval()
 
 
 def _run_to_two_snapshots(job: TallyJob, file: Path) -> None:
