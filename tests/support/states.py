@@ -49,6 +49,10 @@ class Pauses:
 def running(result: DataFrame, checkpoint: Path, partitions: int = 2) -> Iterator[None]:
     """The query is in its last batch, after `BATCHES` that are done."""
     result.sparkSession.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    # A snapshot would do for a changelog that a test damages, and an earlier test of this process
+    # may have set Spark to look for some twice a second.
+    deltas = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+    result.sparkSession.conf.set(deltas, "1000000")
     pauses = Pauses()
     writer = result.writeStream.foreachBatch(pauses).outputMode("append")
     query = writer.option("checkpointLocation", str(checkpoint)).start()
@@ -58,4 +62,5 @@ def running(result: DataFrame, checkpoint: Path, partitions: int = 2) -> Iterato
     finally:
         pauses.may_go_on.set()
         query.stop()
+        result.sparkSession.conf.unset(deltas)
         result.sparkSession.conf.set("spark.sql.shuffle.partitions", "2")
