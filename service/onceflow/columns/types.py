@@ -222,6 +222,11 @@ class Columns(Type):
         """Make a row, a named tuple, from values in order; `_1` is a column without such a name."""
         return namedtuple("Row", self.names, rename=True)
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Type]:
+        """The type of each column."""
+        return dict(zip(self.names, self.types, strict=True))
+
     @property
     def columns_ddl(self) -> str:
         """The columns as a list, as a table declares them."""

@@ -133,9 +133,8 @@ def _of_keys(keys: Sequence[str], columns: Columns) -> Iterator[Fault]:
             expected='`key = "column"` in the class, or `key` in the pipeline file',
         )
     yield from _unknown("key", keys, columns)
-    types = dict(zip(columns.names, columns.types, strict=True))
     for name in keys:
-        kind = types.get(name)
+        kind = columns.by_name.get(name)
         if kind is not None and (not isinstance(kind, Scalar) or kind.name in {"float", "double"}):
             yield Fault(
                 f"records cannot be grouped by `{name}`, which is {kind.ddl}",
@@ -152,8 +151,7 @@ def _of_initial(
         yield Fault(
             f"{kind.__name__} has no on_initial", expected="def on_initial(self, key, rows)"
         )
-    wanted = dict(zip(columns.names, columns.types, strict=True))
-    found = dict(zip(initial.names, initial.types, strict=True))
+    wanted, found = columns.by_name, initial.by_name
     for name in keys:
         if name in wanted and found.get(name) != wanted[name]:
             yield Fault(

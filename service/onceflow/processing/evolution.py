@@ -81,11 +81,11 @@ def widens(before: Type, after: Type) -> bool:
     """Whether a type has all values of another; fields of structs may come and go."""
     match before, after:
         case Columns(), Columns():
-            types = dict(zip(after.names, after.types, strict=True))
-            added = after.required - {*before.names}
-            both = zip(before.names, before.types, strict=True)
+            added, wanted = after.required - {*before.names}, after.by_name
             return not added and all(
-                widens(kind, types[name]) for name, kind in both if name in types
+                widens(kind, wanted[name])
+                for name, kind in before.by_name.items()
+                if name in wanted
             )
         case Array(), Array():
             return widens(before.item, after.item)

@@ -50,7 +50,7 @@ class Result:
 
     def faults(self, where: str, columns: Columns) -> Iterator[Fault]:
         """Why it cannot be computed for an input."""
-        types = dict(zip(columns.names, columns.types, strict=True))
+        types = columns.by_name
         for name, wanted in zip(self.of, self.types, strict=True):
             if name not in types:
                 fault = unknown_name("no column of the input is called", name, columns.names)

@@ -31,7 +31,7 @@ class Window(Processor):
         faults = [*cls.faults(), *_faults_of_input(cls, columns, keys)]
         if faults:
             raise ConfigError("window refused", subject=cls.__name__, faults=tuple(faults))
-        types = dict(zip(columns.names, columns.types, strict=True))
+        types = columns.by_name
         names = [name for name in keys if name in types]
         key = Columns(tuple(names), tuple(types[name] for name in names))
         times = "window_start timestamp, window_end timestamp"
@@ -86,7 +86,7 @@ def _together(kind: type[Window]) -> Together:
 def _faults_of_input(kind: type[Window], columns: Columns, keys: Sequence[str]) -> Iterator[Fault]:
     for name, each in results_of(kind).items():
         yield from each.faults(f"{kind.__name__}.{name}", columns)
-    types = dict(zip(columns.names, columns.types, strict=True))
+    types = columns.by_name
     for name in keys:
         if name in types and not isinstance(types[name], Scalar):
             yield Fault(

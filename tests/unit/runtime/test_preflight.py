@@ -68,7 +68,7 @@ def look(
     kafka = SimpleNamespace(topic="out", partitions=partitions)
     pipeline: Any = SimpleNamespace(
         name="views",
-        parameters=SimpleNamespace(topic=controls) if controls else None,
+        control_topics=[controls] if controls else [],
         named_inputs=["clicks"],
         letter_topics=["dead"],
         sink=SimpleNamespace(kafka=kafka),

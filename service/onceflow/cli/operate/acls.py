@@ -90,7 +90,7 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
         patterns=[read.pattern for read in reads if read.pattern is not None],
         output=pipeline.sink.kafka.topic,
         beside=sorted(others),
-        controls=[pipeline.parameters.topic] if pipeline.parameters else [],
+        controls=pipeline.control_topics,
     )
 
 

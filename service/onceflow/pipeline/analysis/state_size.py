@@ -9,6 +9,7 @@ from typing import Any
 from onceflow.contracts.values import duration_text
 from onceflow.pipeline.plan.facts import walk
 from onceflow.pipeline.plan.plan import PlanExpression, PlanNode
+from onceflow.processing.codec import HEADER_BYTES
 from onceflow.processing.runner import Runner
 
 TEXT_BYTES = 16
@@ -22,7 +23,7 @@ _BUFFERS: Mapping[str, int] = {"Average": 2, "First": 2, "Last": 2, "StddevSamp"
 """Columns that Spark keeps for an aggregate function, where it is more than one."""
 _COLLECTS = frozenset({"CollectList", "CollectSet", "ListAgg", "Percentile", "Mode"})
 """Keep every value that comes."""
-_HEADER_BYTES, _TIMER_BYTES = 10, 16
+_TIMER_BYTES = 16
 FOREVER = "never removed: it grows with each new one"
 
 
@@ -163,9 +164,9 @@ def _forecast(
 
 def _processor(runner: Runner, late: str) -> StateForecast:
     declared: Mapping[str, Mapping[str, Any]] = runner.declared
-    types = dict(zip(runner.columns.names, runner.columns.types, strict=True))
+    types = runner.columns.by_name
     size = _row_bytes([types[key].ddl for key in runner.keys]) + _row_bytes(["binary"])
-    size += _HEADER_BYTES + _TIMER_BYTES - TEXT_BYTES
+    size += HEADER_BYTES + _TIMER_BYTES - TEXT_BYTES
     grows = []
     for name, each in declared.items():
         entry = _value_bytes(each)

@@ -216,6 +216,11 @@ class Pipeline(Block):
         """Topics that are written in the same transactions as the output."""
         return [block.topic for block in (self.dead_letter, self.late) if block]
 
+    @property
+    def control_topics(self) -> list[str]:
+        """The topic of its parameters, if it has any."""
+        return [self.parameters.topic] if self.parameters else []
+
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from onceflow.contracts.block import Block
+from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.values import ColumnNames, TopicName, TransformName, fault
 from onceflow.pipeline.file.policies import OnReject
 
@@ -31,11 +32,11 @@ class InitialState(Block):
         " among them.",
     )
 
-    @model_validator(mode="after")
-    def _check_place(self) -> Self:
-        if (self.file is None) == (self.topic is None):
-            raise fault("an initial state is in a file or in a topic", expected="one of both")
-        return self
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """A file and a topic, or neither."""
+        if (given.get("file") is None) == (given.get("topic") is None):
+            yield (), fault("an initial state is in a file or in a topic", expected="one of both")
 
 
 class Process(Block):

@@ -106,7 +106,7 @@ def _runner(name: str, step: Process, pipeline: Pipeline, schema: StructType) ->
         parameters=pipeline.declared_parameters,
         initial=step.initial_state.columns if step.initial_state else "",
     )
-    types = dict(zip(runner.output.names, (each.ddl for each in runner.output.types), strict=True))
+    types = {name: each.ddl for name, each in runner.output.by_name.items()}
     if step.event_time is not None and types.get(step.event_time) != "timestamp":
         times = ", ".join(name for name, ddl in types.items() if ddl == "timestamp")
         fault = Fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from onceflow.protocol.ledger import canonical_json
@@ -39,14 +39,7 @@ class StateRecord:
         Raises:
             CorruptionError: the file is damaged.
         """
-        name = _states_file(processor)
-        found = self._files.read_json(name)
-        states = found.get("states") if found is not None else ()
-        if not isinstance(states, (list, tuple)) or any(
-            not isinstance(each, dict) or each.keys() != _STATE_FIELDS for each in states
-        ):
-            raise self._files.damaged(name)
-        return states
+        return self._listed(_states_file(processor), "states", _STATE_FIELDS) or ()
 
     def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state in the newest form."""
@@ -59,15 +52,7 @@ class StateRecord:
         Raises:
             CorruptionError: the file is damaged.
         """
-        found = self._files.read_json(_OPERATORS_FILE)
-        if found is None:
-            return None
-        operators = found.get("operators")
-        if not isinstance(operators, list) or any(
-            not isinstance(each, dict) or each.keys() != _OPERATOR_FIELDS for each in operators
-        ):
-            raise self._files.damaged(_OPERATORS_FILE)
-        return operators
+        return self._listed(_OPERATORS_FILE, "operators", _OPERATOR_FIELDS)
 
     def write_operators(self, operators: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state of others."""
@@ -93,6 +78,17 @@ class StateRecord:
         """Keep the rows of an initial state, before there is a first batch."""
         text = canonical_json({"rows": b64encode(rows).decode()})
         self._files.write(_initial_file(processor), text)
+
+    def _listed(self, name: str, what: str, fields: Set[str]) -> Sequence[Mapping[str, Any]] | None:
+        found = self._files.read_json(name)
+        if found is None:
+            return None
+        listed = found.get(what)
+        if not isinstance(listed, list) or any(
+            not isinstance(each, dict) or each.keys() != fields for each in listed
+        ):
+            raise self._files.damaged(name)
+        return listed
 
 
 def _states_file(processor: str) -> str:

@@ -65,7 +65,7 @@ def preflight(
         DeadlineError: no broker answers.
     """
     sink, letters = pipeline.sink.kafka, pipeline.letter_topics
-    controls = [pipeline.parameters.topic] if pipeline.parameters else []
+    controls = pipeline.control_topics
     cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
     names = [*pipeline.named_inputs, *controls, sink.topic, *letters, ledger_topic(pipeline.name)]
     topics = {name: broker.topic(name, deadline) for name in names}
@@ -118,7 +118,7 @@ def _warnings(
     letter_bytes: int,
 ) -> Iterator[Fault]:
     output, letters = pipeline.sink.kafka.topic, pipeline.letter_topics
-    controls = [pipeline.parameters.topic] if pipeline.parameters else []
+    controls = pipeline.control_topics
     for name in (output, *letters, *controls, ledger_topic(pipeline.name)):
         topic = topics[name]
         if topic is None:

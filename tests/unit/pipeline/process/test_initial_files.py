@@ -14,6 +14,7 @@ from pyarrow import parquet
 from onceflow.columns import parse_columns
 from onceflow.errors import ConfigError
 from onceflow.pipeline.process.initial import read_initial
+from tests.support.pipelines import pipeline_text, write_pipeline
 
 COLUMNS = parse_columns("card string, total decimal(10,2), at timestamp")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,6 +46,14 @@ def test_columns_of_text_are_read_as_declared(tmp_path: Path, name: str, text: s
 def test_columns_of_parquet_are_read_as_declared(tmp_path: Path) -> None:
     parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "t.parquet")
     assert read(tmp_path / "t.parquet") == ROWS
+
+
+@pytest.mark.parametrize("places", ["", "file: a.csv, topic: a, "])
+def test_an_initial_state_is_in_a_file_or_in_a_topic(tmp_path: Path, places: str) -> None:
+    state = f"{{{places}columns: user string}}"
+    step = f"process: {{s: {{class: m:S, input: clicks, initial_state: {state}}}}}\n"
+    with pytest.raises(ConfigError, match=r"process\.s\.initial_state: .*in a file or in a topic"):
+        write_pipeline(tmp_path, step + pipeline_text())
 
 
 def test_records_are_read_as_declared() -> None:
