@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import subprocess
-import tarfile
 from pathlib import Path
 from random import Random
 
@@ -19,8 +16,8 @@ from tests.support.drivers.here import QUICK, engine, finish
 from tests.support.drivers.service import END_TIMEOUT_S, started
 from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.views import ViewsJob
+from tests.support.revisions import PACKAGES, packages_of
 
-ROOT = Path(__file__).parents[2]
 RELEASE = os.environ.get("ONCEFLOW_TEST_OLDER", "7b20474c1fa81723a3759e617a5cdea2e157bdf7")
 """Revision of this repository."""
 BATCHES = 2
@@ -28,12 +25,9 @@ BATCHES = 2
 
 def code_of(revision: str, folder: Path) -> str:
     """Extract our packages as they were; returns the path by which Python finds them."""
-    packages = ["service", "connectors"]
-    command = ["git", "archive", revision, *packages]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    with tarfile.open(fileobj=io.BytesIO(told.stdout)) as archive:
+    with packages_of(revision) as archive:
         archive.extractall(folder, filter="data")
-    return os.pathsep.join(str(folder / package) for package in packages)
+    return os.pathsep.join(str(folder / Path(package).parent) for package in PACKAGES)
 
 
 @pytest.mark.crash

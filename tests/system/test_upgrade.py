@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import tarfile
 from pathlib import Path
 from random import Random
@@ -15,8 +14,9 @@ from tests.support.drivers.here import finish
 from tests.support.drivers.service_container import IMAGE, USER, serving
 from tests.support.jobs.contained import RECORDS_PER_STEP, command, wait_for_all
 from tests.support.jobs.views import ViewsJob
+from tests.support.revisions import PACKAGES as OURS
+from tests.support.revisions import packages_of
 
-ROOT = Path(__file__).parents[2]
 OLDER = "ONCEFLOW_TEST_OLDER"
 """Revision of this repository for the older image; left out: today's, under another version."""
 OLDER_IMAGE = "onceflow:older"
@@ -48,7 +48,7 @@ def build_older_image() -> None:
     files: dict[str, bytes] = {}
     if revision := os.environ.get(OLDER):
         files = code_of(revision)
-        for folder in ("service/onceflow", "connectors/onceflow_connectors"):
+        for folder in OURS:
             installed = f"{PACKAGES}/{Path(folder).name}"
             recipe += f"RUN rm -r {installed}\nCOPY {folder} {installed}\n"
     files["Dockerfile"] = f"{recipe}USER {USER}:{USER}\n".encode()
@@ -66,8 +66,6 @@ def build_older_image() -> None:
 
 def code_of(revision: str) -> dict[str, bytes]:
     """Our packages as they were."""
-    command = ["git", "archive", revision, "service/onceflow", "connectors/onceflow_connectors"]
-    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(told)) as archive:
+    with packages_of(revision) as archive:
         opened = ((member.name, archive.extractfile(member)) for member in archive)
         return {name: file.read() for name, file in opened if file is not None}

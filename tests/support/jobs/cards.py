@@ -96,11 +96,24 @@ class CardsJob(Job):
     def input_topic(self) -> str:
         return f"{self.name}-in"
 
+    @property
+    def code(self) -> str:
+        """The module of its processors."""
+        return PROCESSOR.replace("QUIET_S = 0", f"QUIET_S = {self.quiet.seconds}")
+
+    def steps(self, module: str) -> str:
+        """The lines of `process` and `query`."""
+        return f"""\
+process:
+  cards:
+    class: {module}:Cards
+    input: payments
+    when: {self.when}
+query: SELECT * FROM cards"""
+
     def write_file(self, batch: int = BATCH, extra: str = "") -> Path:
         module = self.name.replace("-", "_")
-        (self.folder / f"{module}.py").write_text(
-            PROCESSOR.replace("QUIET_S = 0", f"QUIET_S = {self.quiet.seconds}")
-        )
+        (self.folder / f"{module}.py").write_text(self.code)
         if self.keeps_failed:
             extra += f"dead_letter: {{topic: {self.letter_topic}}}\n"
         path = self.folder / "pipeline.yaml"
@@ -115,12 +128,7 @@ sources:
     event_time: at
     lateness: {LATENESS.seconds} seconds
 {self.source}
-process:
-  cards:
-    class: {module}:Cards
-    input: payments
-    when: {self.when}
-query: SELECT * FROM cards
+{self.steps(module)}
 sink:
   kafka: {{topic: {self.output_topic}, partitions: 2, key: card}}
 checkpoint: {self.checkpoint}
@@ -212,7 +220,7 @@ def _of_card(
             "sum": total,
             "recent": len(recent),
             "shops": told,
-            "at": at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z",
+            "at": shown(at),
         }
 
     for payment in payments:
@@ -228,3 +236,8 @@ def _of_card(
         yield row("record", payment.at)
     if quiet_at is not None and quiet_at <= until:
         yield row("quiet", quiet_at)
+
+
+def shown(at: datetime) -> str:
+    """As the output has a timestamp."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"

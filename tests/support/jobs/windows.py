@@ -6,10 +6,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-from tests.support.jobs.cards import LATENESS, CardsJob, Payment
+from tests.support.jobs.cards import CardsJob, Payment, shown
 
 LENGTH = timedelta(seconds=7)
 PERIOD = timedelta(seconds=2)
@@ -68,9 +67,13 @@ class WindowsJob(CardsJob):
 
     name: str = field(default_factory=lambda: f"windows-{uuid.uuid4().hex[:8]}")
 
-    def write_file(self, batch: int = 100, extra: str = "") -> Path:
-        module = self.name.replace("-", "_")
-        (self.folder / f"{module}.py").write_text(WINDOWS)
+    keeps_failed: bool = False
+
+    @property
+    def code(self) -> str:
+        return WINDOWS
+
+    def steps(self, module: str) -> str:
         amount = "coalesce(cast(total AS bigint), 0) AS amount"
         inputs = [f"SELECT card, window_end, {amount} FROM {step}" for step in STEPS]
         steps = "\n".join(
@@ -78,26 +81,8 @@ class WindowsJob(CardsJob):
             " when: watermark, event_time: window_end}"
             for name, view in zip(STEPS, ["payments", *inputs], strict=False)
         )
-        path = self.folder / "pipeline.yaml"
-        path.write_text(
-            f"""\
-apiVersion: onceflow/v1
-name: {self.name}
-sources:
-  payments:
-    kafka: {{topics: [{self.input_topic}], max_records_per_batch: {batch}}}
-    schema: "card STRING, shop STRING, amount BIGINT, at TIMESTAMP"
-    event_time: at
-    lateness: {LATENESS.seconds} seconds
-process:
-{steps}
-query: SELECT card, window_start, window_end, {amount} FROM {STEPS[-1]}
-sink:
-  kafka: {{topic: {self.output_topic}, partitions: 2, key: card}}
-checkpoint: {self.checkpoint}
-{extra}"""
-        )
-        return path
+        query = f"query: SELECT card, window_start, window_end, {amount} FROM {STEPS[-1]}"
+        return f"process:\n{steps}\n{query}"
 
     def of_card(self, payments: list[Payment], until: datetime) -> Iterator[dict[str, Any]]:
         """All rows: event time is long past the payments."""
@@ -109,8 +94,8 @@ checkpoint: {self.checkpoint}
         for start, end, total in rows:
             yield {
                 "card": payments[0].card,
-                "window_start": _shown(start),
-                "window_end": _shown(end),
+                "window_start": shown(start),
+                "window_end": shown(end),
                 "amount": total,
             }
 
@@ -154,7 +139,3 @@ def _episodes(records: Records) -> Iterator[Row]:
             start = None
     if start:
         yield start, start + TIMEOUT, total
-
-
-def _shown(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
