@@ -28,10 +28,15 @@ class Updates(Processor):
         changed: dict[int, tuple[int, int]] = {}
         for record in records:
             window_ms = record.ts - record.ts % WINDOW_MS
+            if window_ms not in changed:
+                self.on_window(window_ms)
             count, total = changed.get(window_ms) or self.windows.get(window_ms, (0, 0))
             changed[window_ms] = (count + 1, total + record.amount)
         self.windows.update(changed)
         return changed
+
+    def on_window(self, window_ms: int) -> None:
+        """Told of a window with a record of it in hand."""
 
 
 class Final(Updates):
@@ -39,10 +44,13 @@ class Final(Updates):
 
     def on_records(self, key: Any, records: Iterable[Any]) -> Iterator[Any]:
         """Count, and give nothing yet."""
-        for window_ms in self.changed(records):
-            end = datetime.fromtimestamp(window_ms / 1000, UTC) + timedelta(milliseconds=WINDOW_MS)
-            self.timers.at(end, str(window_ms))
+        self.changed(records)
         yield from ()
+
+    def on_window(self, window_ms: int) -> None:
+        """Set a timer at its end."""
+        end = datetime.fromtimestamp(window_ms / 1000, UTC) + timedelta(milliseconds=WINDOW_MS)
+        self.timers.at(end, str(window_ms))
 
     def on_timer(self, key: Any, at: datetime, name: str) -> Iterator[Any]:
         """Give a window."""
