@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _MOST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 MOST_RUNS = 0.25
-"""Of rows with the same value in a column, for each row: above, each value is made by itself."""
+"""Of equal texts, for each row. With more of them, each row's text is made by itself."""
 CHUNK_BYTES = 4 * 2**20
 """Of Arrow data. As Python objects, they are some ten times as much."""
 
@@ -137,7 +137,11 @@ def values_of(table: pa.Table, name: str) -> list[Any]:
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         values: list[Any] = column.to_numpy().tolist()
         return values
-    return _times(column, name) if pa.types.is_timestamp(kind) else _repeated(column)
+    if pa.types.is_timestamp(kind):
+        return _times(column, name)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _repeated(column)
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def _times(column: pa.ChunkedArray, name: str) -> list[Any]:
@@ -163,9 +167,9 @@ def _times(column: pa.ChunkedArray, name: str) -> list[Any]:
 
 
 def _repeated(column: pa.ChunkedArray) -> list[Any]:
-    """Values of any type. Rows are grouped by key, so it pays to make one object for equal ones."""
-    starts = [] if pa.types.is_nested(column.type) else _starts_of([column])
-    if not 0 < len(starts) <= len(column) * MOST_RUNS:
+    """Texts: rows are grouped by key, so many are like the one before, and share its object."""
+    starts = _starts_of([column])
+    if len(starts) > len(column) * MOST_RUNS:
         return column.to_pylist()  # type: ignore[no-any-return]
     values = np.empty(len(starts), dtype=object)
     values[:] = column.take(pa.array(starts)).to_pylist()
