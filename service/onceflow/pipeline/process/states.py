@@ -42,7 +42,7 @@ class States:
         # Not typed, or for text and bytes alike.
         self._pickle: Any = client.pickleSer
         self._socket: Any = client.sockfile
-        # Filled in again for each key: to make them anew takes ten times as long.
+        # One object, filled in for each key: to make one for each takes ten times as long.
         self._to_key: Any = message.StateRequest()
         self._update: Any = message.StateRequest()
         self._update.stateVariableRequest.valueStateCall.stateName = STATE
