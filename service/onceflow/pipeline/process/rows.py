@@ -157,9 +157,9 @@ def _times(column: pa.ChunkedArray, name: str) -> list[Any]:
             then="stopping; leave such records out by a query before the processor",
         )
     zero = _EPOCH if column.type.tz else _EPOCH.replace(tzinfo=None)
-    after_epoch = pc.fill_null(since, 0).to_numpy().view("timedelta64[us]")
+    since_zero = pc.fill_null(since, 0).to_numpy().view("timedelta64[us]")
     # To replace the zone of a datetime takes ten times as long as to add to one that has it.
-    times = list(map(zero.__add__, after_epoch.tolist()))
+    times = list(map(zero.__add__, since_zero.tolist()))
     if not since.null_count:
         return times
     is_null = since.is_null().to_numpy().tolist()
