@@ -201,7 +201,7 @@ def test_every_function_that_a_replay_may_tell_has_a_rule(
     """An analysis tells all of a query, by their names. Spark has two for one of them."""
     names = {name for name, category in FUNCTIONS.items() if category is Category.REPLAY}
     for group, told in ((names - {"array_agg"},) * 2, ({"array_agg"}, {"collect_list"})):
-        columns = []
+        columns: list[str] = []
         for name in sorted(group):
             arguments = ARGUMENTS.get(name, "price, ms" if name.startswith("regr_") else "price")
             columns.append(f"{name}({arguments}) AS x{len(columns)}")

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
@@ -55,11 +54,9 @@ def test_the_examples_are_valid_and_a_query_over_an_unknown_column_is_not(tmp_pa
     ]
 
 
-def test_the_picture_tells_what_the_analysis_found(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_picture_tells_what_the_analysis_found(monkeypatch: pytest.MonkeyPatch) -> None:
     # The command joins the Spark of this process, which others go on with.
-    assert spark
     monkeypatch.setattr(jvm, "stop", lambda _: None)
     file = str(EXAMPLES / "card-fraud" / "pipeline.yaml")
     explain = ["explain", file, "-o", "json", "--keys", "1000000"]
