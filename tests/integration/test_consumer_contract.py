@@ -28,7 +28,7 @@ class TestConsumer(ConsumerContract, LineageContract):
 
     @pytest.fixture(autouse=True)
     def _impatient(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where nobody answers, a consumer need not wait as long as users do."""
+        """Where no broker answers, a consumer need not wait as long as for users."""
         if request.function.__name__ == "test_an_address_without_broker_is_named":
             defaults = {**kafka_python._DEFAULTS, "bootstrap_timeout_ms": 1_000 * WITHOUT_ANSWER_S}
             monkeypatch.setattr(kafka_python, "_DEFAULTS", defaults)
