@@ -10,7 +10,7 @@ from kafka.coordinator.base import BaseCoordinator
 from kafka.errors import KafkaTimeoutError
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.consumer import Position
+from onceflow_connectors.consumer import Position, confluent, kafka_python
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.consumer import ConsumerContract
 from tests.support.contracts.consumer_steps import enter, expect, sequenced, settle, take
@@ -18,11 +18,21 @@ from tests.support.contracts.lineage import LineageContract
 from tests.support.contracts.real_consumer import FLAVOURS, NOBODY, RealConsumerKafka
 from tests.support.outside.topics import add_partitions
 
+WITHOUT_ANSWER_S = 1
+
 
 class TestConsumer(ConsumerContract, LineageContract):
     @pytest.fixture(params=sorted(FLAVOURS))
     def kafka(self, request: pytest.FixtureRequest, broker: RunningBroker) -> RealConsumerKafka:
         return RealConsumerKafka(broker.bootstrap_servers, FLAVOURS[request.param])
+
+    @pytest.fixture(autouse=True)
+    def _impatient(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where no broker answers, a consumer need not wait as long as for users."""
+        if request.function.__name__ == "test_an_address_without_broker_is_named":
+            defaults = {**kafka_python._DEFAULTS, "bootstrap_timeout_ms": 1_000 * WITHOUT_ANSWER_S}
+            monkeypatch.setattr(kafka_python, "_DEFAULTS", defaults)
+            monkeypatch.setattr(confluent, "CONNECT_TIMEOUT_S", WITHOUT_ANSWER_S)
 
 
 def test_a_refused_connection_is_said_to_be_refused() -> None:

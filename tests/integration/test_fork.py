@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from onceflow.errors import ConfigError, LineageError
 from onceflow.protocol.compare import Remedy
 from onceflow.runtime.checkpoint import checkpoint
 from tests.faults.history.writes import Expected
+from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import (
     QUICK,
     DeadError,
@@ -34,31 +35,38 @@ from tests.support.outside.topics import delete_topic, find_topic
 SETTINGS = {"spark": QUICK.__dict__}
 BATCH = 80
 
-Forking = Callable[..., dict[str, Any]]
-
 
 @pytest.fixture
 def job(job: ViewsJob) -> ViewsJob:
+    return begun(job)
+
+
+@pytest.fixture(scope="module")
+def ended(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> ViewsJob:
+    """A pipeline that has read its input: a fork leaves it as it is, so several tests share it."""
+    job = ViewsJob(broker.bootstrap_servers, tmp_path_factory.mktemp("ended"))
+    job.create_input()
+    begun(job)
+    run_here(job.write_file(BATCH), job.bootstrap_servers)
+    return job
+
+
+def begun(job: ViewsJob) -> ViewsJob:
     (job.folder / "onceflow.yaml").write_text(json.dumps(SETTINGS))
     job.produce(Random(1), records=400, seconds=400)
     return job
 
 
-@pytest.fixture
-def fork(job: ViewsJob) -> Forking:
-    """`onceflow fork` of a pipeline of this folder; its errors come out as they are."""
-
-    def run(origin: Job, batch_id: int, new: Job, *more: str) -> dict[str, Any]:
-        where = ["--bootstrap-servers", job.bootstrap_servers]
-        config = ["--config", str(job.folder / "onceflow.yaml"), "-o", "json"]
-        what = [str(file_of(origin)), "--at", str(batch_id), "--name", new.name]
-        topic = more or ("--topic", new.output_topic)
-        told = CliRunner().invoke(build_app(), ["fork", *what, *topic, *where, *config])
-        if told.exception is not None:
-            raise told.exception
-        return dict(json.loads(told.stdout))
-
-    return run
+def fork(origin: Job, batch_id: int, new: Job, *more: str) -> dict[str, Any]:
+    """`onceflow fork` of a pipeline; its errors come out as they are."""
+    where = ["--bootstrap-servers", origin.bootstrap_servers]
+    config = ["--config", str(origin.folder / "onceflow.yaml"), "-o", "json"]
+    what = [str(file_of(origin)), "--at", str(batch_id), "--name", new.name]
+    topic = more or ("--topic", new.output_topic)
+    told = CliRunner().invoke(build_app(), ["fork", *what, *topic, *where, *config])
+    if told.exception is not None:
+        raise told.exception
+    return dict(json.loads(told.stdout))
 
 
 def file_of(of: Job) -> Path:
@@ -98,7 +106,7 @@ def is_whole(job: ViewsJob, fork: Job, before: Sequence[Mapping[str, Any]]) -> N
     assert not account_faults(heads, counts)
 
 
-def test_original_and_forks_go_on_with_every_window(job: ViewsJob, fork: Forking) -> None:
+def test_original_and_forks_go_on_with_every_window(job: ViewsJob) -> None:
     servers, file = job.bootstrap_servers, job.write_file(BATCH)
     run_here(file, servers)
     # Windows are open, of views in batches before and after it.
@@ -137,7 +145,7 @@ def test_original_and_forks_go_on_with_every_window(job: ViewsJob, fork: Forking
     assert CliRunner().invoke(build_app(), verified).exit_code == 0
 
 
-def test_a_dead_pipeline_is_forked_and_its_ledger_left_alone(job: ViewsJob, fork: Forking) -> None:
+def test_a_dead_pipeline_is_forked_and_its_ledger_left_alone(job: ViewsJob) -> None:
     servers, file = job.bootstrap_servers, job.write_file(BATCH)
     run_until_it_fails(file, servers, CrashPoint.BEFORE_COMMIT, 5)
     new = forked(job, "new")
@@ -151,12 +159,9 @@ def test_a_dead_pipeline_is_forked_and_its_ledger_left_alone(job: ViewsJob, fork
     job.check()
 
 
-def test_a_fork_that_dies_leaves_nothing_that_starts_and_is_done_again(
-    job: ViewsJob, fork: Forking
-) -> None:
-    servers = job.bootstrap_servers
-    run_here(job.write_file(BATCH), servers)
-    at, new = job.heads()[-2]["batch_id"], forked(job, "new")
+def test_a_fork_that_dies_leaves_nothing_that_starts_and_is_done_again(ended: ViewsJob) -> None:
+    job, servers = ended, ended.bootstrap_servers
+    at, new = job.heads()[-2]["batch_id"], forked(job, "dies")
     left: list[None] = []
 
     def reach(point: CrashPoint) -> None:
@@ -192,12 +197,11 @@ def test_a_fork_that_dies_leaves_nothing_that_starts_and_is_done_again(
     is_whole(job, new, before)
 
 
-def test_what_cannot_be_forked(job: ViewsJob, fork: Forking) -> None:
-    servers, file = job.bootstrap_servers, job.write_file(BATCH)
-    run_here(file, servers)
-    last, new = job.heads()[-1]["batch_id"], forked(job, "new")
+def test_what_cannot_be_forked(ended: ViewsJob) -> None:
+    job, servers = ended, ended.bootstrap_servers
+    last, new = job.heads()[-1]["batch_id"], forked(job, "refused")
     same = Job(servers, job.folder, job.name)
-    file_of(same).write_text(file.read_text())
+    file_of(same).write_text(file_of(job).read_text())
 
     def refused(why: str, at: int = last, *more: str, of: Job = new) -> None:
         with pytest.raises(ConfigError, match=why):
@@ -229,10 +233,9 @@ def test_what_cannot_be_forked(job: ViewsJob, fork: Forking) -> None:
     assert [*mine.parent.iterdir()] == [mine]
 
 
-def test_what_a_fork_does_not_start_with(job: ViewsJob, fork: Forking) -> None:
-    servers = job.bootstrap_servers
-    run_here(job.write_file(BATCH), servers)
-    last, new = job.heads()[-1]["batch_id"], forked(job, "new")
+def test_what_a_fork_does_not_start_with(ended: ViewsJob) -> None:
+    job, servers = ended, ended.bootstrap_servers
+    last, new = job.heads()[-1]["batch_id"], forked(job, "changed")
     given = file_text(job, new)
     file_of(new).write_text(given)
     fork(job, last, new)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -47,15 +48,27 @@ query: SELECT * FROM others UNION ALL SELECT * FROM cards
 
 @pytest.fixture
 def job(broker: RunningBroker, tmp_path: Path) -> CardsJob:
-    made = CardsJob(broker.bootstrap_servers, tmp_path)
+    return new_job(broker, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ended(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> CardsJob:
+    """A pipeline that has ended, and stays as it is."""
+    job = new_job(broker, tmp_path_factory.mktemp("ended"))
+    run_here(job.write_file(100), job.bootstrap_servers)
+    return job
+
+
+def new_job(broker: RunningBroker, folder: Path) -> CardsJob:
+    made = CardsJob(broker.bootstrap_servers, folder)
     made.create_input()
     made.produce(Random(7), 400, 100)
     return made
 
 
 @contextmanager
-def reading(job: CardsJob) -> Iterator[StateReader]:
-    with opened_state(str(job.checkpoint), SessionSettings(), engine().jvm()) as reader:
+def reading(checkpoint: Path) -> Iterator[StateReader]:
+    with opened_state(str(checkpoint), SessionSettings(), engine().jvm()) as reader:
         yield reader
 
 
@@ -120,7 +133,7 @@ def test_state_is_what_the_harness_and_sparks_own_source_have(job: CardsJob) -> 
     file = job.write_file(100)
     with running_here(file, job.bootstrap_servers) as running:
         running.wait_for_batches(3)
-        with reading(job) as reader:
+        with reading(job.checkpoint) as reader:
             found = reader.operator("cards")
             batch = reader.layout.require_batch(found, None)
             deadline = SystemClock().within(WAIT_S)
@@ -131,7 +144,7 @@ def test_state_is_what_the_harness_and_sparks_own_source_have(job: CardsJob) -> 
     job.send([Payment("last", "last", 1, max(each.at for each in job.produced))])
     run_here(file, job.bootstrap_servers)
     harness = harness_of(job)
-    with reading(job) as reader:
+    with reading(job.checkpoint) as reader:
         found = reader.operator(None)
         assert (found.name, found.kind) == ("cards", "processor")
         batch = reader.layout.require_batch(found, None)
@@ -154,8 +167,8 @@ def test_state_is_what_the_harness_and_sparks_own_source_have(job: CardsJob) -> 
 
 
 @pytest.fixture
-def ended(job: CardsJob, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a pipeline that has ended; commands use the JVM that is there."""
+def command(ended: CardsJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs `onceflow state` in the JVM that is there."""
 
     @contextmanager
     def here(memory: str) -> Iterator[Any]:
@@ -163,18 +176,16 @@ def ended(job: CardsJob, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr("onceflow.runtime.state.bare_jvm.bare_jvm", here)
     monkeypatch.setenv("COLUMNS", "300")
-    file = job.write_file(100)
-    run_here(file, job.bootstrap_servers)
-    return file
+
+    def run(verb: str, *options: str) -> str:
+        arguments = ["state", verb, str(ended.folder / "pipeline.yaml"), *options]
+        return CliRunner().invoke(build_app(), arguments, catch_exceptions=False).output
+
+    return run
 
 
-def command(verb: str, file: Path, *options: str) -> str:
-    arguments = ["state", verb, str(file), *options]
-    return CliRunner().invoke(build_app(), arguments, catch_exceptions=False).output
-
-
-def test_commands_show_the_state_by_name(ended: Path, tmp_path: Path) -> None:
-    [listed] = map(json.loads, command("list", ended, "-o", "json").splitlines())
+def test_commands_show_the_state_by_name(command: Callable[..., str], tmp_path: Path) -> None:
+    [listed] = map(json.loads, command("list", "-o", "json").splitlines())
     assert listed["name"] == "cards"
     assert listed["variables"] == [
         {
@@ -189,23 +200,24 @@ def test_commands_show_the_state_by_name(ended: Path, tmp_path: Path) -> None:
             },
         }
     ]
-    assert "cards" in command("list", ended)
-    got = command("get", ended, "--operator", "cards", "--key", "card=card-3")
+    assert "cards" in command("list")
+    got = command("get", "--operator", "cards", "--key", "card=card-3")
     assert "total.n" in got
     assert "shops.shop-1" in got
     out = tmp_path / "out"
-    command("export", ended, "--out", str(out))
+    command("export", "--out", str(out))
     [table] = [pq.read_table(each) for each in out.iterdir()]
-    [line] = command("get", ended, "--key", "card=card-3", "-o", "json").splitlines()
+    [line] = command("get", "--key", "card=card-3", "-o", "json").splitlines()
     rows = {row["key"]["card"]: json.loads(row["value"]) for row in table.to_pylist()}
     assert rows["card-3"] == json.loads(line)["value"]
-    assert command("size", ended).count("cards") == 1
-    assert "after.total.n" in command("diff", ended, "--from", "0", "--to", "1")
+    assert command("size").count("cards") == 1
+    assert "after.total.n" in command("diff", "--from", "0", "--to", "1")
 
 
-def test_state_of_a_form_that_is_not_named_is_not_guessed(ended: Path, job: CardsJob) -> None:
-    (job.checkpoint / "processors/cards.json").unlink()
-    with reading(job) as reader:
+def test_state_of_a_form_that_is_not_named_is_not_guessed(ended: CardsJob, tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(ended.checkpoint, tmp_path / "checkpoint")
+    (checkpoint / "processors/cards.json").unlink()
+    with reading(checkpoint) as reader:
         found = reader.operator(None)
         batch = reader.layout.require_batch(found, None)
         with pytest.raises(CorruptionError, match="does not name the form") as refused:
@@ -219,7 +231,7 @@ def test_operators_have_the_names_of_their_steps(job: CardsJob) -> None:
     step = SECOND_STEP.replace("MODULE", job.name.replace("-", "_"))
     file.write_text(file.read_text().replace("query: SELECT * FROM cards\n", step))
     run_here(file, job.bootstrap_servers)
-    with reading(job) as reader:
+    with reading(job.checkpoint) as reader:
         operators = reader.layout.operators()
         assert {each.name for each in operators} == {"cards", "others"}
         for each in operators:

@@ -1,4 +1,4 @@
-"""`validate` and `explain` with Spark, as processes: each starts and ends a session of its own."""
+"""`validate` with Spark, as a process that starts and ends a session of its own, and `explain`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from onceflow.cli.main import build_app
+from onceflow.runtime.spark import jvm
 from tests.support.drivers.service import QUICK
 from tests.support.pipelines import QUERY_LINE, pipeline_text
 
@@ -49,11 +54,15 @@ def test_the_examples_are_valid_and_a_query_over_an_unknown_column_is_not(tmp_pa
     ]
 
 
-def test_the_picture_tells_what_the_analysis_found() -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_picture_tells_what_the_analysis_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The command joins the Spark of this process, which others go on with.
+    monkeypatch.setattr(jvm, "stop", lambda _: None)
     file = str(EXAMPLES / "card-fraud" / "pipeline.yaml")
-    done = onceflow("explain", file, "-o", "json", "--keys", "1000000")
+    explain = ["explain", file, "-o", "json", "--keys", "1000000"]
+    done = CliRunner(env=QUICK).invoke(build_app(), explain)
 
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["analysed"]
     language, reads, step, result, state, forecast = found["query"]["facts"]

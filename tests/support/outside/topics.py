@@ -57,11 +57,27 @@ def create_topic(
         eventually(lambda: topic in admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
 
 
-def ordered_producer(
-    bootstrap_servers: str, compression: str | int | float | bool = "none"
-) -> Producer:
+Compression = str | int | float | bool
+
+_spare: dict[tuple[str, Compression], Producer] = {}
+"""The next producer, if it is asked for with the same arguments as the last one."""
+
+
+def ordered_producer(bootstrap_servers: str, compression: Compression = "none") -> Producer:
     """Keeps the order of each partition: without idempotence, a retried request lands after
-    its successors, and a test's records would truly be late."""
+    its successors, and a test's records would truly be late.
+
+    A new one that has seen no topic yet, but was made at the call before: the client gets its
+    producer id half a second after it was made, however fast the broker is.
+    """
+    wanted = bootstrap_servers, compression
+    producer = _spare.pop(wanted, None)
+    _spare.clear()
+    _spare[wanted] = _idempotent(*wanted)
+    return producer or _idempotent(*wanted)
+
+
+def _idempotent(bootstrap_servers: str, compression: Compression) -> Producer:
     # Quiet: a broker may be gone at the end of a test, which is expected.
     return Producer(
         {
