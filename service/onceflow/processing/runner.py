@@ -422,7 +422,7 @@ class Call:
         return Handled(content, self.rows, woke_ms, wake_ms)
 
     def _nothing(self, name: str) -> object:
-        """What is stored of a state without a value. One of 0, false or '' has one."""
+        """Give what is stored of a state without a value. One of 0, false or '' has one."""
         return self.live[name].nothing if name in self.live else []
 
     def _encoded(self, state: Mapping[str, Any]) -> bytes:
