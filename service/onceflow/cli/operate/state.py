@@ -220,8 +220,9 @@ def migrate(  # noqa: PLR0913, PLR0917  options of a command line
     state, batch_id = migration.told, head.batch.batch_id
     fields = {"checkpoint": location, "batch_id": batch_id, "state": state, "dry_run": dry_run}
     then = f"name it in {pipeline}, then start the pipeline: `checkpoint: {location}`"
+    told = [f"state of {operator}: {what}" for operator, what in state.items()]
     lines = [
-        *(f"state of {operator}: {what}" for operator, what in state.items()),
+        *(told or ["the same command has made it before; nothing was written"]),
         f"{head.note}, after batch {batch_id}",
         "dry run: the copy is deleted again" if dry_run else then,
     ]

@@ -8,12 +8,14 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, RetriableError
 from onceflow.java.loader import new_instance
 from onceflow.processing.runner import Runner
+from onceflow.runtime.spark.errors import text_of
 from onceflow.runtime.state.forms import Form
 from onceflow.runtime.state.layout import Operator, Store
 from onceflow.runtime.state.reader import StateReader
@@ -68,6 +70,7 @@ class StateRewriter:
 
         Raises:
             ConfigError: the function fails, or gives what cannot be stored; names function and key.
+            RetriableError: files cannot be written.
         """
         count = 0
         ids: list[list[str]] = []
@@ -82,9 +85,15 @@ class StateRewriter:
                     _put(writer, table, changed)
                     count += table.num_rows
                 written = [[*each] for each in writer.commit()]
-            except BaseException:
-                writer.abort()
-                raise
+            except Py4JError as error:
+                raise RetriableError(
+                    "the state of the copy cannot be written",
+                    subject=self._new.folder,
+                    found=text_of(error).partition("\n")[0],
+                    then="the pipeline is as it was; try again when that is cured",
+                ) from error
+            finally:
+                writer.close()
             ids = [[*a, *b] for a, b in zip(ids, written, strict=True)] if ids else written
         return count, ids
 

@@ -259,31 +259,34 @@ public class StateWriter {
   public String[][] commit() {
     String[][] ids = new String[stores.length][];
     for (int i = 0; i < ids.length; i++) {
-      String its = commit(stores[i], providers[i]);
+      String its = commit(stores[i]);
       ids[i] =
           counts == null
               ? new String[] {its}
-              : new String[] {commit(counts[i], countProviders[i]), its};
+              : new String[] {commit(counts[i]), its};
     }
     return ids;
   }
 
-  private static String commit(StateStore store, StateStoreProvider provider) {
+  private static String commit(StateStore store) {
     store.commit();
-    String id = (String) store.getStateStoreCheckpointInfo().stateStoreCkptId().get();
-    provider.close();
-    return id;
+    return (String) store.getStateStoreCheckpointInfo().stateStoreCkptId().get();
   }
 
-  /** Gives up what was not committed. */
-  public void abort() {
+  /** Gives up what was not committed, and deletes the files of the stores on this machine. */
+  public void close() {
     for (int i = 0; i < stores.length; i++) {
-      stores[i].abort();
-      providers[i].close();
+      close(stores[i], providers[i]);
       if (counts != null) {
-        counts[i].abort();
-        countProviders[i].close();
+        close(counts[i], countProviders[i]);
       }
     }
+  }
+
+  private static void close(StateStore store, StateStoreProvider provider) {
+    if (!store.hasCommitted()) {
+      store.abort();
+    }
+    provider.close();
   }
 }
