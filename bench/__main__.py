@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, PROCESSOR, SPARK, Engine
+from bench.engines import OF_BACKLOG, ONCEFLOW, PACED, Engine
 from bench.report import Report, describe_machine, to_markdown
 from bench.runs import Laboratory, Sizes
 from bench.show import draw_picture, show_table
@@ -42,6 +42,9 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     ] = 600,
     keys: Annotated[int, typer.Option(min=1, help="Number of different keys.")] = 1_000,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of input and output.")] = 4,
+    engines: Annotated[
+        list[str] | None, typer.Option("--engine", help="Only this one; may be repeated.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("artifacts"),
 ) -> None:
     """Compare throughput, latency, CPU and memory with Spark's own Kafka connector and sink.
@@ -49,6 +52,10 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     A smoke run: --rounds 1 --records 400000 --max-records-per-batch 50000 --latency-s 15
     --warm-up-s 15 --memory-s 0
     """
+    names = {engine.name for engine in (*OF_BACKLOG, *PACED)}
+    chosen = set(engines) if engines else names
+    if unknown := chosen - names:
+        raise typer.BadParameter(f"there is no {min(unknown)}; expected {', '.join(sorted(names))}")
     sizes = Sizes(
         records, WARM_UP_SHARE, max_records_per_batch, rate, warm_up_s, latency_s, memory_s
     )
@@ -56,7 +63,7 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     clock = SystemClock()
     with temporary_broker(clock) as bootstrap_servers:
         laboratory = Laboratory(bootstrap_servers, report.workload, sizes, clock)
-        for what, step in steps(laboratory, report, rounds):
+        for what, step in steps(laboratory, report, rounds, chosen):
             console.print(what, style="dim")
             step()
             write(report, folder)
@@ -64,9 +71,9 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
 
 
 def steps(
-    laboratory: Laboratory, report: Report, rounds: int
+    laboratory: Laboratory, report: Report, rounds: int, chosen: Collection[str]
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield each step, in order: the engines take turns, also at being the first."""
+    """Yield each step, in order: the chosen engines take turns, also at being the first."""
     sizes = report.sizes
 
     def add_throughput(engine: Engine, backlog: tuple[str, Oracle]) -> None:
@@ -81,10 +88,10 @@ def steps(
 
     if sizes.backlog_records:
         backlog = laboratory.write_backlog()
-        for engine in in_turns((ONCEFLOW, PROCESSOR, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK), rounds):
+        for engine in in_turns([each for each in OF_BACKLOG if each.name in chosen], rounds):
             yield f"throughput of {engine.name}", partial(add_throughput, engine, backlog)
     if sizes.latency_s:
-        for engine in in_turns((ONCEFLOW, PROCESSOR, EAGER, SPARK), rounds):
+        for engine in in_turns([each for each in PACED if each.name in chosen], rounds):
             yield f"latency of {engine.name}", partial(add_latency, engine)
     if sizes.memory_s:
         yield f"memory of {ONCEFLOW.name}", add_memory

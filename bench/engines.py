@@ -19,7 +19,7 @@ import yaml
 
 from bench import counting
 from bench.figures import Mark
-from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERY
+from bench.workload import COLUMNS, COUNTS_QUERY, EVENT_TIME, LATENESS_MS, QUERY
 from onceflow.clock import Clock
 from onceflow.errors import InvariantError
 
@@ -53,10 +53,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine under measurement: its name in tables and pictures, and what starts it on a job."""
+    """An engine under measurement.
+
+    Args:
+        name: in tables and pictures.
+        command: what starts it on a job.
+        has_windows: gives windows of keys; or else keys, with updates only.
+    """
 
     name: str
     command: Callable[[Job], Sequence[str]]
+    has_windows: bool = True
 
 
 def _onceflow(job: Job, **settings: object) -> Sequence[str]:
@@ -87,13 +94,12 @@ def _onceflow(job: Job, **settings: object) -> Sequence[str]:
 
 
 def _processor(job: Job) -> Sequence[str]:
-    """The same answer by a processor instead of SQL."""
+    """The same answer as that of `COUNTS`, by a processor instead of SQL."""
     shutil.copy(str(counting.__file__), job.folder)
-    of_window = counting.Final if job.emit == "final" else counting.Updates
     return _onceflow(
         job,
-        process={"windows": {"class": f"counting:{of_window.__name__}", "input": "events"}},
-        query="SELECT * FROM windows",
+        process={"counts": {"class": "counting:Counter", "input": "events"}},
+        query="SELECT * FROM counts",
         sink={"kafka": {"topic": job.output_topic, "key": "ad_id"}},
     )
 
@@ -105,10 +111,16 @@ def _spark(job: Job) -> Sequence[str]:
 ONCEFLOW = Engine("onceflow", _onceflow)
 EAGER = Engine("onceflow-eager", partial(_onceflow, trigger="0 ms"))
 """Does not wait between batches, like Spark's own pair."""
-PROCESSOR = Engine("onceflow-processor", _processor)
+COUNTS = Engine("onceflow-counts", partial(_onceflow, query=COUNTS_QUERY), has_windows=False)
+PROCESSOR = Engine("onceflow-processor", _processor, has_windows=False)
 AT_LEAST_ONCE = Engine("onceflow-at-least-once", partial(_onceflow, delivery="at_least_once"))
 AT_MOST_ONCE = Engine("onceflow-at-most-once", partial(_onceflow, delivery="at_most_once"))
 SPARK = Engine("spark", _spark)
+
+OF_BACKLOG = (ONCEFLOW, COUNTS, PROCESSOR, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK)
+"""Whose throughput is measured."""
+PACED = (ONCEFLOW, COUNTS, PROCESSOR, EAGER, SPARK)
+"""Whose latency is measured."""
 
 
 @dataclass(frozen=True)

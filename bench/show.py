@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, EAGER, ONCEFLOW, PROCESSOR, SPARK
+from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, COUNTS, EAGER, ONCEFLOW, PROCESSOR, SPARK
 from bench.report import Report, sections, verdict
 
 COLOURS = {
     ONCEFLOW.name: "#1b7f79",
     EAGER.name: "#3a6ea5",
+    COUNTS.name: "#c79a3b",
     PROCESSOR.name: "#8a5a9e",
     AT_LEAST_ONCE.name: "#7aa86f",
     AT_MOST_ONCE.name: "#b5b35c",

@@ -58,9 +58,15 @@ class PacedLoad:
     """Writes at a fixed rate, whether or not anyone keeps up; remembers what was due when."""
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, workload: Workload, rate: int, clock: Clock
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        workload: Workload,
+        rate: int,
+        oracle: Oracle,
+        clock: Clock,
     ) -> None:
-        self.oracle = Oracle()
+        self.oracle = oracle
         self.produced_ms: dict[Cell, list[int]] = defaultdict(list)
         self._topic = topic
         self._workload = workload

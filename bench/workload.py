@@ -22,11 +22,17 @@ SELECT ad_id, unix_millis(window.start) AS window_ms, count(*) AS records, sum(a
 FROM events
 GROUP BY ad_id, window(_event_time, '{WINDOW_MS // 1000} seconds')
 """
+COUNTS_QUERY = """\
+SELECT ad_id, count(*) AS records, sum(amount) AS total
+FROM events
+GROUP BY ad_id
+"""
+"""What a processor with one value can do as well: a result of a key with each batch that has it."""
 _KNUTH = 2_654_435_761
 """Multiplier that spreads consecutive numbers over the keys without a random generator."""
 
 Cell: TypeAlias = tuple[str, int]
-"""Key and start of a window in milliseconds."""
+"""Key and start of a window in milliseconds; 0 if there are no windows."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +82,39 @@ class Result:
     def from_payload(cls, payload: bytes) -> Result:
         """Decode."""
         row = json.loads(payload)
-        return cls((row["ad_id"], row["window_ms"]), row["records"], row["total"])
+        return cls((row["ad_id"], row.get("window_ms", 0)), row["records"], row["total"])
 
 
 @dataclass
 class Oracle:
-    """Computes the answer from the records themselves, without Spark."""
+    """Computes the answer from the records themselves, without Spark.
 
+    Args:
+        has_windows: counts by key and window, or else by key.
+    """
+
+    has_windows: bool = True
     answer: dict[Cell, tuple[int, int]] = field(default_factory=dict)
     newest_ms: int = 0
 
     def add(self, record: Record) -> Cell:
         """Take in one record; returns where it belongs."""
-        cell = (record.key, record.at_ms - record.at_ms % WINDOW_MS)
-        records, total = self.answer.get(cell, (0, 0))
-        self.answer[cell] = (records + 1, total + record.amount)
+        start_ms = record.at_ms - record.at_ms % WINDOW_MS if self.has_windows else 0
+        cell = (record.key, start_ms)
+        self._add(cell, 1, record.amount)
         self.newest_ms = max(self.newest_ms, record.at_ms)
         return cell
+
+    def by_key(self) -> Oracle:
+        """The answer to the same records, without windows."""
+        found = Oracle(has_windows=False, newest_ms=self.newest_ms)
+        for (key, _), answer in self.answer.items():
+            found._add((key, 0), *answer)
+        return found
+
+    def _add(self, cell: Cell, records: int, total: int) -> None:
+        before = self.answer.get(cell, (0, 0))
+        self.answer[cell] = (before[0] + records, before[1] + total)
 
     def check_final(self, results: Iterable[Result]) -> None:
         """Each window that is surely closed once, and no other value anywhere."""

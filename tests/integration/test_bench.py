@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
 
-from bench.engines import ONCEFLOW
+from bench.engines import ONCEFLOW, PROCESSOR, Engine
 from bench.runs import Laboratory, Sizes
 from bench.workload import Workload
 from onceflow.clock import SystemClock
@@ -34,14 +35,14 @@ def laboratory(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Labora
     return Laboratory(broker.bootstrap_servers, Workload(50, 2), SIZES, SystemClock())
 
 
-def backlog(laboratory: Laboratory) -> None:
-    found = laboratory.measure_throughput(ONCEFLOW, *laboratory.write_backlog())
+def backlog(laboratory: Laboratory, engine: Engine = ONCEFLOW) -> None:
+    found = laboratory.measure_throughput(engine, *laboratory.write_backlog())
     assert found.records_per_s > 0
     assert found.cpu_s_per_million > 0
 
 
-def paced_load(laboratory: Laboratory) -> None:
-    found = laboratory.measure_latency(ONCEFLOW)
+def paced_load(laboratory: Laboratory, engine: Engine = ONCEFLOW) -> None:
+    found = laboratory.measure_latency(engine)
     assert found.records == SIZES.rate * SIZES.latency_s
     assert 0 < found.p50_ms <= found.p95_ms <= found.p99_ms
 
@@ -49,6 +50,7 @@ def paced_load(laboratory: Laboratory) -> None:
 def test_an_engine_is_measured_and_its_output_checked(
     laboratory: Laboratory, random: Random
 ) -> None:
-    """Every record of a paced load has a latency. One of the two, for each takes a start."""
-    for measure in some([backlog, paced_load], 1, random):
+    """Every record of a paced load has a latency. One of them, for each takes a start."""
+    measures = [partial(m, engine=e) for m in (backlog, paced_load) for e in (ONCEFLOW, PROCESSOR)]
+    for measure in some(measures, 1, random):
         measure(laboratory)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -123,7 +124,7 @@ class Runner:
             CorruptionError: the state cannot be read.
         """
         event_watermark = EPOCH + timedelta(milliseconds=event_watermark_ms)
-        records = [self.record(row) for row in self._checked(rows)]
+        records = list(map(self.record, self._checked(rows)))
         try:
             return Call(self, key, event_watermark, parameters).run(state, records)
         except FailedError as failure:
@@ -309,8 +310,10 @@ class Call:
             names = [n for n, v in zip(self.runner.keys, self.key, strict=True) if v is None]
             self._refuse_all(records, f"the key is null: {', '.join(names)}")
             return []
-        self._refuse_all([each for each in records if each[at] is None], "the event time is null")
-        return [each for each in records if each[at] is not None]
+        # They are sorted by event time, nulls first.
+        timeless = sum(1 for _ in takewhile(lambda each: each[at] is None, records))
+        self._refuse_all(records[:timeless], "the event time is null")
+        return records[timeless:] if timeless else records
 
     def _refuse_all(self, records: Sequence[Record], text: str) -> None:
         if records:

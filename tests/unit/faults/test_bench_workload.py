@@ -82,3 +82,18 @@ def test_updates_that_grow_up_to_the_answer_pass() -> None:
     first = [Result(good.cell, 1, 0) for good in results(oracle) if good.records > 1]
 
     oracle.check_updates([*first, *results(oracle)])
+
+
+def test_without_windows_keys_have_the_sum_of_their_windows() -> None:
+    by_key = Oracle(has_windows=False)
+    for number in range(100):
+        by_key.add(WORKLOAD.record(number, number * 500))
+
+    assert len(by_key.answer) == KEYS
+    assert answered().by_key() == by_key
+
+
+def test_a_result_without_a_window_is_of_its_key() -> None:
+    payload = b'{"ad_id":"a7","records":2,"total":9}'
+
+    assert Result.from_payload(payload) == Result(("a7", 0), 2, 9)

@@ -59,3 +59,36 @@ def test_a_time_that_python_does_not_have_is_refused() -> None:
     table = pa.table({"k": [1], "at": pa.array([2**62], pa.timestamp("us", tz="UTC"))})
     with pytest.raises(RecordError, match="column at; expected a year from 1 to 9999"):
         list(tested.by_key(table, ["k"], []))
+
+
+MOST = datetime.max.replace(tzinfo=UTC)
+LEAST = datetime.min.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        pytest.param(pa.string(), [*["a"] * 9, *[None] * 9, *["b"] * 9, "a"], id="texts-repeat"),
+        pytest.param(pa.string(), [None, "a", None, "b"], id="texts-differ"),
+        pytest.param(pa.binary(), [b"", *[b"a"] * 9], id="bytes"),
+        pytest.param(pa.float64(), [0.0, *[-0.0] * 9, None], id="zeros"),
+        pytest.param(pa.bool_(), [True, True, None, False], id="truths"),
+        pytest.param(pa.timestamp("us", "UTC"), [LEAST, None, MOST], id="times"),
+        pytest.param(pa.timestamp("us", "UTC"), [None, None], id="no-times"),
+        pytest.param(pa.timestamp("us", "UTC"), [MOST, LEAST], id="all-times"),
+        pytest.param(pa.timestamp("us"), [datetime(1969, 12, 31, 23), None], id="local-times"),  # noqa: DTZ001
+        pytest.param(pa.list_(pa.int32()), [[1], [1], [1], [1], [1], None], id="lists"),
+        pytest.param(pa.string(), [], id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_values_are_those_of_arrow(kind: pa.DataType, values: list[object], size: int) -> None:
+    parts = [pa.array(values[at : at + size], kind) for at in range(0, len(values), size)]
+    table = pa.table({"v": pa.chunked_array(parts, kind)})
+    found = tested.values_of(table, "v")
+    assert repr(found) == repr(values)
+
+
+def test_equal_texts_of_a_key_are_one_object() -> None:
+    found = tested.values_of(pa.table({"k": ["a"] * 100}), "k")
+    assert len({id(each) for each in found}) == 1
