@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -21,13 +21,14 @@ from onceflow.java.s3_jars import require_s3_jars
 from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
-from onceflow.pipeline.plan.operators import StateOperator
+from onceflow.pipeline.plan.operators import StateOperator, describe_operators
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.process.initial import MAX_BYTES, read_initial
 from onceflow.pipeline.query.promises import require_sources
 from onceflow.processing.evolution import Evolution, compare_state
 from onceflow.processing.runner import Runner
 from onceflow.protocol.ledger import HeadEntry, OwnerEntry, SinkState
+from onceflow.protocol.order import Order
 from onceflow.protocol.query_identity import QueryIdentity, fingerprint
 from onceflow.runtime.batch.batch import BatchOutcome, BatchRunner, Commits
 from onceflow.runtime.batch.divergence import DivergenceDesk
@@ -194,7 +195,7 @@ class Run:
         found: dict[str, Evolution] = {}
         if recorded is not None:
             before = [StateOperator(**each) for each in recorded]
-            found.update(compare_operators(before, self._operators))
+            found.update(compare_operators(before, self.operators))
         elif self.checkpoint.has_state:
             found["query"] = Evolution(kept=["as Spark numbers it; an older release wrote it"])
         for name, runner in self.analysis.processors.items():
@@ -222,13 +223,14 @@ class Run:
         return found
 
     @cached_property
-    def _operators(self) -> Sequence[StateOperator]:
+    def operators(self) -> Sequence[StateOperator]:
+        """The operators of the query that have state, by number."""
         return self.analysis.operators()
 
     def record_state(self, *, is_changed: bool) -> None:
         """Have the checkpoint name the form of each state, before a batch writes any."""
         if is_changed or self.checkpoint.recorded.operators() is None:
-            self.checkpoint.recorded.write_operators([vars(each) for each in self._operators])
+            self.checkpoint.recorded.write_operators([vars(each) for each in self.operators])
         for name, runner in self.analysis.processors.items():
             states = self.checkpoint.recorded.states_of(name)
             now = {"declared": runner.declared, "schema": runner.codec.schema}
@@ -291,14 +293,27 @@ class Run:
 
     def stream(self, head: HeadEntry | None = None) -> DataStreamWriter:
         """The query over its streams, with what the orders of `head` look at; not yet started."""
-        result = self.parts.result(
-            self._session, self.analysis.columns, self._event_time.plan, self._with_earlier
+        columns = self._records(
+            [self.analysis.order, *([head.order, head.next_order] if head else [])]
         )
-        orders = [self.analysis.order, *([head.order, head.next_order] if head else [])]
-        columns = to_record_columns(result, self.parts.output(), orders)
         return columns.writeStream.queryName(f"onceflow.{self.pipeline.name}").outputMode(
             self.pipeline.sink.output_mode
         )
+
+    def describe_state(self, session: Any, location: str, settings: Mapping[str, str]) -> None:
+        """Have Spark write what it writes of the query's state before a first batch.
+
+        See `describe_operators`.
+        """
+        mode = self.pipeline.sink.output_mode
+        describe_operators(self._records([self.analysis.order]), mode, session, location, settings)
+
+    def _records(self, orders: Sequence[Order]) -> DataFrame:
+        """Make the query over its streams, with its result as records."""
+        result = self.parts.result(
+            self._session, self.analysis.columns, self._event_time.plan, self._with_earlier
+        )
+        return to_record_columns(result, self.parts.output(), orders)
 
     def runner(
         self,

@@ -123,7 +123,7 @@ def test_a_migration_that_dies_is_done_again(job: ViewsJob, migrate: Migrating) 
             run_here(go_on(job, new), servers, SESSION)
         go_on(job, str(job.checkpoint))
     told = migrate(3)
-    assert migrate(3) == told
+    assert migrate(3) == {**told, "state": {}}
 
     # It ran on the old checkpoint since: what was moved is no longer of use.
     job.close_windows()

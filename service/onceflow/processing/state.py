@@ -36,7 +36,13 @@ def duration(name: str, text: object) -> timedelta:
 
 
 class Live(ABC):
-    """One key's values of one declared state, while the key is handled."""
+    """One key's values of one declared state, while the key is handled.
+
+    Attributes:
+        nothing: what is stored if there is no value.
+    """
+
+    nothing: object = None
 
     def __init__(self, clock: Clock, ttl: timedelta | None) -> None:
         self._clock = clock
@@ -251,6 +257,8 @@ class Value(State[LiveValue]):
 class LiveList(Live):
     """Items in the order in which they were appended."""
 
+    nothing: object = []
+
     def __init__(self, declared: List, stored: Any, clock: Clock) -> None:
         super().__init__(clock, declared.ttl)
         self._type = declared.type
@@ -345,6 +353,8 @@ class List(State[LiveList]):
 
 class LiveMap(Live, MutableMapping[Any, Any]):
     """Entries by key. Iterated in the order of their keys, which is the same at every replay."""
+
+    nothing: object = []
 
     def __init__(self, declared: Map, stored: Any, clock: Clock) -> None:
         super().__init__(clock, declared.ttl)

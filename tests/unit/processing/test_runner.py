@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -209,6 +210,31 @@ def test_what_is_too_old_is_gone_for_each_record_and_in_the_end_from_the_store()
     assert run.state("a") == {"last": [10, 14], "newest": 14, "by_amount": {10: 10, 14: 14}}
     run.advance(at(24))
     assert run.keys == []
+
+
+@pytest.mark.parametrize(
+    ("ddl", "other", "falsy"),
+    [
+        ("bigint", 5, 0),
+        ("double", 5.0, 0.0),
+        ("boolean", True, False),
+        ("string", "a", ""),
+        ("array<int>", [1], []),
+        ("decimal(4,1)", Decimal(5), Decimal(0)),
+    ],
+)
+def test_values_that_python_takes_for_false_are_kept(ddl: str, other: Any, falsy: Any) -> None:
+    class Before(Processor):
+        key = "card"
+        value = Value(ddl, default=other)
+        output = f"value {ddl}"
+
+        def on_records(self, key: Any, records: Any) -> Iterator[Any]:
+            yield (self.value.get(),)
+            self.value.set(falsy)
+
+    engine = harness(Before)
+    assert [engine.send(record(second))[0]["value"] for second in (1, 2)] == [other, falsy]
 
 
 def test_a_key_is_not_woken_for_what_has_ended() -> None:

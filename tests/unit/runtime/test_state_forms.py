@@ -13,9 +13,10 @@ from onceflow.aggregates import Max
 from onceflow.errors import CorruptionError
 from onceflow.processing import Aggregated, List, Map, Processor, Value
 from onceflow.processing.codec import Codec
-from onceflow.runtime.state.forms import Forms
+from onceflow.runtime.state.forms import Form, Forms
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
+WAKE_MS = int(AT.timestamp()) * 1000
 
 
 class Kinds(Processor):
@@ -42,6 +43,7 @@ def form() -> Mapping[str, Any]:
     }
     fields = [{"name": name, "type": each.avro(name)} for name, each in states.items()]
     fields.append({"name": "_timers", "type": {"type": "array", "items": timer}})
+    fields.append({"name": "_wake_ms", "type": ["null", "long"]})
     declared = {name: each.declared() for name, each in states.items()}
     return {
         "declared": declared,
@@ -58,8 +60,8 @@ def stored() -> bytes:
     live["by_flag"][True] = 3
     live["added"].add((7, "a"))
     state = {name: each.stored() for name, each in live.items()}
-    timers = [{"at": AT, "name": "soon"}]
-    return Codec(form()["schema"]).encode({**state, "_timers": timers})
+    own = {"_timers": [{"at": AT, "name": "soon"}], "_wake_ms": WAKE_MS}
+    return Codec(form()["schema"]).encode({**state, **own})
 
 
 def test_state_is_shown_by_name_as_json_has_it() -> None:
@@ -85,3 +87,48 @@ def test_a_form_that_came_meanwhile_is_found_and_another_is_not_guessed() -> Non
     assert forms.decode(stored())["many"] == ["2026-01-02"]
     with pytest.raises(CorruptionError, match="damaged"):
         forms.decode(stored()[:-3])
+
+
+def test_state_as_python_has_it_is_written_as_it_was() -> None:
+    end = datetime(2026, 1, 2, 1, tzinfo=UTC)
+    values = Form(form()).values(stored())
+    assert values == {
+        "one": {"n": 1, "part": {"at": AT, "sum": Decimal("1.50")}},
+        "short": {"value": [{2: "b"}], "expires": end},
+        "many": [AT.date()],
+        "by_day": {(1, "a"): {"value": 0.5, "expires": end}},
+        "by_flag": {True: 3},
+        "added": {"n": 7, "shop": "a"},
+        "_timers": [{"at": AT, "name": "soon"}],
+    }
+    assert Form(form()).encode(values, "at") == (stored(), WAKE_MS)
+    assert Form(form()).wake_ms(stored()) == WAKE_MS
+
+
+def test_what_is_left_out_begins_empty_and_the_key_wakes_when_something_ends() -> None:
+    end = datetime(2026, 1, 2, 1, tzinfo=UTC)
+    kept = Form(form()).encode({"by_day": {(1, "a"): {"value": 0.5, "expires": end}}}, "at")
+    assert kept is not None
+    assert kept[1] == WAKE_MS + 3_600_000
+    assert Form(form()).values(kept[0])["many"] == []
+    assert Form(form()).encode({"many": [], "one": None}, "at") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"ones": 1}, "no state ones; expected one, short, many, by_day, by_flag, added, _timers"),
+        ({"one": {"n": "a", "part": None}}, "one: n: expected bigint, found .*'a'"),
+        ({"short": [{2: "b"}]}, "short: expected 2 values .value, expires., found 1"),
+        ({"short": {"value": [], "expires": None}}, "short: expires: expected a value, found null"),
+        ({"many": ["2026-01-02"]}, "many: expected date, found .*'2026-01-02'"),
+        ({"by_flag": {None: 1}}, "by_flag: the key of an entry is null"),
+        ({"by_flag": 1}, "by_flag: "),
+        ({"_timers": [{"at": AT}]}, "name missing"),
+    ],
+)
+def test_values_that_do_not_fit_are_told_with_their_state(
+    values: Mapping[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        Form(form()).encode(values, "at")

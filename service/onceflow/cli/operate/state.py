@@ -166,42 +166,67 @@ def migrate(  # noqa: PLR0913, PLR0917  options of a command line
     shuffle_partitions: Annotated[
         int | None, typer.Option(help="Partitions of the state. Default: as many as it has.", min=1)
     ] = None,
-    function: Annotated[
-        str,
+    functions: Annotated[
+        list[str] | None,
         typer.Option(
             "--with",
-            metavar="MODULE:FUNCTION",
-            help="Makes a row of state, for the query as it is now, of one that there is.",
+            metavar="[OLD[:NEW]=]MODULE:FUNCTION",
+            help="A function that makes the state of an operator, row by row, for the query as it"
+            " is now. Again for other operators.",
         ),
-    ] = "",
+    ] = None,
+    move: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD:NEW", help="State goes on as that of an operator named NEW."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="OLD", help="The state of this operator is dropped.")
+    ] = None,
+    begin: Annotated[
+        list[str] | None, typer.Option(metavar="NEW", help="This operator begins without state.")
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
             help="The new checkpoint. Default: the old one, `-`, and partitions or function."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do all of it, then delete the copy.")
+    ] = False,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     output: OutputOption = ResultFormat.TEXT,
 ) -> None:
-    """Copy the checkpoint of a stopped pipeline, with its state in another number of partitions."""
+    """Copy the checkpoint of a stopped pipeline, with its state for a changed query."""
     from onceflow.cli.pipeline.run import open_surroundings
-    from onceflow.migrate import migrate_state
+    from onceflow.migrate import Migration
+    from onceflow.run import Run
+    from onceflow.runtime.state.transfer import Carry, Transfer
 
     settings = settings_of(bootstrap_servers, config)
     file = load_allowed(pipeline, settings)
-    if not (shuffle_partitions or function):
-        raise ConfigError("there is nothing to do", expected="--shuffle-partitions or --with")
-    name = function.rpartition(":")[2] or shuffle_partitions
+    carried = [*map(Carry.changed, functions or ()), *map(Carry.moved, move or ())]
+    transfer = Transfer(carried, drop or (), begin or ())
+    if not (shuffle_partitions or transfer):
+        expected = "--shuffle-partitions, --with, --move, --drop or --begin"
+        raise ConfigError("there is nothing to do", expected=expected)
+    named = [each.function.rpartition(":")[2] for each in carried if each.function]
+    name = named[0] if named else shuffle_partitions or "changed"
     location = to or f"{file.pipeline.checkpoint_location}-{name}"
-    around = open_surroundings(settings, SystemClock())
-    head = migrate_state(file, location, shuffle_partitions, reason, around, function)
-    fields = {"checkpoint": location, "batch_id": head.batch.batch_id}
-    text = (
-        f"{head.note}, after batch {head.batch.batch_id}\n"
-        f"name it in {pipeline}, then start the pipeline: `checkpoint: {location}`"
-    )
-    print_result(output, fields, text)
+    with Run(file, open_surroundings(settings, SystemClock())) as run:
+        migration = Migration(run, location, shuffle_partitions, transfer)
+        head = migration.make(reason, is_rehearsal=dry_run)
+    state, batch_id = migration.told, head.batch.batch_id
+    fields = {"checkpoint": location, "batch_id": batch_id, "state": state, "dry_run": dry_run}
+    then = f"name it in {pipeline}, then start the pipeline: `checkpoint: {location}`"
+    told = [f"state of {operator}: {what}" for operator, what in state.items()]
+    lines = [
+        *(told or ["the same command has made it before; nothing was written"]),
+        f"{head.note}, after batch {batch_id}",
+        "dry run: the copy is deleted again" if dry_run else then,
+    ]
+    print_result(output, fields, "\n".join(lines))
 
 
 _PARTS = ("key", "value")

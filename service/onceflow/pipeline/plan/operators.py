@@ -43,8 +43,29 @@ def read_operators(frame: DataFrame, output_mode: str) -> Sequence[StateOperator
     """Plan a query over stand-ins as Spark plans a batch, and list what has state, by number."""
     session: Any = frame.sparkSession
     jvm = jvm_of(session)
-    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
     lister = new_instance(jvm, "StateOperators")
     plan, spark = analysed_plan(frame), session._jsparkSession  # noqa: SLF001  no public way
-    told = lister.list(spark, plan, mode, VIEW_OPTION)
+    told = lister.list(spark, plan, _mode(jvm, output_mode), VIEW_OPTION)
     return [StateOperator(**each) for each in json.loads(told)]
+
+
+def describe_operators(
+    frame: DataFrame, output_mode: str, session: Any, location: str, settings: Mapping[str, str]
+) -> None:
+    """Have Spark write what it writes of each operator before the first batch of a query.
+
+    Args:
+        frame: over its streams.
+        output_mode: of the query.
+        session: of the JVM, with these settings.
+        location: of a folder of state that has nothing of these operators.
+        settings: that the checkpoint pins, the number of partitions among them.
+    """
+    jvm = jvm_of(frame.sparkSession)
+    mode, plan = _mode(jvm, output_mode), analysed_plan(frame)
+    describer = new_instance(jvm, "StateOperators")
+    describer.describe(session, plan, mode, location, dict(settings))
+
+
+def _mode(jvm: Any, name: str) -> Any:
+    return getattr(jvm.org.apache.spark.sql.streaming.OutputMode, name.capitalize())()

@@ -38,7 +38,6 @@ _PIPELINE_FILE = "onceflow.json"
 """Next to Spark's own files: which pipeline this checkpoint belongs to."""
 _COPIED_FILE = "copied.json"
 """In a copy, before anything else is: the `head` that a query begins from there."""
-_PARTITIONS = "spark.sql.shuffle.partitions"
 _OWN_FILES = {_PIPELINE_FILE, _COPIED_FILE, "metadata"}
 """Of one query; a copy has others."""
 
@@ -269,21 +268,17 @@ class Checkpoint:
         done = self._files.numbers("commits")
         return sorted(batch_id for batch_id in done if self.has_plan(batch_id))
 
-    def partitions_of(self, batch_id: int) -> int | None:
-        """Partitions of the state in a batch; None if there is no state."""
-        logged = self._logged(batch_id)
-        found = logged.settings.get(_PARTITIONS) if logged else None
-        return int(found) if found and self.has_state else None
-
     @property
     def has_state(self) -> bool:
         """Whether a batch has kept any."""
         return bool(self._files.names("state"))
 
-    def copy_after(self, batch_id: int, copy: Checkpoint, head: HeadEntry) -> None:
+    def copy_after(
+        self, batch_id: int, copy: Checkpoint, head: HeadEntry, *, with_state: bool = True
+    ) -> None:
         """Make `copy` what this checkpoint was when a batch had ended, for the query of `head`.
 
-        No query starts on it before `begin`.
+        No query starts on it before `begin`. Without the state, not before `end_batch` either.
 
         Raises:
             ConfigError: it is on other storage.
@@ -300,30 +295,43 @@ class Checkpoint:
         copy._files.write_alone(_COPIED_FILE, head.to_json())
         left_out = {*_OWN_FILES, f"offsets/{after}"}
         for name in self._files.names(""):
-            if _is_before(name, after) and _without_checksum(name) not in left_out:
+            is_wanted = with_state or not name.startswith("state/")
+            if is_wanted and _is_before(name, after) and _without_checksum(name) not in left_out:
                 reach(CrashPoint.MID_FORK)
                 self._files.copy(name, copy._files)
 
-    def replace_state(self, batch_id: int, operator: int, ids: Sequence[str]) -> None:
-        """Have a batch end with other state of an operator. One that is not there reads nothing.
+    def settings_of(self, batch_id: int) -> Mapping[str, str]:
+        """Those of Spark that it has pinned.
+
+        Raises:
+            CorruptionError: the batch is not there, or damaged.
+        """
+        logged = self._logged(batch_id)
+        if logged is None:
+            raise self._files.damaged(f"offsets/{batch_id}")
+        return logged.settings
+
+    def end_batch(
+        self,
+        batch_id: int,
+        settings: Mapping[str, str],
+        ids: Mapping[int, Sequence[Sequence[str]]],
+    ) -> None:
+        """Have a batch without input follow the one before, and end with other state.
 
         Args:
-            batch_id: of a batch that is done, or of the next one.
-            operator: with one store; its columns may be others.
-            ids: of the files of each partition.
+            batch_id: of the one that is made.
+            settings: of Spark, that are pinned from now on.
+            ids: for each operator and partition, those of the files of each of its stores.
         """
-        log = f"commits/{batch_id}"
-        if not self._files.exists(log):
-            for name in ("offsets", "commits"):
-                self._files.write(
-                    f"{name}/{batch_id}", self._files.read(f"{name}/{batch_id - 1}") or ""
-                )
-        version, line = (self._files.read(log) or "").splitlines()
-        fields = json.loads(line)
-        fields["stateUniqueIds"][str(operator)] = [[each] for each in ids]
-        self._files.write(log, f"{version}\n{json.dumps(fields, separators=(',', ':'))}")
-        # Spark writes that of the query that comes.
-        self._files.delete_file(f"state/{operator}/0/_metadata/schema")
+        before = batch_id - 1
+        version, line, *positions = (self._files.read(f"offsets/{before}") or "").splitlines()
+        fields = {**json.loads(line), "conf": dict(settings)}
+        self._files.write(f"offsets/{batch_id}", "\n".join([version, _line(fields), *positions]))
+        version, line = (self._files.read(f"commits/{before}") or "").splitlines()
+        of_state = {str(operator): [[*each] for each in ids[operator]] for operator in ids}
+        fields = {**json.loads(line), "stateUniqueIds": of_state}
+        self._files.write(f"commits/{batch_id}", f"{version}\n{_line(fields)}")
 
     def begin(self, head: HeadEntry) -> None:
         """Let a query start on a copy, at the position of `head`."""
@@ -416,6 +424,10 @@ class Checkpoint:
 
     def _newest(self, log: str) -> int:
         return max(self._files.numbers(log), default=NOTHING_COMMITTED)
+
+
+def _line(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def _is_before(name: str, batch_id: int) -> bool:

@@ -46,6 +46,12 @@ class StateRecord:
         text = canonical_json({"states": list(states)})
         self._files.write(_states_file(processor), text)
 
+    def forget_states_of(self, processor: str) -> None:
+        """Have it begin without state."""
+        for name in (_states_file(processor), _initial_file(processor)):
+            if self._files.exists(name):
+                self._files.delete_file(name)
+
     def operators(self) -> Sequence[Mapping[str, Any]] | None:
         """Operators that have state; None if the release that wrote the checkpoint did not say.
 

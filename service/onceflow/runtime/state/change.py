@@ -24,15 +24,22 @@ def compare_operators(
     names = _names(after)
     found = {}
     for name, old, new in zip(names, before, after, strict=True):
-        found[name] = told = Evolution()
         moved = [n for n, each in zip(names, before, strict=True) if each.does == new.does]
         if moved and old.does != new.does:
-            told.refused.append(f"{_told(new)} would go on with the state of {_told(old)}")
-        elif faults := [*_column_faults(old, new)]:
-            told.refused.extend(faults)
+            refused = f"{_told(new)} would go on with the state of {_told(old)}"
+            found[name] = Evolution(refused=[refused])
         else:
-            told.kept.append("; ".join([_told(new), *_changes(old, new)]))
+            found[name] = compare_operator(old, new)
     return found
+
+
+def compare_operator(old: StateOperator, new: StateOperator) -> Evolution:
+    """Say what becomes of the state of an operator as that of another."""
+    if old.kind != new.kind:
+        return Evolution(refused=[f"{_told(old)} cannot become {_told(new)}"])
+    if faults := [*_column_faults(old, new)]:
+        return Evolution(refused=faults)
+    return Evolution(kept=["; ".join([_told(new), *_changes(old, new)])])
 
 
 def _other_operators(

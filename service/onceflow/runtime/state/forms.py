@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from onceflow.columns import Array, Columns, MapOf, Type, parse_type
+from onceflow.columns import Array, Columns, MapOf, Type, parse_columns, parse_type
 from onceflow.errors import CorruptionError
 from onceflow.processing.codec import HEADER_BYTES, Codec
 from onceflow.texts import text_of
 
 _WAITING = "_waiting"
+_TIMER = parse_columns("at timestamp not null, name string not null")
+_TIME = parse_type("timestamp")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 class Form:
@@ -28,6 +32,7 @@ class Form:
         declared = recorded["declared"]
         self._declared = {name: each for name, each in declared.items() if name != _WAITING}
         self._is_waiting = _WAITING in declared
+        self._waiting = parse_columns(declared[_WAITING]["type"]) if self._is_waiting else _TIMER
         self._codec = Codec(recorded["schema"])
 
     @property
@@ -49,11 +54,62 @@ class Form:
             CorruptionError: it is damaged.
         """
         state = self._codec.decode(content)
-        found = {name: _decoded(each, state[name]) for name, each in self._declared.items()}
+        found = {name: _decoded(each, state[name], _JSON) for name, each in self._declared.items()}
         found["_timers"] = plain(state["_timers"])
         if self._is_waiting:
             found[_WAITING] = len(state[_WAITING])
         return found
+
+    def values(self, content: bytes) -> dict[str, Any]:
+        """State by name as Python has it, which `encode` takes; what may end, with its end.
+
+        Raises:
+            CorruptionError: it is damaged.
+        """
+        state = self._codec.decode(content)
+        found = {n: _decoded(each, state[n], _PYTHON) for n, each in self._declared.items()}
+        found["_timers"] = state["_timers"]
+        if self._is_waiting:
+            found[_WAITING] = [self._waiting.from_avro(each) for each in state[_WAITING]]
+        return found
+
+    def wake_ms(self, content: bytes) -> int | None:
+        """When the key has something to do, in Unix milliseconds of event time.
+
+        Raises:
+            CorruptionError: it is damaged.
+        """
+        found: int | None = self._codec.decode(content)["_wake_ms"]
+        return found
+
+    def encode(self, values: Mapping[str, Any], time: str) -> tuple[bytes, int | None] | None:
+        """State as bytes, and when the key has something to do; None if there is nothing to keep.
+
+        Args:
+            values: by name; a state without one begins empty.
+            time: column of a record that waits which has its event time.
+
+        Raises:
+            ValueError: a name or a value does not fit the declarations.
+        """
+        own = ["_timers", *([_WAITING] if self._is_waiting else [])]
+        if unknown := values.keys() - {*self._declared, *own}:
+            expected = ", ".join([*self._declared, *own])
+            raise ValueError(f"no state {', '.join(sorted(unknown))}; expected {expected}")
+        ends: list[datetime] = []
+        state = {n: _stored(n, each, values.get(n), ends) for n, each in self._declared.items()}
+        timers = [_TIMER.check(each) for each in values.get("_timers", ())]
+        state["_timers"] = [_TIMER.to_avro(each) for each in sorted(timers)]
+        ends += [each.at for each in timers]
+        if self._is_waiting:
+            waiting = [self._waiting.check(each) for each in values.get(_WAITING, ())]
+            state[_WAITING] = [self._waiting.to_avro(each) for each in waiting]
+            at = self._waiting.names.index(time)
+            ends += [each[at] for each in waiting]
+        if all(each is None or each == [] for each in state.values()):
+            return None
+        wake_ms = -((_EPOCH - min(ends)) // _MS) if ends else None
+        return self._codec.encode({**state, "_wake_ms": wake_ms}), wake_ms
 
 
 class Forms:
@@ -75,17 +131,25 @@ class Forms:
         return [*self._forms.values()][-1].columns()
 
     def decode(self, content: bytes) -> Mapping[str, Any]:
-        """State by name.
+        """State by name, as JSON has it.
 
         Raises:
             CorruptionError: it is damaged, or of a form that the checkpoint does not name.
+        """
+        return self.form_of(content).decode(content)
+
+    def form_of(self, content: bytes) -> Form:
+        """The form that a state was written in.
+
+        Raises:
+            CorruptionError: the checkpoint does not name it.
         """
         header = content[:HEADER_BYTES]
         if header not in self._forms:
             self._refresh()
         if header not in self._forms:
             raise self._unknown(header.hex())
-        return self._forms[header].decode(content)
+        return self._forms[header]
 
     def _refresh(self) -> None:
         """A pipeline that runs may have begun to write another form meanwhile."""
@@ -136,15 +200,15 @@ def _type(ddl: str) -> Type:
     return parse_type(ddl)
 
 
-def _decoded(declared: Mapping[str, str], stored: Any) -> Any:
+def _decoded(declared: Mapping[str, str], stored: Any, words: _Words) -> Any:
     kind = _type(declared["type"])
     has_end = "ttl_ms" in declared
 
     def value(item: Any) -> Any:
         if not has_end:
-            return _named(kind, kind.from_avro(item))
-        named = _named(kind, kind.from_avro(item["value"]))
-        return {"value": named, "expires": plain(item["expires"])}
+            return words.of(kind, kind.from_avro(item))
+        named = words.of(kind, kind.from_avro(item["value"]))
+        return {"value": named, "expires": words.scalar(item["expires"])}
 
     match declared["kind"]:
         case "list":
@@ -152,7 +216,7 @@ def _decoded(declared: Mapping[str, str], stored: Any) -> Any:
         case "map":
             key = _type(declared["key"])
             return {
-                _text(_named(key, key.from_avro(entry["key"]))): value(
+                words.key(key, key.from_avro(entry["key"])): value(
                     entry if has_end else entry["value"]
                 )
                 for entry in stored
@@ -161,21 +225,77 @@ def _decoded(declared: Mapping[str, str], stored: Any) -> Any:
     return None if stored is None else value(stored)
 
 
-def _named(kind: Type, value: Any) -> Any:
-    """A value as JSON has it, with the names of fields."""
-    match kind:
-        case _ if value is None:
+def _stored(name: str, declared: Mapping[str, str], given: Any, ends: list[datetime]) -> Any:
+    """The inverse of `_decoded`. Adds to `ends` when values end."""
+    kind = _type(declared["type"])
+    entry = Columns(("value", "expires"), (kind, _TIME), frozenset({"expires"}))
+
+    def value(item: Any) -> Any:
+        if "ttl_ms" not in declared:
+            return {"value": kind.to_avro(kind.check(item))}
+        checked = entry.check(item)
+        ends.append(checked.expires)
+        return entry.to_avro(checked)
+
+    def key(item: Any) -> Any:
+        of_key = _type(declared["key"])
+        checked = of_key.check(item)
+        if checked is None:
+            raise ValueError("the key of an entry is null")
+        return of_key.to_avro(checked)
+
+    try:
+        match declared["kind"]:
+            case "list":
+                items = [value(item) for item in given or ()]
+                return items if "ttl_ms" in declared else [item["value"] for item in items]
+            case "map":
+                entries = dict(given or {}).items()
+                return [{"key": key(k), **value(item)} for k, item in sorted(entries)]
+        if given is None:
             return None
-        case Columns():
-            fields = zip(kind.names, kind.types, value, strict=True)
-            return {name: _named(each, part) for name, each, part in fields}
-        case Array():
-            return [_named(kind.item, item) for item in value]
-        case MapOf():
-            return {_text(plain(key)): _named(kind.value, each) for key, each in value.items()}
-    return plain(value)
+        return value(given) if "ttl_ms" in declared else value(given)["value"]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
-def _text(key: Any) -> str:
-    """The key of an entry, for which JSON has only text."""
-    return key if isinstance(key, str) else json.dumps(key)
+class _Words:
+    """Values as Python has them."""
+
+    def scalar(self, value: Any) -> Any:
+        """A value without parts."""
+        return value
+
+    def key(self, kind: Type, key: Any) -> Any:
+        """The key of an entry of a map."""
+        return key
+
+    def of(self, kind: Type, value: Any) -> Any:
+        """Structs are dicts by the names of their fields."""
+        match kind:
+            case _ if value is None:
+                return None
+            case Columns():
+                fields = zip(kind.names, kind.types, value, strict=True)
+                return {name: self.of(each, part) for name, each, part in fields}
+            case Array():
+                return [self.of(kind.item, item) for item in value]
+            case MapOf():
+                return {self.key(kind.key, k): self.of(kind.value, v) for k, v in value.items()}
+        return self.scalar(value)
+
+
+class _JsonWords(_Words):
+    """As JSON has them."""
+
+    def scalar(self, value: Any) -> Any:
+        return plain(value)
+
+    def key(self, kind: Type, key: Any) -> Any:
+        """JSON has only text for it."""
+        found = self.of(kind, key)
+        return found if isinstance(found, str) else json.dumps(found)
+
+
+_PYTHON = _Words()
+_JSON = _JsonWords()

@@ -38,7 +38,7 @@ _METADATA = re.compile(r"state/(?P<operator>\d+)/_metadata/(metadata|v2/(?P<numb
 _STEP = re.compile(rb'"name":"__processor_(?P<step>[^"]+)","type":"binary"')
 """In the schema of a processor's state: `KeyAtATime` has put it there."""
 _JOIN_SIDE = re.compile(r"(?P<side>left|right)-keyWithIndexToValue")
-"""A join has two stores for each side. The other one only counts the rows of a key."""
+"""A join has two stores for each side. The one before only counts the rows of a key."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Store:
         variable: which of an operator's stores it is, for people; empty if there is one only.
         place: of its ids in the log of commits.
         prefix: how many columns of the key belong to the group; 0 if all do.
-        is_numbered: whether the key ends with the number of a row in its group.
+        counter: the store that counts the rows of a group, whose place is the one before; then the
+            key ends with the number of a row. Empty if rows have no number.
         schema: the file of its schema, where Spark names it.
         family: the column family of its rows, if it has several.
     """
@@ -58,7 +59,7 @@ class Store:
     variable: str
     place: int
     prefix: int
-    is_numbered: bool
+    counter: str = ""
     schema: str = ""
     family: str = ""
 
@@ -93,15 +94,15 @@ class StateLayout:
             ConfigError: there is no checkpoint.
             CorruptionError: a file is damaged, or of a form that we do not know.
         """
-        if not self._files.exists("metadata"):
+        found = [
+            match for name in self._files.names("state") if (match := _METADATA.fullmatch(name))
+        ]
+        if not found and not self._files.exists("metadata"):
             raise ConfigError(
                 "there is no checkpoint",
                 subject=self._files.location,
                 expected="a pipeline that has run once, and the `checkpoint` of its file",
             )
-        found = [
-            match for name in self._files.names("state") if (match := _METADATA.fullmatch(name))
-        ]
         newest = {
             int(match["operator"]): match[0]
             for match in sorted(found, key=lambda match: int(match["number"] or 0))
@@ -167,13 +168,13 @@ class StateLayout:
             raise self._files.damaged(name) from error
         return ids
 
-    def settings(self, batch: int) -> Mapping[str, str]:
+    def newest_settings(self) -> Mapping[str, str]:
         """Spark's settings that the checkpoint has pinned.
 
         Raises:
             CorruptionError: the log of offsets is damaged.
         """
-        name = f"offsets/{batch}"
+        name = f"offsets/{max(self._files.numbers('commits'), default=0)}"
         try:
             line = (self._files.read(name) or "").splitlines()[1]
             settings: Mapping[str, str] = json.loads(line)["conf"]
@@ -203,14 +204,17 @@ class StateLayout:
             # Its path is that of the checkpoint where it was made, which this may be a copy of.
             file = store["stateSchemaFilePaths"][-1].rpartition("/")[2]
             schema = f"state/{operator_id}/_stateSchema/{store['storeName']}/{file}"
-            return [Store(store["storeName"], "", 0, 0, False, schema, family)]
+            return [Store(store["storeName"], "", 0, 0, schema=schema, family=family)]
         stores = []
         for place, store in enumerate(facts["stateStoreInfo"]):
             side = _JOIN_SIDE.fullmatch(store["storeName"])
             if kind != "join" or side:
                 variable = side["side"] if side else ""
+                counter = f"{variable}-keyToNumValues" if side else ""
+                if side and facts["stateStoreInfo"][place - 1]["storeName"] != counter:
+                    raise ValueError(store["storeName"])
                 prefix = store["numColsPrefixKey"]
-                stores.append(Store(store["storeName"], variable, place, prefix, side is not None))
+                stores.append(Store(store["storeName"], variable, place, prefix, counter))
         return stores
 
     def _step(self, store: Store) -> str:

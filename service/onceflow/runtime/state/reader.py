@@ -87,6 +87,11 @@ class StateReader:
         self._settings = settings
         self._open: dict[tuple[int, str, bool], Any] = {}
 
+    @property
+    def folder(self) -> str:
+        """Where the state is."""
+        return f"{self._files.location}/state"
+
     def close(self) -> None:
         """Delete the copies of files."""
         for opened in self._open.values():
@@ -182,12 +187,25 @@ class StateReader:
         The value of a processor is a text of JSON.
         """
         for store in operator.stores:
-            for partition in self._partitions(operator, batch):
-                reader = self._load(operator, store, partition, batch)
-                with self._told(operator, batch):
-                    reader.select(self._java_map({}), 0)
-                for table in self._tables(reader, operator, batch):
-                    yield store, partition, self._exported(operator, table)
+            for partition, table in self.tables(operator, store, batch):
+                yield store, partition, self._exported(operator, table)
+
+    def tables(
+        self, operator: Operator, store: Store, batch: int
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Every row of a store as it is kept: the partition, and a table with `key` and `value`."""
+        for partition in self._partitions(operator, batch):
+            reader = self._load(operator, store, partition, batch)
+            with self._told(operator, batch):
+                reader.select(self._java_map({}), 0)
+            for table in self._tables(reader, operator, batch):
+                yield partition, table
+
+    def schemas(self, operator: Operator, store: Store) -> tuple[str, str]:
+        """Columns of the keys and of the values of a store, as JSON of Spark."""
+        with self._told(operator):
+            reader = self._store(operator, store)
+            return reader.key(), reader.value()
 
     def _exported(self, operator: Operator, table: pa.Table) -> pa.Table:
         if not operator.step:
@@ -263,15 +281,14 @@ class StateReader:
     def _store(self, operator: Operator, store: Store, *, is_second: bool = False) -> Any:
         place = operator.operator_id, store.name, is_second
         if place not in self._open:
-            newest = self.layout.require_batch(operator, None)
-            settings = self._java_map({**self._settings, **self.layout.settings(newest)})
+            settings = self._java_map({**self._settings, **self.layout.newest_settings()})
             self._open[place] = new_instance(self._java, "StateReader").open(
-                f"{self._files.location}/state",
+                self.folder,
                 settings,
                 operator.operator_id,
                 store.name,
                 store.prefix,
-                store.is_numbered,
+                bool(store.counter),
                 self._files.path(store.schema) if store.schema else "",
                 store.family,
             )

@@ -60,26 +60,53 @@ public class StateOperators {
   public String list(SparkSession session, LogicalPlan query, OutputMode mode, String viewOption)
       throws Exception {
     this.viewOption = viewOption;
-    IncrementalExecution execution =
-        new IncrementalExecution(
+    OffsetSeqMetadata nothing =
+        new OffsetSeqMetadata(0, 0, scala.collection.immutable.Map$.MODULE$.empty());
+    Map found = new TreeMap();
+    walk(plan(session, shown(query), mode, "unknown", nothing, false), found);
+    return new ObjectMapper().writeValueAsString(new ArrayList(found.values()));
+  }
+
+  /**
+   * Has Spark write what it writes of each operator before its first batch: metadata and schemas.
+   *
+   * @param session with the settings below
+   * @param location folder of the state, with nothing of these operators
+   * @param settings that the checkpoint pins
+   */
+  public void describe(
+      SparkSession session, LogicalPlan query, OutputMode mode, String location, Map settings) {
+    scala.collection.immutable.Map pinned =
+        (scala.collection.immutable.Map)
+            scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(settings));
+    OffsetSeqMetadata metadata = new OffsetSeqMetadata(0, 0, pinned);
+    plan(session, query, mode, location, metadata, true);
+  }
+
+  private SparkPlan plan(
+      SparkSession session,
+      LogicalPlan query,
+      OutputMode mode,
+      String location,
+      OffsetSeqMetadata settings,
+      boolean isFirst) {
+    return new IncrementalExecution(
             session,
-            shown(query),
+            query,
             mode,
-            "unknown",
+            location,
             UUID.randomUUID(),
             UUID.randomUUID(),
-            0,
+            0, // in a later one, Spark demands state of before
             Option.empty(),
-            new OffsetSeqMetadata(0, 0, scala.collection.immutable.Map$.MODULE$.empty()),
+            settings,
             WatermarkPropagator$.MODULE$.noop(),
-            false,
+            isFirst,
             new scala.collection.mutable.HashMap(),
             new scala.collection.mutable.HashMap(),
             CommandExecutionMode$.MODULE$.ALL(),
-            false);
-    Map found = new TreeMap();
-    walk(execution.executedPlan(), found);
-    return new ObjectMapper().writeValueAsString(new ArrayList(found.values()));
+            false)
+        .executedPlan();
   }
 
   /** The plan with the columns of stand-ins in their leaves: as nulls, they would be left out. */

@@ -65,6 +65,9 @@ public class StateReader {
   private static final String TIME_ZONE = "UTC";
   private static final int SEED = 42;
 
+  /** Of rows that are handed over at once, and one more. */
+  private static final long MOST_BYTES = 64L << 20;
+
   private Configuration files;
   private StateStoreConf conf;
   private String location;
@@ -370,8 +373,10 @@ public class StateReader {
             ArrowUtils.toArrowSchema(schema(), TIME_ZONE, false, false), memory);
     try {
       ArrowWriter writer = ArrowWriter.create(root);
-      for (int i = 0; i < most && rows.hasNext(); i++) {
+      long size = 0;
+      for (int i = 0; i < most && size < MOST_BYTES && rows.hasNext(); i++) {
         UnsafeRowPair pair = (UnsafeRowPair) rows.next();
+        size += pair.key().getSizeInBytes() + pair.value().getSizeInBytes();
         if (before != null) {
           writeIfChanged(writer, pair);
         } else if (matches(pair.key(), key, wanted, "")) {
