@@ -45,6 +45,17 @@ class Codec:
         schemas = (*self.earlier, self.schema)
         return {_MARK + fingerprint(each): fastavro.parse_schema(each) for each in schemas}
 
+    def check(self) -> None:
+        """Look at the schemas.
+
+        Raises:
+            ValueError: one of them is none.
+        """
+        try:
+            _ = self._by_header
+        except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError) as error:
+            raise ValueError(str(error)) from error
+
     def encode(self, state: Mapping[str, Any]) -> bytes:
         """State as bytes; equal states are equal bytes."""
         out = io.BytesIO()

@@ -347,7 +347,8 @@ def test_a_fork_stays_on_the_storage_of_its_origin(tmp_path: Path) -> None:
         origin.copy_after(1, elsewhere, forking(1))
 
 
-STATES = [{"declared": {"n": {"kind": "value"}}, "schema": {"type": "record"}}]
+SCHEMA = {"type": "record", "name": "state", "fields": [{"name": "n", "type": "long"}]}
+STATES = [{"declared": {"n": {"kind": "value"}}, "schema": SCHEMA}]
 
 
 def test_the_states_of_a_processor_are_read_as_they_were_written(checkpoint: Checkpoint) -> None:
@@ -378,6 +379,12 @@ def test_a_bit_of_the_states_of_a_processor_does_not_turn_unseen(
     checkpoint.recorded.write_states_of("fraud", STATES)
     file = tmp_path / "ck" / "processors" / "fraud.json"
     file.write_text(file.read_text().replace("value", "valuf"))
+    with pytest.raises(CorruptionError, match=r"missing or damaged: .*processors/fraud\.json"):
+        checkpoint.facts()
+
+    # Without a checksum, what is not a schema is found all the same.
+    (file.parent / f".{file.name}.crc").unlink()
+    file.write_text(file.read_text().replace('"long"', '"lonh"'))
     with pytest.raises(CorruptionError, match=r"missing or damaged: .*processors/fraud\.json"):
         checkpoint.facts()
 

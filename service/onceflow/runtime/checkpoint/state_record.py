@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from onceflow.processing.codec import Codec
 from onceflow.protocol.ledger import canonical_json
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 
@@ -39,7 +40,14 @@ class StateRecord:
         Raises:
             CorruptionError: the file is damaged.
         """
-        return self._listed(_states_file(processor), "states", _STATE_FIELDS) or ()
+        name = _states_file(processor)
+        found = self._listed(name, "states", _STATE_FIELDS) or ()
+        try:
+            for each in found:
+                Codec(each["schema"]).check()
+        except ValueError as error:
+            raise self._files.damaged(name) from error
+        return found
 
     def write_states_of(self, processor: str, states: Sequence[Mapping[str, Any]]) -> None:
         """Replace them, before a batch writes state in the newest form."""
