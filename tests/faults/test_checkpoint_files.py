@@ -25,7 +25,7 @@ from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import QUICK, application, run_here
 from tests.support.eventually import eventually
 from tests.support.everything import is_everything, some
-from tests.support.jobs.tally import TallyJob
+from tests.support.jobs.tally import TallyJob, TallyProcessorJob
 from tests.support.outside.checkpoint_damage import Damage, Target, damaged, of_checksum, targets
 
 REFUSALS = 10
@@ -37,6 +37,7 @@ SNAPSHOT_TIMEOUT_S = 150.0
 MOST_S = 3600
 """For a test that plays every case; the usual limit is for those that play some."""
 _STATE = "spark.sql.streaming.stateStore"
+JOBS = (TallyJob, TallyProcessorJob)
 
 
 pytestmark = [pytest.mark.timeout(MOST_S)] if is_everything() else []
@@ -88,6 +89,7 @@ _BEFORE_SPARK: Mapping[str, tuple[str, str]] = {
     "offsets, second newest": ("rrrrer", "grrrr"),
     # A bit of the next watermark's digits has no other witness than the checksum: not promised.
     "commits, newest": ("grrr.r", "grrrr"),
+    "processor's form": ("grrre.", "grrr."),
 }
 _BY_SPARK: Mapping[str, tuple[str, str]] = {
     "state schema": ("grrre.", "geee."),
@@ -96,6 +98,8 @@ _BY_SPARK: Mapping[str, tuple[str, str]] = {
     "changelog, second newest": ("rrrrer", "geeer"),
     "snapshot, newest": ("gggggr", "ggggr"),
     "table, newest": ("ggggeg", "ggggg"),
+    "processor's metadata": ("gggge.", "gggg."),
+    "processor's schema": ("grrre.", "geee."),
 }
 _UNREAD: Mapping[str, tuple[str, str]] = {
     "offsets, old": ("gggggg", "ggggg"),
@@ -163,6 +167,11 @@ class Bench:
         run_here(self.file, self.job.bootstrap_servers, WITHOUT_SNAPSHOTS)
         self.job.check()
 
+    def having(self, cases: Sequence[Case]) -> Sequence[Case]:
+        """Those of files that the checkpoint has."""
+        kinds = targets(self.job.checkpoint)
+        return [case for case in cases if case.kind in kinds]
+
     def play(self, *cases: Case) -> str:
         """Damage, start, look, put back. Several at once if none of them may prevent the start."""
         kinds = targets(self.job.checkpoint)
@@ -207,11 +216,20 @@ class Bench:
         return ends
 
 
+@pytest.fixture(scope="module", params=JOBS if is_everything() else ["by seed"])
+def kind(request: pytest.FixtureRequest, seed: int) -> type[TallyJob]:
+    """State of SQL, or of a processor."""
+    return Random(seed).choice(JOBS) if request.param == "by seed" else request.param
+
+
 @pytest.fixture(scope="module")
 def bench(
-    broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory, seed: int
+    broker: RunningBroker,
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    kind: type[TallyJob],
 ) -> Iterator[Bench]:
-    job = TallyJob(broker.bootstrap_servers, tmp_path_factory.mktemp("files"))
+    job = kind(broker.bootstrap_servers, tmp_path_factory.mktemp("files"))
     job.create_input()
     job.introduce()
     file = job.write_file()
@@ -250,12 +268,12 @@ def _forget_interval() -> None:
 
 
 def test_a_start_is_refused_before_it_stops_anybody(bench: Bench, random: Random) -> None:
-    cases = some(REFUSED, REFUSALS, random)
+    cases = some(bench.having(REFUSED), REFUSALS, random)
     assert {case.case_id: bench.play(case) for case in cases} == _demanded(cases)
 
 
 def test_what_spark_loads_is_right_or_refused(bench: Bench, random: Random) -> None:
-    cases = some(LOADED, STARTS, random)
+    cases = some(bench.having(LOADED), STARTS, random)
     seen = {case.case_id: bench.play(case) for case in cases}
     for case in cases:
         if case.outcome is Outcome.EITHER and seen[case.case_id] in _STARTED_RIGHTLY:
@@ -265,7 +283,7 @@ def test_what_spark_loads_is_right_or_refused(bench: Bench, random: Random) -> N
 
 def test_what_no_start_needs_hinders_none(bench: Bench, random: Random) -> None:
     groups: dict[tuple[bool, Damage], list[Case]] = {}
-    for case in UNREAD:
+    for case in bench.having(UNREAD):
         groups.setdefault((case.is_checksum, case.damage), []).append(case)
     for group in some([*groups.values()], 1, random):
         assert bench.play(*group) == Outcome.GOES_ON.value, group[0].damage

@@ -74,6 +74,43 @@ class TallyJob(ViewsJob):
         assert anomalies(written, heads) == []
 
 
+STEP = "tally"
+PROCESSOR = """\
+from datetime import timedelta
+
+from onceflow.processing import Processor, Value
+
+
+class Tally(Processor):
+    key = "page"
+    counted = Value("views bigint, total_ms bigint", default=(0, 0))
+    output = "page string, views bigint, total_ms bigint"
+
+    def on_records(self, key, records):
+        for record in records:
+            views, total = self.counted.get()
+            self.counted.set((views + 1, total + record.ms))
+            self.timers.cancel()
+            self.timers.at(record.at + timedelta(hours=1))
+        yield key, *self.counted.get()
+"""
+
+
+@dataclass
+class TallyProcessorJob(TallyJob):
+    """The same by a processor, with a timer for each page that never goes off."""
+
+    def write_file(self, batch: int = BATCH, extra: str = "") -> Path:
+        module = self.name.replace("-", "_")
+        (self.folder / f"{module}.py").write_text(PROCESSOR)
+        path = ViewsJob.write_file(self, batch, extra)
+        head, _, rest = path.read_text().partition("query: |")
+        steps = f"process:\n  {STEP}: {{class: '{module}:Tally', input: clicks}}\n"
+        _, _, sink = rest.partition("sink:")
+        path.write_text(f"{head}{steps}query: SELECT * FROM {STEP}\nsink:{sink}")
+        return path
+
+
 def _batch(pages: list[str], number: int) -> list[View]:
     filled = [*pages, *["/filler"] * (BATCH - len(pages))]
     return [View(page, len(page), FIRST + number * _SPACING) for page in filled]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -139,14 +139,27 @@ def targets(checkpoint: Path) -> Mapping[str, Target]:
 
 
 def _singles(checkpoint: Path) -> Mapping[str, Target]:
-    places = {
-        "onceflow.json": "onceflow.json",
-        "metadata": "metadata",
-        "operators.json": "operators.json",
-        "operator metadata": "state/0/_metadata/metadata",
-        "state schema": f"{_STORE}/_metadata/schema",
-    }
-    return {kind: Target(checkpoint / p, checkpoint / p) for kind, p in places.items()}
+    places = {kind: checkpoint / kind for kind in ("onceflow.json", "metadata", "operators.json")}
+    if is_of_processor(checkpoint):
+        [places["processor's form"]] = (checkpoint / "processors").glob("*.json")
+        # Spark writes them at each start, and reads the newest.
+        metadata = (checkpoint / "state/0/_metadata/v2").iterdir()
+        places["processor's metadata"] = max(_named(metadata), key=lambda file: int(file.name))
+        schemas = (checkpoint / "state/0/_stateSchema/default").iterdir()
+        places["processor's schema"] = max(_named(schemas), key=lambda file: file.name)
+    else:
+        places["operator metadata"] = checkpoint / "state/0/_metadata/metadata"
+        places["state schema"] = checkpoint / _STORE / "_metadata/schema"
+    return {kind: Target(path, path) for kind, path in places.items()}
+
+
+def is_of_processor(checkpoint: Path) -> bool:
+    """Whether the state is that of a processor."""
+    return (checkpoint / "processors").exists()
+
+
+def _named(files: Iterable[Path]) -> Iterator[Path]:
+    return (file for file in files if not file.name.startswith("."))
 
 
 def _logged(checkpoint: Path) -> Mapping[str, Target]:
