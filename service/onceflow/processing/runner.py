@@ -418,15 +418,13 @@ class Call:
         """Put down what is kept."""
         self.now = max(self.now, self.event_watermark)
         state, woke_ms = self._stored(later), before.get("_wake_ms")
-        if all(each == self._nothing(name) for name, each in state.items()):
+        # Values of 0, false or '' are kept.
+        nothing = {name: each.nothing for name, each in self.live.items()}
+        if all(each == nothing.get(name, []) for name, each in state.items()):
             return Handled(None, self.rows, woke_ms, None)
         wake_ms = self._wake_ms(later)
         content = self._encoded({**state, "_wake_ms": wake_ms})
         return Handled(content, self.rows, woke_ms, wake_ms)
-
-    def _nothing(self, name: str) -> object:
-        """Give what is stored of a state without a value. One of 0, false or '' has one."""
-        return self.live[name].nothing if name in self.live else []
 
     def _encoded(self, state: Mapping[str, Any]) -> bytes:
         try:
