@@ -98,8 +98,9 @@ _BY_SPARK: Mapping[str, tuple[str, str]] = {
     "changelog, second newest": ("rrrrer", "geeer"),
     "snapshot, newest": ("gggggr", "ggggr"),
     "table, newest": ("ggggeg", "ggggg"),
-    "processor's metadata": ("gggge.", "gggg."),
-    "processor's schema": ("grrre.", "geee."),
+    # Spark writes what it names into the next one: a bit that turned unseen stays.
+    "processor's metadata": ("grrr..", "geee."),
+    "processor's schema": ("rrrr..", "geee."),
 }
 _UNREAD: Mapping[str, tuple[str, str]] = {
     "offsets, old": ("gggggg", "ggggg"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 
 import pytest
@@ -36,6 +37,22 @@ def test_sound_files_are_not_damaged() -> None:
     checksums = {checksum_name(name): checksum_of(content) for name, content in files.items()}
     assert damage(files) == []
     assert damage({**files, **checksums}) == []
+
+
+def test_a_changelog_of_a_processor_has_a_form_and_an_end_of_its_own() -> None:
+    lineage = b'[{"version":3,"checkpointUniqueId":"a"},{"version":4,"checkpointUniqueId":"b"}]'
+    plain = b"\x00\x02v4" + struct.pack(">H", len(lineage)) + lineage + b"\x01\x02\x00"
+    assert damage({NAME: not_packed(plain)}) == []
+    assert damage({NAME: not_packed(plain[:-1])}) == [NAME]
+    assert damage({NAME.replace("5_", "6_"): not_packed(plain)}) == [NAME.replace("5_", "6_")]
+
+
+def not_packed(plain: bytes) -> bytes:
+    """A block of lz4-java, and the empty one at the end."""
+    sizes = ((len(plain), plain), (0, b""))
+    return b"".join(
+        b"LZ4Block" + struct.pack("<BIII", 0x15, size, size, 0) + block for size, block in sizes
+    )
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ _BLOCK = struct.Struct("<8sBIII")
 _MAGIC = b"LZ4Block"
 _IS_PACKED = 0x20
 _END = b"\xff\xff\xff\xff"
-_LINEAGE_FORMAT = b"\x00\x02v3"
+_END_OF_LINEAGE = {b"\x00\x02v3": _END, b"\x00\x02v4": b"\x00"}
+"""Ends of the two formats that name the versions before. Stores of processors have the second."""
 
 
 def find_damage(names: Sequence[str], read: Callable[[str], bytes | None]) -> Iterator[str]:
@@ -90,12 +91,13 @@ def _is_sound(name: str, content: bytes) -> bool:
 
 def _is_changelog_of(version: int, plain: bytes) -> bool:
     """It ends where the writer ended it, and names the version before it."""
-    if not plain.startswith(_LINEAGE_FORMAT):
+    end = _END_OF_LINEAGE.get(plain[:4])
+    if end is None:
         return plain.endswith(_END)
-    start = len(_LINEAGE_FORMAT) + 2
+    start = 6
     length = int.from_bytes(plain[start - 2 : start], "big")
     lineage = json.loads(plain[start : start + length])
-    return plain.endswith(_END) and (not lineage or lineage[-1]["version"] == version - 1)
+    return plain.endswith(end) and (not lineage or lineage[-1]["version"] == version - 1)
 
 
 def _unpacked(content: bytes) -> bytes:
