@@ -260,10 +260,7 @@ public class StateWriter {
     String[][] ids = new String[stores.length][];
     for (int i = 0; i < ids.length; i++) {
       String its = commit(stores[i]);
-      ids[i] =
-          counts == null
-              ? new String[] {its}
-              : new String[] {commit(counts[i]), its};
+      ids[i] = counts == null ? new String[] {its} : new String[] {commit(counts[i]), its};
     }
     return ids;
   }
