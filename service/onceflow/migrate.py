@@ -27,6 +27,7 @@ from onceflow.protocol.ledger import HeadEntry
 from onceflow.run import Run, Surroundings
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint
 from onceflow.runtime.state.change import compare_operator
+from onceflow.runtime.state.forms import form_written_by
 from onceflow.runtime.state.layout import Operator
 from onceflow.runtime.state.reader import opened_state
 from onceflow.runtime.state.rewrite import StateRewriter
@@ -212,8 +213,7 @@ class Migration:
             if not new.step:
                 continue
             source, function = sources[new.name]
-            runner = self._run.analysis.processors[new.step]
-            now = {"declared": runner.declared, "schema": runner.codec.schema}
+            now = form_written_by(self._run.analysis.processors[new.step])
             kept = recorded.states_of(source.step) if source and not function else ()
             copy.recorded.write_states_of(new.step, [*(each for each in kept if each != now), now])
 

@@ -47,6 +47,7 @@ from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.s3_files import SCHEME
 from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
 from onceflow.runtime.state.change import compare_operators
+from onceflow.runtime.state.forms import form_written_by
 from onceflow.runtime.state.reader import StateReader, opened_state
 from onceflow.runtime.state.sampling import StateSampler, require_same
 from onceflow.runtime.topics.table import read_table
@@ -233,7 +234,7 @@ class Run:
             self.checkpoint.recorded.write_operators([vars(each) for each in self.operators])
         for name, runner in self.analysis.processors.items():
             states = self.checkpoint.recorded.states_of(name)
-            now = {"declared": runner.declared, "schema": runner.codec.schema}
+            now = form_written_by(runner)
             if not states or states[-1] != now:
                 self._keep_initial(runner)
                 kept = [each for each in states if each != now]

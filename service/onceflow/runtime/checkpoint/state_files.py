@@ -91,13 +91,12 @@ def _is_sound(name: str, content: bytes) -> bool:
 
 def _is_changelog_of(version: int, plain: bytes) -> bool:
     """It ends where the writer ended it, and names the version before it."""
-    end = _END_OF_LINEAGE.get(plain[:4])
-    if end is None:
+    form, size, rest = plain[:4], plain[4:6], plain[6:]
+    if form not in _END_OF_LINEAGE:
         return plain.endswith(_END)
-    start = 6
-    length = int.from_bytes(plain[start - 2 : start], "big")
-    lineage = json.loads(plain[start : start + length])
-    return plain.endswith(end) and (not lineage or lineage[-1]["version"] == version - 1)
+    lineage = json.loads(rest[: int.from_bytes(size, "big")])
+    is_next = not lineage or lineage[-1]["version"] == version - 1
+    return rest.endswith(_END_OF_LINEAGE[form]) and is_next
 
 
 def _unpacked(content: bytes) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 from onceflow.columns import Array, Columns, MapOf, Type, parse_columns, parse_type
 from onceflow.errors import CorruptionError
 from onceflow.processing.codec import HEADER_BYTES, Codec
+from onceflow.processing.runner import Runner
 from onceflow.texts import text_of
 
 _WAITING = "_waiting"
@@ -110,6 +111,11 @@ class Form:
             return None
         wake_ms = -((_EPOCH - min(ends)) // _MS) if ends else None
         return self._codec.encode({**state, "_wake_ms": wake_ms}), wake_ms
+
+
+def form_written_by(runner: Runner) -> Mapping[str, Any]:
+    """The form in which a processor writes its state, as the checkpoint names it."""
+    return {"declared": runner.declared, "schema": runner.codec.schema}
 
 
 class Forms:

@@ -12,11 +12,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from onceflow.errors import ConfigError, RetriableError
+from onceflow.errors import ConfigError, InvariantError, RetriableError
 from onceflow.java.loader import new_instance
 from onceflow.processing.runner import Runner
 from onceflow.runtime.spark.errors import text_of
-from onceflow.runtime.state.forms import Form
+from onceflow.runtime.state.forms import Form, form_written_by
 from onceflow.runtime.state.layout import Operator, Store
 from onceflow.runtime.state.reader import StateReader
 
@@ -167,7 +167,7 @@ class _Changed:
         self._form: Form | None = None
         values = _typed(schema.field("value").type)
         if runner:
-            self._form = Form({"declared": runner.declared, "schema": runner.codec.schema})
+            self._form = Form(form_written_by(runner))
             values = ", ".join(f"{name}: {kind}" for name, kind in self._form.columns().items())
         keys = _typed(schema.field("key").type)
         self._expected = f"(key, value) with key {{{keys}}} and value {{{values}}}"
@@ -223,9 +223,12 @@ def _put(writer: Any, table: pa.Table, changed: _Changed | None) -> None:
     with pa.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
     twice = writer.put(out.getvalue().to_pybytes())
-    if twice >= 0 and changed:
-        what, expected = "the function gave two rows for one key", "one row for each key"
-        raise changed.refusal(what, expected, "another one before", table["key"][twice].as_py())
+    if twice < 0:
+        return
+    if changed is None:
+        raise InvariantError("a key of the state is there twice", found=str(table["key"][twice]))
+    what, expected = "the function gave two rows for one key", "one row for each key"
+    raise changed.refusal(what, expected, "another one before", table["key"][twice].as_py())
 
 
 def _schema(key: StructType, value: StructType, store: Store) -> pa.Schema:

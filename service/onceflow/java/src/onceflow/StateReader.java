@@ -190,20 +190,37 @@ public class StateReader {
     if (!hasAll(grouping(), values, "")) {
       return -1;
     }
-    InternalRow row = row(grouping(), values, "");
-    int hash = SEED;
-    for (int i = 0; i < grouping().size(); i++) {
-      DataType type = key.fields()[i].dataType();
-      hash = (int) Murmur3HashFunction.hash(row.get(i, type), type, hash);
-    }
     // Without a key, Spark has all rows in one partition.
-    return grouping().isEmpty() ? 0 : Math.floorMod(hash, partitions);
+    return grouping().isEmpty()
+        ? 0
+        : partitionOf(row(grouping(), values, ""), grouping(), partitions);
+  }
+
+  /** The partition of a row whose first columns are those that it is grouped by. */
+  static int partitionOf(InternalRow row, StructType grouping, int partitions) {
+    int hash = SEED;
+    for (int i = 0; i < grouping.size(); i++) {
+      DataType type = grouping.fields()[i].dataType();
+      Object part = row.isNullAt(i) ? null : row.get(i, type);
+      hash = (int) Murmur3HashFunction.hash(part, type, hash);
+    }
+    return Math.floorMod(hash, partitions);
   }
 
   /** The columns of the key that are alike in all rows that Spark looks up together. */
   private StructType grouping() {
+    return grouping(key, prefix, isNumbered);
+  }
+
+  static StructType grouping(StructType key, int prefix, boolean isNumbered) {
     int columns = prefix > 0 ? prefix : key.size() - (isNumbered ? 1 : 0);
     return new StructType((StructField[]) Arrays.copyOf(key.fields(), columns));
+  }
+
+  static KeyStateEncoderSpec encoder(StructType key, int prefix) {
+    return prefix > 0
+        ? (KeyStateEncoderSpec) new PrefixKeyScanStateEncoderSpec(key, prefix)
+        : new NoPrefixKeyStateEncoderSpec(key);
   }
 
   private boolean hasAll(StructType type, Map values, String path) {
@@ -261,10 +278,7 @@ public class StateReader {
     if (store != null && this.partition == partition && unique.equals(this.unique)) {
       return;
     }
-    KeyStateEncoderSpec encoder =
-        prefix > 0
-            ? (KeyStateEncoderSpec) new PrefixKeyScanStateEncoderSpec(key, prefix)
-            : new NoPrefixKeyStateEncoderSpec(key);
+    KeyStateEncoderSpec encoder = encoder(key, prefix);
     if (provider == null || this.partition != partition) {
       close();
       provider =

@@ -2,7 +2,6 @@ package onceflow;
 
 import java.io.ByteArrayInputStream;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.UUID;
@@ -13,7 +12,6 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
-import org.apache.spark.sql.catalyst.expressions.Murmur3HashFunction;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.classic.SparkSession;
@@ -30,7 +28,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.LongType$;
 import org.apache.spark.sql.types.NullType$;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
@@ -44,7 +41,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * not looked at. Not for several threads at once.
  */
 public class StateWriter {
-  private static final int SEED = 42;
   private static final String ONLY_FAMILY = "default";
 
   // Spark's `TimerStateUtils`.
@@ -107,12 +103,8 @@ public class StateWriter {
     key = (StructType) DataType.fromJson(keyType);
     value = (StructType) DataType.fromJson(valueType);
     boolean isNumbered = !counter.isEmpty();
-    int columns = prefix > 0 ? prefix : key.size() - (isNumbered ? 1 : 0);
-    group = new StructType((StructField[]) Arrays.copyOf(key.fields(), columns));
-    KeyStateEncoderSpec encoder =
-        prefix > 0
-            ? (KeyStateEncoderSpec) new PrefixKeyScanStateEncoderSpec(key, prefix)
-            : new NoPrefixKeyStateEncoderSpec(key);
+    group = StateReader.grouping(key, prefix, isNumbered);
+    KeyStateEncoderSpec encoder = StateReader.encoder(key, prefix);
     providers = providers(name, key, value, encoder, partitions);
     stores = stores(providers, version);
     ofGroup = UnsafeProjection.create(group);
@@ -212,7 +204,7 @@ public class StateWriter {
 
   private boolean putRow(InternalRow row) {
     InternalRow its = row.getStruct(0, key.size());
-    int place = partitionOf(its);
+    int place = StateReader.partitionOf(its, group, stores.length);
     UnsafeRow found = (counts == null ? ofKey : ofGroup).apply(its);
     if (counts != null) {
       UnsafeRow before = counts[place].get(found, ONLY_FAMILY);
@@ -231,16 +223,6 @@ public class StateWriter {
       stores[place].put(ofTimerByTime.apply(row(at, found)), nothing, BY_TIME);
     }
     return true;
-  }
-
-  private int partitionOf(InternalRow key) {
-    int hash = SEED;
-    for (int i = 0; i < group.size(); i++) {
-      DataType type = group.fields()[i].dataType();
-      Object part = key.isNullAt(i) ? null : key.get(i, type);
-      hash = (int) Murmur3HashFunction.hash(part, type, hash);
-    }
-    return Math.floorMod(hash, stores.length);
   }
 
   private static InternalRow row(Object first) {
