@@ -62,7 +62,7 @@ def test_the_picture_tells_what_the_analysis_found(monkeypatch: pytest.MonkeyPat
     explain = ["explain", file, "-o", "json", "--keys", "1000000"]
     done = CliRunner(env=QUICK).invoke(build_app(), explain)
 
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0, getattr(done.exception, "faults", done.output)
     found = json.loads(done.stdout)
     assert found["analysed"]
     language, reads, step, result, state, forecast = found["query"]["facts"]
