@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -18,9 +19,10 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
 from onceflow.clock import SystemClock
-from onceflow.errors import ConfigError, CorruptionError
+from onceflow.errors import ConfigError, CorruptionError, RetriableError
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.runtime.spark.session import SessionSettings
+from onceflow.runtime.state.bare_jvm import bare_jvm
 from onceflow.runtime.state.forms import plain
 from onceflow.runtime.state.layout import Operator
 from onceflow.runtime.state.reader import Row, StateReader, opened_state
@@ -175,6 +177,23 @@ def test_a_difference_is_that_of_the_two_states(spark: SparkSession, checkpoint:
     }
     assert {json.dumps(row["key"]): (row["before"], row["after"]) for row in changes} == expected
     assert {None} < {row["before"] is None or None for row in changes}
+
+
+def test_a_reader_whose_jvm_has_ended_says_so_and_closes(checkpoint: Path) -> None:
+    before = {*psutil.Process().children()}
+    with (
+        bare_jvm("512m") as jvm,
+        opened_state(str(checkpoint), SessionSettings(), jvm) as reader,
+    ):
+        operator, batch = reader.find(None, None)
+        assert [*reader.export(operator, batch)]
+        (process,) = {*psutil.Process().children()} - before
+        process.kill()
+        process.wait(WAIT_S)
+        # The first call finds a connection that is broken, later ones find none.
+        for _ in range(2):
+            with pytest.raises(RetriableError, match="the state cannot be read now"):
+                reader.sizes(operator, batch).__next__()
 
 
 def test_sizes_count_every_row(spark: SparkSession, checkpoint: Path) -> None:

@@ -46,7 +46,9 @@ COMMANDS = (
 
 TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""
-MAX_FRAMES = 4
+FRAMES = 3
+"""That an unexpected error names: of ours, and of those where it arose."""
+_PACKAGE = Path(__file__).parents[1]
 """Innermost calls that the message of an unexpected error names."""
 
 
@@ -102,8 +104,13 @@ def _end(message: str, exit_code: int) -> None:
 
 
 def _unexpected(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
-    places = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
+    frames = traceback.extract_tb(error.__traceback__)
+    # Where it arose, and what of ours called it: a library's own depths do not tell.
+    ours = [n for n, f in enumerate(frames) if _PACKAGE in Path(f.filename).parents]
+    told = sorted({*ours[-FRAMES:], *range(len(frames))[-FRAMES:]})
+    places = " > ".join(
+        f"{Path(frames[n].filename).name}:{frames[n].lineno} {frames[n].name}" for n in told
+    )
     return (
         f"unexpected {type(error).__name__}: {error}\n"
         f"  at {places}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,6 +85,19 @@ def test_an_unexpected_error_says_where_it_came_from(
     assert message.startswith("onceflow: unexpected ValueError: odd\n  at ")
     assert "test_cli_main.py:" in message
     assert "Traceback" not in message
+
+
+def test_an_error_deep_in_a_library_also_says_what_of_ours_called_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(entry.TRACEBACK_VARIABLE, raising=False)
+    with pytest.raises(ValueError, match="double quotes") as caught:
+        json.loads("{")
+
+    _, message = run(caught.value)
+
+    assert "main.py:" in message
+    assert "decoder.py:" in message
 
 
 def test_the_whole_traceback_may_be_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from onceflow.java.s3_jars import require_s3_jars
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.state_files import find_damage
 from onceflow.runtime.spark.errors import text_of
+from onceflow.runtime.spark.jvm import UNREACHABLE
 from onceflow.runtime.spark.s3_files import SCHEME, keys_of_file, s3_error
 from onceflow.runtime.spark.session import SessionSettings, spark_conf
 from onceflow.runtime.state.forms import plain
@@ -95,7 +96,7 @@ class StateReader:
     def close(self) -> None:
         """Delete the copies of files."""
         for opened in self._open.values():
-            with suppress(Py4JError):
+            with suppress(*UNREACHABLE):
                 opened.close()
         self._open.clear()
 
@@ -346,6 +347,14 @@ class StateReader:
         """Turn what the JVM raises into our own error, which names the damaged file if one is."""
         try:
             yield
+        except OSError as error:
+            raise RetriableError(
+                "the state cannot be read now",
+                subject=self.folder,
+                expected="a JVM that answers",
+                found=f"{type(error).__name__}: {error}",
+                then="try again",
+            ) from error
         except Py4JError as error:
             text = text_of(error)
             if self._files.is_on_s3 and (ours := s3_error(text, self._files.location)):

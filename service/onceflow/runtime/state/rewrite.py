@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -16,6 +16,7 @@ from onceflow.errors import ConfigError, InvariantError, RetriableError
 from onceflow.java.loader import new_instance
 from onceflow.processing.runner import Runner
 from onceflow.runtime.spark.errors import text_of
+from onceflow.runtime.spark.jvm import UNREACHABLE
 from onceflow.runtime.state.forms import Form, form_written_by
 from onceflow.runtime.state.layout import Operator, Store
 from onceflow.runtime.state.reader import StateReader
@@ -85,7 +86,7 @@ class StateRewriter:
                     _put(writer, table, changed)
                     count += table.num_rows
                 written = [[*each] for each in writer.commit()]
-            except Py4JError as error:
+            except UNREACHABLE as error:
                 raise RetriableError(
                     "the state of the copy cannot be written",
                     subject=self._new.folder,
@@ -93,7 +94,8 @@ class StateRewriter:
                     then="the pipeline is as it was; try again when that is cured",
                 ) from error
             finally:
-                writer.close()
+                with suppress(*UNREACHABLE):
+                    writer.close()
             ids = [[*a, *b] for a, b in zip(ids, written, strict=True)] if ids else written
         return count, ids
 
