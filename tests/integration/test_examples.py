@@ -54,7 +54,7 @@ def test_an_example_writes_what_its_oracle_says(
 
 @contextmanager
 def _own_modules(folder: Path) -> Iterator[None]:
-    """The run imports this copy of its modules, and later tests of this process import their own."""
+    """Import this copy of its modules inside, and let later tests import their own."""
     names = [file.stem for file in folder.glob("*.py")]
     for name in names:
         sys.modules.pop(name, None)

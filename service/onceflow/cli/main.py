@@ -47,7 +47,7 @@ COMMANDS = (
 TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""
 FRAMES = 3
-"""That an unexpected error names: of ours, and of those where it arose."""
+"""That an unexpected error names: the innermost, and the innermost of this package."""
 _PACKAGE = Path(__file__).parents[1]
 """Innermost calls that the message of an unexpected error names."""
 
@@ -105,7 +105,7 @@ def _end(message: str, exit_code: int) -> None:
 
 def _unexpected(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    # Where it arose, and what of ours called it: a library's own depths do not tell.
+    # Deep in a library, the innermost frames alone do not tell what called it.
     ours = [n for n, f in enumerate(frames) if _PACKAGE in Path(f.filename).parents]
     told = sorted({*ours[-FRAMES:], *range(len(frames))[-FRAMES:]})
     places = " > ".join(
