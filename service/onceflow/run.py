@@ -202,6 +202,9 @@ class Run:
         for name, runner in self.analysis.processors.items():
             if states := self.checkpoint.recorded.states_of(name):
                 found[name] = compare_state(states[-1]["declared"], runner.declared)
+                if runner.initial_names and self.checkpoint.recorded.initial_of(name) is None:
+                    text = "`initial_state` is read before the first batch only, which is over"
+                    found[name].refused.append(text)
         return found
 
     def require_state(self) -> Mapping[str, Evolution]:
