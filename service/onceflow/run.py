@@ -171,8 +171,12 @@ class Run:
         pipeline, engine = self.pipeline, self.around.engine
         if engine is not None:
             return engine.open_session(pipeline.checkpoint_location)
-        settings = replace(self.around.session, has_processors=pipeline.has_processors)
-        session = open_session(pipeline.name, settings, pipeline.checkpoint_location)
+        session = open_session(
+            pipeline.name,
+            self.around.session,
+            pipeline.checkpoint_location,
+            has_processors=pipeline.has_processors,
+        )
         # Last: if a look has failed meanwhile, this is undone at once.
         stack.callback(jvm.stop, session)
         return session

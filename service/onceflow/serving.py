@@ -114,7 +114,7 @@ class Service:
         self.histories = {entry.name: History(around.clock) for entry in entries}
         """What happened to each pipeline in the last hour."""
         has_processors = any(entry.has_processors for entry in entries)
-        self.engine = SharedEngine(replace(around.session, has_processors=has_processors))
+        self.engine = SharedEngine(around.session, has_processors=has_processors)
         self._report = report_of("")
         self.around = replace(around, engine=self.engine)
         versions = {"version": version("onceflow"), "spark": version("pyspark")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onceflow.errors import ConfigError
@@ -109,11 +111,27 @@ def test_javas_own_fences_come_after_what_a_user_says() -> None:
         ]
 
 
-@pytest.mark.parametrize(("has_processors", "threshold"), [(False, 500_000), (True, 50_000)])
-def test_the_jvm_compiles_sooner_where_state_is_asked_for_by_key(
-    *, has_processors: bool, threshold: int
+class _AskedError(Exception):
+    """Spark was about to be started."""
+
+
+@pytest.mark.parametrize("has_processors", [False, True])
+def test_the_jvm_compiles_sooner_where_python_keeps_state(
+    monkeypatch: pytest.MonkeyPatch, *, has_processors: bool
 ) -> None:
-    settings = session.SessionSettings(has_processors=has_processors)
-    options = session.spark_conf(settings, "", "")["spark.driver.extraJavaOptions"].split()
-    assert f"-XX:Tier4InvocationThreshold={threshold}" in options
-    assert len([each for each in options if "Tier4Invocation" in each]) == 1
+    def asked(settings: Any, checkpoint: str, java_options: str) -> None:
+        found = session_conf(settings, checkpoint, java_options)["spark.driver.extraJavaOptions"]
+        thresholds = [each for each in found.split() if "Tier4InvocationThreshold" in each]
+        # The last of two counts.
+        wanted = 50_000 if has_processors else 500_000
+        assert thresholds[-1] == f"-XX:Tier4InvocationThreshold={wanted}"
+        raise _AskedError
+
+    session_conf = session.spark_conf
+    monkeypatch.setattr(session, "use_java", lambda: None)
+    monkeypatch.setattr(session, "use_spark_home", lambda **_: None)
+    monkeypatch.setattr(session, "spark_conf", asked)
+    engine = session.SharedEngine(session.SessionSettings(), has_processors=has_processors)
+    monkeypatch.setattr(session, "sharing_options", lambda _: "")
+    with pytest.raises(_AskedError):
+        engine.open_session("")

@@ -157,7 +157,6 @@ class SessionSettings:
         max_made: characters, elements or rows that a function may make of one value.
         max_rows: rows that one task may make at one step of a query.
         max_batch_s: seconds that one batch may be computed.
-        has_processors: whether Python is to keep state in it, for which the JVM compiles sooner.
     """
 
     master: str = "local[*]"
@@ -168,7 +167,6 @@ class SessionSettings:
     max_rows: int = 100_000_000
     max_batch_s: int = 900
     conf: Mapping[str, str] = field(default_factory=dict)
-    has_processors: bool = False
 
     @property
     def driver_memory_bytes(self) -> int:
@@ -211,11 +209,17 @@ def check_conf(conf: Mapping[str, str]) -> None:
 
 
 def open_session(
-    name: str, settings: SessionSettings, checkpoint: str, java_options: str | None = None
+    name: str,
+    settings: SessionSettings,
+    checkpoint: str,
+    java_options: str | None = None,
+    *,
+    has_processors: bool = False,
 ) -> SparkSession:
     """Start Spark, or join the session of this process.
 
-    Without `java_options`, the driver's JVM uses the archive of classes.
+    Without `java_options`, the driver's JVM uses the archive of classes. If it `has_processors`,
+    the JVM compiles sooner.
 
     Raises:
         ConfigError: a setting breaks exactly once, there is no Java, or Spark refuses to start.
@@ -227,6 +231,8 @@ def open_session(
     use_spark_home(is_local=is_local)
     builder = SparkSession.builder.appName(f"onceflow.{name}").master(settings.master)
     ours = sharing_options(java) if java_options is None else java_options
+    if has_processors:
+        ours = f"{_COMPILER_OF_PROCESSORS} {ours}"
     conf = spark_conf(settings, checkpoint, ours)
     if is_local and not settings.is_local:
         conf = {"spark.executorEnv.JAVA_HOME": str(java_of_executors(java)), **conf}
@@ -251,8 +257,9 @@ class SharedEngine:
     Each gets a session of its own: views, functions and settings of one are not seen by others.
     """
 
-    def __init__(self, settings: SessionSettings) -> None:
+    def __init__(self, settings: SessionSettings, *, has_processors: bool = False) -> None:
         self._settings = replace(settings, conf={**_FAIR, **settings.conf})
+        self._has_processors = has_processors
         self._first: SparkSession | None = None
         self._failure: OnceflowError | None = None
         self._lock = threading.Lock()
@@ -308,7 +315,7 @@ class SharedEngine:
 
     def _started(self) -> SparkSession:
         try:
-            return open_session("serve", self._settings, checkpoint="")
+            return open_session("serve", self._settings, "", has_processors=self._has_processors)
         except ConfigError:
             raise
         except OnceflowError as error:
@@ -373,7 +380,7 @@ def spark_conf(settings: SessionSettings, checkpoint: str, java_options: str) ->
             f"-Dlog4j2.configurationFile={LOGGING}",
             # Else it writes JSON, as the run itself does without a terminal.
             "-Donceflow.log=text" if sys.stderr.isatty() else "",
-            _COMPILER_OF_PROCESSORS if settings.has_processors else _COMPILER,
+            _COMPILER,
             _COLLECTOR,
             least_heap(conf["spark.driver.memory"]),
             java_options,
