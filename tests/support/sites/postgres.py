@@ -101,14 +101,9 @@ def running_postgres() -> Iterator[Postgres]:
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
     data = str(folder / "data")
     try:
-        subprocess.run(
-            [*as_other, str(programs / "initdb"), "-D", data, "-A", "scram-sha-256"]
-            + ["-U", USER, f"--pwfile={password}", "--no-sync", "-E", "UTF8", "--locale=C"],
-            check=True,
-            capture_output=True,
-            timeout=INIT_TIMEOUT_S,
-            cwd=folder,
-        )
+        init = [*as_other, str(programs / "initdb"), "-D", data, "-U", USER, "--no-sync"]
+        init += ["-A", "scram-sha-256", f"--pwfile={password}", "-E", "UTF8", "--locale=C"]
+        subprocess.run(init, check=True, capture_output=True, timeout=INIT_TIMEOUT_S, cwd=folder)
         [port] = free_ports(1)
         command = [*as_other, str(programs / "postgres"), "-D", data, "-p", str(port)]
         command += ["-h", HOST, "-k", ""]
