@@ -50,7 +50,7 @@ _SESSION: Mapping[str, str] = {
     # A successor waits this long for our lock, and then tries again.
     "lock_timeout": "10s",
     # After this long, the server ends a transaction of a process that is frozen.
-    "idle_in_transaction_session_timeout": "30s",
+    "idle_in_transaction_session_timeout": "10s",
     "statement_timeout": "300s",
 }
 

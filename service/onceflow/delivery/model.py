@@ -17,6 +17,7 @@ from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.target_block import TargetBlock, find_target, installed_targets
 from onceflow.contracts.values import (
     DurationMs,
+    IdleMs,
     PipelineName,
     SizeBytes,
     TopicName,
@@ -75,6 +76,15 @@ class From(Block):
         default="fail",
         description="What happens where records of a pipeline are missing in the topic, because"
         " retention or compaction removed them.",
+    )
+
+    takeover_after_ms: IdleMs = Field(
+        default=10_000,
+        alias="takeover_after",
+        json_schema_extra=without_default,
+        description="How long after the last sign of life of an instance another one reads its"
+        " partitions. A start after a crash waits as long. Left out: 10 seconds. Brokers take 6"
+        " seconds to 30 minutes, unless they are set up differently.",
     )
 
     @property

@@ -161,7 +161,13 @@ def _consumers(delivery: Delivery, connection: Connection) -> Callable[[Hooks], 
         gap=OnFault.REPORT if source.on_gap == "continue" else OnFault.RAISE,
         foreign=_FOREIGN[source.foreign],
     )
-    properties = {**connection.properties, "queued.max.messages.kbytes": PREFETCH_KBYTES}
+    properties = {
+        **connection.properties,
+        "queued.max.messages.kbytes": PREFETCH_KBYTES,
+        "session.timeout.ms": source.takeover_after_ms,
+        # Three may get lost.
+        "heartbeat.interval.ms": source.takeover_after_ms // 4,
+    }
 
     def consumer(hooks: Hooks) -> Consumer:
         return Consumer(

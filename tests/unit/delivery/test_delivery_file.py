@@ -98,8 +98,8 @@ def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
             "name: views",
             "on_reject: dead_letter\nname: views",
             (
-                "line 3, on_reject: no topic is named for dead letters. Add `dead_letter: {topic: ...}`"
-                " to the delivery."
+                "line 3, on_reject: no topic is named for dead letters. Add"
+                " `dead_letter: {topic: ...}` to the delivery."
             ),
         ),
         (
@@ -114,8 +114,8 @@ def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
             "name: views",
             "retry: {delay: 2 min}\nname: views",
             (
-                "line 3, retry.delay: the first delay is longer than the longest; expected `max_delay`"
-                " of at least `delay`"
+                "line 3, retry.delay: the first delay is longer than the longest; expected"
+                " `max_delay` of at least `delay`"
             ),
         ),
     ],
