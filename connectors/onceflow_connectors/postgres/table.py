@@ -103,7 +103,7 @@ class Table:
         oid: changes when the table is dropped and created again.
         is_table: not a view, or another thing with columns.
         is_durable: whether its rows outlive a crash of the server.
-        rights: those of ours, in words of SQL.
+        rights: our rights, in words of SQL.
         unique: columns of each unique index that can decide conflicts.
     """
 

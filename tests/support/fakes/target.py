@@ -1,4 +1,4 @@
-"""A target in memory, for deliveries: keeps the contract, and fails as it is told."""
+"""A target in memory, for deliveries: keeps the contract, and fails where a test says so."""
 
 from __future__ import annotations
 

@@ -65,22 +65,14 @@ class CutProxy:
     def _pump(self, client: socket.socket, server: socket.socket) -> None:
         seen = 0
         while not self._ended.is_set():
-            readable = select.select([client, server], [], [], POLL_S)[0]
-            for source in readable:
-                try:
-                    data = source.recv(BLOCK_BYTES)
-                except OSError:
-                    return
-                if not data:
-                    return
+            for source in select.select([client, server], [], [], POLL_S)[0]:
+                data = _received(source)
                 if source is client and self.marks and self.marks[seen] in data:
                     seen += 1
-                    if seen == len(self.marks):
-                        self._cut(server, data)
-                        return
-                try:
-                    (server if source is client else client).sendall(data)
-                except OSError:
+                if seen and seen == len(self.marks):
+                    self._cut(server, data)
+                    return
+                if not data or not _sent(server if source is client else client, data):
                     return
 
     def _cut(self, server: socket.socket, data: bytes) -> None:
@@ -89,6 +81,22 @@ class CutProxy:
         if self.is_answered:
             server.sendall(data)
             server.recv(BLOCK_BYTES)
+
+
+def _received(source: socket.socket) -> bytes:
+    """Empty at the end of a connection, however it ended."""
+    try:
+        return source.recv(BLOCK_BYTES)
+    except OSError:
+        return b""
+
+
+def _sent(destination: socket.socket, data: bytes) -> bool:
+    try:
+        destination.sendall(data)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

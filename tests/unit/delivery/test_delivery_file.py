@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.delivery.loader import is_delivery, json_schema, load_delivery
+from onceflow.delivery.model import delivery_model
 from onceflow.errors import ConfigError
+from onceflow.pipeline.file.schema import reference_table
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "delivery.schema.json"
@@ -158,6 +160,12 @@ def test_options_of_pipelines_are_refused(tmp_path: Path) -> None:
 def test_the_published_schema_is_current() -> None:
     command = "onceflow validate --schema --kind delivery > docs/delivery.schema.json"
     assert json.loads(PUBLISHED.read_text()) == json_schema(), command
+
+
+def test_the_page_holds_the_current_table() -> None:
+    table = reference_table(delivery_model())
+
+    assert table in (ROOT / "docs" / "deliveries.md").read_text(), table
 
 
 def test_the_schema_accepts_what_the_loader_accepts() -> None:

@@ -77,19 +77,14 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
     """
     from onceflow.delivery.loader import is_delivery
 
+    remedies = [new_generation, adopt, accept_change]
     if is_delivery(file):
-        if standby or reason or new_generation or adopt or accept_change:
-            expected = "no option but --until"
-            raise ConfigError("these options are of pipelines", expected=expected)
+        _check_delivery_options([standby, reason, *remedies])
         _run_delivery(file, settings_of(bootstrap_servers, config), until)
         return
     from onceflow.app import RunOptions
-    from onceflow.cli.shared.report import open_report
-    from onceflow.clock import SystemClock
     from onceflow.protocol.compare import Remedy
-    from onceflow.serve.ending import drain_on_signals
 
-    remedies = [new_generation, adopt, accept_change]
     _check_remedies(remedies, reason)
     if standby and (until or any(remedies)):
         raise ConfigError(
@@ -105,12 +100,27 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
         reason=reason,
         is_standby=standby,
     )
+    _run_pipeline(file, bootstrap_servers, config, options)
+
+
+def _run_pipeline(
+    file: Path, bootstrap_servers: str | None, config: Path | None, options: RunOptions
+) -> None:
+    from onceflow.cli.shared.report import open_report
+    from onceflow.clock import SystemClock
+    from onceflow.serve.ending import drain_on_signals
+
     clock = SystemClock()
     with open_report(clock) as report:
         settings = settings_of(bootstrap_servers, config)
         application = open_application(load_allowed(file, settings), settings, options, report)
         with drain_on_signals(application.request_drain):
             application.run()
+
+
+def _check_delivery_options(of_pipelines: Sequence[object]) -> None:
+    if any(of_pipelines):
+        raise ConfigError("these options are of pipelines", expected="no option but --until")
 
 
 def _run_delivery(file: Path, settings: Settings, until: Until | None) -> None:
