@@ -100,7 +100,7 @@ class Job:
         (self.folder / "dsn").write_text(self.server.dsn)
         with psycopg.connect(self.server.dsn) as connection:
             statement = SQL("CREATE TABLE {} ({})")
-            columns = SQL(table)  # type: ignore[arg-type]
+            columns = SQL(table)
             connection.execute(statement.format(Identifier(self.table), columns))
 
     def write_file(self, text: str) -> None:

@@ -57,7 +57,7 @@ class Bench:
 
     def create(self, statement: str = TABLE) -> None:
         with psycopg.connect(self.server.dsn) as connection:
-            connection.execute(SQL(statement).format(Identifier(self.name)))  # type: ignore[arg-type]
+            connection.execute(SQL(statement).format(Identifier(self.name)))
 
     def target(self, ddl: str = DDL, **block: Any) -> Target:
         file = self.folder / "dsn"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from onceflow.contracts.connector import Place
@@ -45,12 +45,14 @@ class MemoryTarget:
     Args:
         writes: what happens to the next writes; then they succeed.
         probes: the same for probes.
+        before_write: called before the next writes, one for each.
         poison: values that the target will never take, in any column.
     """
 
     store: Store
     writes: deque[Failure] = field(default_factory=deque)
     probes: deque[OnceflowError] = field(default_factory=deque)
+    before_write: deque[Callable[[], object]] = field(default_factory=deque)
     poison: frozenset[object] = frozenset()
     probed: int = 0
 
@@ -69,6 +71,8 @@ class MemoryTarget:
         return {place: mark for place, (_, mark) in self.store.held.items() if mark is not None}
 
     def write(self, batch: Batch) -> None:
+        if self.before_write:
+            self.before_write.popleft()()
         failure = self.writes.popleft() if self.writes else None
         if failure is None or failure.is_applied:
             self._apply(batch)

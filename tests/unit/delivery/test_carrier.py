@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -127,7 +127,7 @@ def payload(number: int) -> bytes:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene() -> Scene:
     return Scene()
 
 
@@ -270,15 +270,7 @@ def test_an_instance_whose_partition_was_claimed_writes_nothing_under_the_old_cl
 ) -> None:
     scene.write(*range(1, 4))
 
-    def claim_meanwhile(write: Callable[[Any], None]) -> Callable[[Any], None]:
-        def claimed(batch: Any) -> None:
-            scene.target.write = write  # type: ignore[method-assign]
-            scene.store.claim((TOPIC, 0))
-            write(batch)
-
-        return claimed
-
-    scene.target.write = claim_meanwhile(scene.target.write)  # type: ignore[method-assign]
+    scene.target.before_write.append(lambda: scene.store.claim((TOPIC, 0)))
     scene.run()
     assert scene.numbers == [1, 2, 3]
     [warning] = scene.named("warning")

@@ -34,7 +34,8 @@ MOVE = Move(CLAIM, Mark(20, "after"))
 def test_delays_grow_to_their_bound_and_begin_again_after_a_success(
     seed: int, delay: int, most: int, multiplier: float, jitter: float
 ) -> None:
-    retry = Retry(delay=f"{delay} ms", max_delay=f"{most} ms", multiplier=multiplier, jitter=jitter)
+    given = {"delay": f"{delay} ms", "max_delay": f"{most} ms"}
+    retry = Retry.model_validate({**given, "multiplier": multiplier, "jitter": jitter})
     breaker = Breaker(retry, Random(seed))
     planned = float(delay)
     for _ in range(20):
