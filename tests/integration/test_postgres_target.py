@@ -88,14 +88,15 @@ def after(written: Batch) -> Claim:
     return replace(move.claim, mark=move.to)
 
 
-def test_the_newest_revision_stays_wherever_batches_end(bench: Bench) -> None:
+@pytest.mark.parametrize("end", range(1, 7))
+def test_the_newest_revision_stays_wherever_batches_end(bench: Bench, end: int) -> None:
     bench.create()
     rows = [("a", 1, 1), ("b", 1, 1), ("a", 3, 3), ("a", 2, 2), ("a", 33, 3), ("c", 1, 1)]
     with closing(bench.target()) as target:
         target.check()
         claim = target.claim(PLACE)
         assert claim == Claim(PLACE, 1, None)
-        for part in (rows[:3], rows[3:]):
+        for part in (rows[:end], rows[end:]):
             written = batch(claim, part)
             target.write(written)
             claim = after(written)

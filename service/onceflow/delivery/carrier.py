@@ -170,27 +170,32 @@ class Carrier:
 
     def _carry(self, records: FilteringConsumer) -> bool:
         while not self._stop.is_set():
-            is_idle = self._collect(records)
+            is_idle = self._patiently(self._collect, records)
             self._flush(records)
             if is_idle and self._patiently(self._is_finished):
                 return True
         return False
 
     def _collect(self, records: FilteringConsumer) -> bool:
-        """Read a batch. Returns whether there was nothing to read."""
-        limits, clock = self._limits, self._clock
-        wait_s = IDLE_POLL_S
+        """Read until a batch is full, or its first record has waited long enough.
+
+        After an error, call it again: what was read stays.
+
+        Returns:
+            Whether there was nothing to read.
+        """
+        limits, clock, decoder = self._limits, self._clock, self._decoder
         until = clock.within(limits.max_delay_ms / 1000)
         while len(self._pending) < limits.max_records:
-            record = self._patiently(records.poll, wait_s)
+            is_first = not self._pending
+            record = records.poll(IDLE_POLL_S if is_first else until.remaining_s())
             if record is None:
                 return not self._pending
-            if not self._pending:
+            if is_first:
                 until = clock.within(limits.max_delay_ms / 1000)
-            self._pending.add(record, self._decoder)
+            self._pending.add(record, decoder)
             if self._pending.size_bytes >= limits.max_bytes or until.is_over:
                 break
-            wait_s = until.remaining_s()
         return False
 
     def _flush(self, records: FilteringConsumer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -33,9 +33,13 @@ DOWN = RetriableError("the server does not answer")
 
 
 class QuickConsumer(FilteringConsumer):
-    """Never waits: what is not here does not come."""
+    """Never waits: what is not here does not come. Before its polls, it calls `before_poll`."""
+
+    before_poll: deque[Callable[[], object]] = deque()
 
     def poll(self, timeout_s: float) -> Record | None:
+        if self.before_poll:
+            self.before_poll.popleft()()
         return super().poll(0.0)
 
 
@@ -61,11 +65,13 @@ class Scene:
     letters: list[DeadLetter] = field(default_factory=list)
     kafka: FakeConsumerKafka = field(default_factory=FakeConsumerKafka)
     clock: ManualClock = field(default_factory=ManualClock)
+    before_poll: deque[Callable[[], object]] = field(default_factory=deque)
     target: MemoryTarget = field(init=False)
 
     def __post_init__(self) -> None:
         self.target = MemoryTarget(self.store)
-        self.kafka.create_topic(TOPIC, 2)
+        if not self.kafka.topics():
+            self.kafka.create_topic(TOPIC, 2)
 
     def write(self, *numbers: int, partition: int = 0, batch_id: int = 0) -> None:
         self.kafka.write(TOPIC, records(*numbers, partition=partition, batch_id=batch_id))
@@ -79,7 +85,9 @@ class Scene:
     ) -> None:
         def consumer(hooks: Hooks) -> FilteringConsumer:
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
-            return QuickConsumer(FakeClient(subscription, self.kafka), STRICT, hooks)
+            made = QuickConsumer(FakeClient(subscription, self.kafka), STRICT, hooks)
+            made.before_poll = self.before_poll
+            return made
 
         Carrier(
             consumer=consumer,
@@ -275,6 +283,21 @@ def test_an_instance_whose_partition_was_claimed_writes_nothing_under_the_old_cl
     assert scene.numbers == [1, 2, 3]
     [warning] = scene.named("warning")
     assert "another instance has claimed this partition" in warning["text"]
+
+
+def test_an_instance_that_was_expelled_forgets_what_it_read(scene: Scene) -> None:
+    scene.write(*range(1, 8))
+    successor = Scene(store=scene.store, kafka=scene.kafka)
+
+    def take_over() -> None:
+        scene.kafka.expel_all("group")
+        successor.run()
+        assert scene.numbers == list(range(1, 8))
+
+    scene.before_poll = deque([str, str, str, take_over])
+    scene.run()
+    assert scene.numbers == list(range(1, 8))
+    assert not scene.before_poll
 
 
 def test_positions_move_over_partitions_that_hold_only_repeats(scene: Scene) -> None:
