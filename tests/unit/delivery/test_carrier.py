@@ -35,7 +35,7 @@ DOWN = RetriableError("the server does not answer")
 class QuickConsumer(FilteringConsumer):
     """Never waits: what is not here does not come. Before its polls, it calls `before_poll`."""
 
-    before_poll: deque[Callable[[], object]] = deque()
+    before_poll: deque[Callable[[], object]]
 
     def poll(self, timeout_s: float) -> Record | None:
         if self.before_poll:
