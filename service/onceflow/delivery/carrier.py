@@ -186,7 +186,9 @@ class Carrier:
         """
         limits, clock, decoder = self._limits, self._clock, self._decoder
         until = clock.within(limits.max_delay_ms / 1000)
-        while len(self._pending) < limits.max_records:
+        is_complete = False
+        # Polls at least once, also if the batch is full: a rebalance may have to end first.
+        while not is_complete:
             is_first = not self._pending
             record = records.poll(IDLE_POLL_S if is_first else until.remaining_s())
             if record is None:
@@ -194,8 +196,8 @@ class Carrier:
             if is_first:
                 until = clock.within(limits.max_delay_ms / 1000)
             self._pending.add(record, decoder)
-            if self._pending.size_bytes >= limits.max_bytes or until.is_over:
-                break
+            is_complete = len(self._pending) >= limits.max_records or until.is_over
+            is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
         return False
 
     def _flush(self, records: FilteringConsumer) -> None:

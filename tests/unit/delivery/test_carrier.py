@@ -19,7 +19,7 @@ from onceflow.delivery.model import BatchLimits, Retry
 from onceflow.delivery.rejects import Rejects
 from onceflow.errors import OutcomeUnknownError, RecordError, RetriableError
 from onceflow.protocol.dead_letter import DeadLetter
-from onceflow_connectors.consumer import FilteringConsumer, Hooks, Record
+from onceflow_connectors.consumer import FilteringConsumer, Hooks, Position, Record
 from onceflow_connectors.consumer.admission import STRICT
 from onceflow_connectors.consumer.client import NO_PROPERTIES, Subscription
 from tests.support.clock import ManualClock
@@ -36,11 +36,17 @@ class QuickConsumer(FilteringConsumer):
     """Never waits: what is not here does not come. Before its polls, it calls `before_poll`."""
 
     before_poll: deque[Callable[[], object]]
+    before_positions: deque[Callable[[], object]]
 
     def poll(self, timeout_s: float) -> Record | None:
         if self.before_poll:
             self.before_poll.popleft()()
         return super().poll(0.0)
+
+    def take_positions(self) -> Sequence[Position]:
+        if self.before_positions:
+            self.before_positions.popleft()()
+        return super().take_positions()
 
 
 @dataclass
@@ -66,6 +72,7 @@ class Scene:
     kafka: FakeConsumerKafka = field(default_factory=FakeConsumerKafka)
     clock: ManualClock = field(default_factory=ManualClock)
     before_poll: deque[Callable[[], object]] = field(default_factory=deque)
+    before_positions: deque[Callable[[], object]] = field(default_factory=deque)
     target: MemoryTarget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +94,7 @@ class Scene:
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
             made = QuickConsumer(FakeClient(subscription, self.kafka), STRICT, hooks)
             made.before_poll = self.before_poll
+            made.before_positions = self.before_positions
             return made
 
         Carrier(
@@ -298,6 +306,18 @@ def test_an_instance_that_was_expelled_forgets_what_it_read(scene: Scene) -> Non
     scene.run()
     assert scene.numbers == list(range(1, 8))
     assert not scene.before_poll
+
+
+def test_a_full_batch_waits_for_the_end_of_a_rebalance_and_keeps_polling(scene: Scene) -> None:
+    def rebalance() -> None:
+        raise RetriableError("offsets cannot be committed during a rebalance")
+
+    scene.write(*range(1, 5))
+    scene.before_positions = deque([str, rebalance, rebalance])
+    scene.before_poll = deque([str] * 10)
+    scene.run(limits=BatchLimits(max_records=1))
+    assert scene.numbers == [1, 2, 3, 4]
+    assert 3 in scene.store.batches
 
 
 def test_positions_move_over_partitions_that_hold_only_repeats(scene: Scene) -> None:
