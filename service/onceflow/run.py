@@ -171,7 +171,8 @@ class Run:
         pipeline, engine = self.pipeline, self.around.engine
         if engine is not None:
             return engine.open_session(pipeline.checkpoint_location)
-        session = open_session(pipeline.name, self.around.session, pipeline.checkpoint_location)
+        settings = replace(self.around.session, has_processors=pipeline.has_processors)
+        session = open_session(pipeline.name, settings, pipeline.checkpoint_location)
         # Last: if a look has failed meanwhile, this is undone at once.
         stack.callback(jvm.stop, session)
         return session
@@ -202,6 +203,9 @@ class Run:
         for name, runner in self.analysis.processors.items():
             if states := self.checkpoint.recorded.states_of(name):
                 found[name] = compare_state(states[-1]["declared"], runner.declared)
+                if runner.initial_names and self.checkpoint.recorded.initial_of(name) is None:
+                    text = "`initial_state` is read before the first batch only, which is over"
+                    found[name].refused.append(text)
         return found
 
     def require_state(self) -> Mapping[str, Evolution]:

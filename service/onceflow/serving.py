@@ -45,6 +45,7 @@ class Entry:
     restart: Restart = field(default_factory=Restart)
     checkpoint: str = ""
     """Empty if the file is faulty."""
+    has_processors: bool = False
 
 
 def find_entries(paths: Sequence[Path]) -> Sequence[Entry]:
@@ -112,7 +113,8 @@ class Service:
         self.effective = effective
         self.histories = {entry.name: History(around.clock) for entry in entries}
         """What happened to each pipeline in the last hour."""
-        self.engine = SharedEngine(around.session)
+        has_processors = any(entry.has_processors for entry in entries)
+        self.engine = SharedEngine(replace(around.session, has_processors=has_processors))
         self._report = report_of("")
         self.around = replace(around, engine=self.engine)
         versions = {"version": version("onceflow"), "spark": version("pyspark")}
@@ -215,7 +217,7 @@ def _files_of(path: Path) -> Sequence[Path]:
 def _entry(file: Path) -> Entry:
     if (found := _pipeline_in(file)) is None:
         return Entry(file.stem, file)
-    return Entry(found.name, file, found.restart, found.checkpoint_location)
+    return Entry(found.name, file, found.restart, found.checkpoint_location, found.has_processors)
 
 
 def _pipeline_in(file: Path) -> Pipeline | None:

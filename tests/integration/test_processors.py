@@ -189,6 +189,11 @@ def test_state_goes_on_under_a_changed_class_and_what_cannot_is_refused(
         run_here(
             file, job.bootstrap_servers, is_change_accepted=True, reason="a class that does not fit"
         )
+    use(file, "late", CHANGED + "\n    def on_initial(self, key, rows):\n        pass\n")
+    block = '    initial_state: {file: cards.csv, columns: "card string"}'
+    file.write_text(re.sub("(?m)^    input: payments$", rf"\g<0>\n{block}", file.read_text()))
+    with pytest.raises(ConfigError, match="`initial_state` is read before the first batch only"):
+        run_here(file, job.bootstrap_servers, is_change_accepted=True, reason="a state too late")
 
 
 BALANCES = """\

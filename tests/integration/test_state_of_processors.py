@@ -28,6 +28,7 @@ from onceflow.runtime.state.reader import StateReader, opened_state
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import engine, run_here, running_here
 from tests.support.jobs.cards import CardsJob, Payment
+from tests.support.states import upload_snapshots
 
 WAIT_S = 60.0
 COLUMNS = "card STRING, shop STRING, amount BIGINT, at TIMESTAMP"
@@ -130,9 +131,12 @@ def oracle(job: CardsJob, batch: int) -> dict[str, Any]:
 
 
 def test_state_is_what_the_harness_and_sparks_own_source_have(job: CardsJob) -> None:
-    file = job.write_file(100)
+    file = job.write_file(30)
     with running_here(file, job.bootstrap_servers) as running:
-        running.wait_for_batches(3)
+        running.wait_for_batches(13)
+        # A key is looked up in one, and in the changes after it.
+        upload_snapshots(SparkSession.builder.getOrCreate())
+        assert [*job.checkpoint.glob("state/0/*/*.zip")]
         with reading(job.checkpoint) as reader:
             found = reader.operator("cards")
             batch = reader.layout.require_batch(found, None)

@@ -27,7 +27,15 @@ from onceflow.runtime.state.forms import plain
 from onceflow.runtime.state.layout import Operator
 from onceflow.runtime.state.reader import Row, StateReader, opened_state
 from tests.support.pipelines import pipeline_text
-from tests.support.states import BATCHES, LAST, WAIT_S, numbers, running, windows
+from tests.support.states import (
+    BATCHES,
+    LAST,
+    SNAPSHOT,
+    WAIT_S,
+    numbers,
+    running,
+    windows,
+)
 
 
 def sessions(spark: SparkSession) -> DataFrame:
@@ -144,6 +152,26 @@ def check_against_the_oracle(
         # The same rows are found by looking at all of them.
         whole = [r for r in expected if dict(texts(r["key"])) == group]
         assert len(found) == len(whole)
+
+
+def test_a_key_is_looked_up_in_the_changes_since_the_newest_snapshot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with running(windows(spark), tmp_path, has_snapshots=True):
+        pass
+    assert len([*tmp_path.glob("state/0/*/*.zip")]) == 2
+    deadline = SystemClock().within(WAIT_S)
+    with reading(spark, tmp_path) as reader:
+        operator = reader.operator(None)
+        states = [oracle(spark, tmp_path, operator, batch) for batch in range(BATCHES)]
+        keys = {json.dumps(row["key"]): row["key"] for state in states for row in state}
+        for batch, state in enumerate(states):
+            expected = {json.dumps(row["key"]): [row["value"]] for row in state}
+            for text, key in keys.items():
+                found = reader.get(operator, dict(texts(key)), batch, deadline)
+                assert [row["value"] for row in found] == expected.get(text, [])
+    # Deleted after the snapshot.
+    assert {json.dumps(row["key"]) for row in states[SNAPSHOT]} - {*expected}
 
 
 def test_a_part_of_the_key_finds_all_rows_that_have_it(

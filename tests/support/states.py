@@ -11,9 +11,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from onceflow.pipeline.plan.plan import jvm_of
+
 WAIT_S = 60.0
 BATCHES = 5
 LAST = BATCHES - 1
+SNAPSHOT = 2
+"""The batch whose state is uploaded as a whole if snapshots are asked for."""
 
 
 def numbers(spark: SparkSession, rows: int = 40) -> DataFrame:
@@ -35,25 +39,43 @@ def windows(spark: SparkSession) -> DataFrame:
 class Pauses:
     """Takes the batches of a query, and holds the last one until it may go on."""
 
+    has_snapshots: bool
+    """Whether the state is uploaded as a whole after the batch `SNAPSHOT`."""
     is_reached: threading.Event = field(default_factory=threading.Event)
     may_go_on: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         rows.count()
+        if batch == SNAPSHOT + 1 and self.has_snapshots:
+            upload_snapshots(rows.sparkSession)
         if batch == BATCHES:
             self.is_reached.set()
             assert self.may_go_on.wait(WAIT_S)
 
 
+def upload_snapshots(session: SparkSession) -> None:
+    """Have the stores of this process do at once what they do once a minute."""
+    # No public way: Spark has no call that does only this.
+    kind = "org.apache.spark.sql.execution.streaming.state.StateStore$"
+    stores = jvm_of(session).java.lang.Class.forName(kind).getDeclaredField("loadedProviders")
+    stores.setAccessible(True)
+    found = stores.get(None).values().iterator()
+    while found.hasNext():
+        found.next().doMaintenance()
+
+
 @contextmanager
-def running(result: DataFrame, checkpoint: Path, partitions: int = 2) -> Iterator[None]:
+def running(
+    result: DataFrame, checkpoint: Path, partitions: int = 2, *, has_snapshots: bool = False
+) -> Iterator[None]:
     """The query is in its last batch, after `BATCHES` that are done."""
-    result.sparkSession.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    session = result.sparkSession
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     # A snapshot would do for a changelog that a test damages, and an earlier test of this process
     # may have set Spark to look for some twice a second.
     deltas = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
-    result.sparkSession.conf.set(deltas, "1000000")
-    pauses = Pauses()
+    session.conf.set(deltas, str(SNAPSHOT + 1) if has_snapshots else "1000000")
+    pauses = Pauses(has_snapshots)
     writer = result.writeStream.foreachBatch(pauses).outputMode("append")
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
@@ -62,5 +84,5 @@ def running(result: DataFrame, checkpoint: Path, partitions: int = 2) -> Iterato
     finally:
         pauses.may_go_on.set()
         query.stop()
-        result.sparkSession.conf.unset(deltas)
-        result.sparkSession.conf.set("spark.sql.shuffle.partitions", "2")
+        session.conf.unset(deltas)
+        session.conf.set("spark.sql.shuffle.partitions", "2")

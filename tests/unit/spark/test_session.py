@@ -107,3 +107,13 @@ def test_javas_own_fences_come_after_what_a_user_says() -> None:
             "-Djavax.xml.accessExternalDTD=",
             "-Djavax.xml.accessExternalSchema=",
         ]
+
+
+@pytest.mark.parametrize(("has_processors", "threshold"), [(False, 500_000), (True, 50_000)])
+def test_the_jvm_compiles_sooner_where_state_is_asked_for_by_key(
+    *, has_processors: bool, threshold: int
+) -> None:
+    settings = session.SessionSettings(has_processors=has_processors)
+    options = session.spark_conf(settings, "", "")["spark.driver.extraJavaOptions"].split()
+    assert f"-XX:Tier4InvocationThreshold={threshold}" in options
+    assert len([each for each in options if "Tier4Invocation" in each]) == 1

@@ -196,6 +196,11 @@ class Pipeline(Block):
         return written if "://" in written else str((self._folder / written).resolve())
 
     @property
+    def has_processors(self) -> bool:
+        """Whether Python keeps state: a step of its own, or an aggregate that SQL calls."""
+        return bool(self.process or self.aggregates)
+
+    @property
     def event_time_sources(self) -> frozenset[str]:
         """Sources with an event time."""
         return frozenset(view for view, source in self.sources.items() if source.event_time)

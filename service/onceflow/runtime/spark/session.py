@@ -91,6 +91,12 @@ _COMPILER = (
 """The JVM's own times a hundred, and for loops times ten: starting, and planning a batch, is not
 worth its second compiler, which would take a third of a start's processor and keep one busy for an
 hour; what runs for each record passes these within seconds of work."""
+_COMPILER_OF_PROCESSORS = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""The JVM's own times ten: the state of a key is asked for once a batch, whatever its records are,
+and that would stay slow for minutes."""
 _COLLECTOR = "-XX:G1HeapRegionSize=4m -XX:MinHeapFreeRatio=10 -XX:+AlwaysPreTouch"
 """Objects of half a region begin a collection each: with the 1 MB of a small heap, every page. And
 G1 wants a share of the heap free when it ends marking, while young objects, which it lets have
@@ -151,6 +157,7 @@ class SessionSettings:
         max_made: characters, elements or rows that a function may make of one value.
         max_rows: rows that one task may make at one step of a query.
         max_batch_s: seconds that one batch may be computed.
+        has_processors: whether Python is to keep state in it, for which the JVM compiles sooner.
     """
 
     master: str = "local[*]"
@@ -161,6 +168,7 @@ class SessionSettings:
     max_rows: int = 100_000_000
     max_batch_s: int = 900
     conf: Mapping[str, str] = field(default_factory=dict)
+    has_processors: bool = False
 
     @property
     def driver_memory_bytes(self) -> int:
@@ -365,7 +373,7 @@ def spark_conf(settings: SessionSettings, checkpoint: str, java_options: str) ->
             f"-Dlog4j2.configurationFile={LOGGING}",
             # Else it writes JSON, as the run itself does without a terminal.
             "-Donceflow.log=text" if sys.stderr.isatty() else "",
-            _COMPILER,
+            _COMPILER_OF_PROCESSORS if settings.has_processors else _COMPILER,
             _COLLECTOR,
             least_heap(conf["spark.driver.memory"]),
             java_options,

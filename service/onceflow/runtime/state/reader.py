@@ -176,9 +176,10 @@ class StateReader:
         with self._told(operator, batch):
             of_key = self._store(operator, store).partitionOf(texts, operator.partitions)
         for partition in self._partitions(operator, batch) if of_key < 0 else [of_key]:
-            reader = self._load(operator, store, partition, batch)
+            unique = self.layout.unique_ids(operator, batch)[partition][store.place]
             with self._told(operator, batch):
-                reader.select(texts, most)
+                reader = self._store(operator, store)
+                reader.find(partition, batch + 1, unique, texts, most)
             for table in self._tables(reader, operator, batch):
                 yield self._rows(operator, store, partition, table)
 

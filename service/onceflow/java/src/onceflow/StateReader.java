@@ -36,6 +36,9 @@ import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaCompatibilityChecker;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreColFamilySchema;
@@ -53,6 +56,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
+import scala.Tuple3;
 import scala.collection.immutable.List$;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -279,13 +283,7 @@ public class StateReader {
       return;
     }
     KeyStateEncoderSpec encoder = encoder(key, prefix);
-    if (provider == null || this.partition != partition) {
-      close();
-      provider =
-          StateStoreProvider$.MODULE$.createAndInit(
-              id(partition), key, value, encoder, hasFamilies, conf, files, false, Option.empty());
-      this.partition = partition;
-    }
+    provide(partition);
     release();
     store = provider.getReadStore(version, Option.apply(unique));
     if (hasFamilies) {
@@ -293,6 +291,67 @@ public class StateReader {
       ((StateStore) store).createColFamilyIfAbsent(family, key, value, encoder, false, false);
     }
     this.unique = unique;
+  }
+
+  private void provide(int partition) {
+    if (provider == null || this.partition != partition) {
+      close();
+      KeyStateEncoderSpec encoder = encoder(key, prefix);
+      provider =
+          StateStoreProvider$.MODULE$.createAndInit(
+              id(partition), key, value, encoder, hasFamilies, conf, files, false, Option.empty());
+      this.partition = partition;
+    }
+  }
+
+  /**
+   * Opens a partition as of a version and prepares <code>next</code>, as <code>load</code> and
+   * <code>select</code> do. For a key that is given as a whole, changes since the newest snapshot
+   * are looked through, and not replayed.
+   */
+  public void find(int partition, long version, String unique, Map values, int most) {
+    boolean isOne = prefix == 0 && !isNumbered && hasAll(grouping(), values, "");
+    if (!isOne || !seek(partition, version, unique, values)) {
+      load(partition, version, unique);
+      select(values, most);
+    }
+  }
+
+  /** Whether the rows of a key were found; not if there is no snapshot to go on from. */
+  private boolean seek(int partition, long version, String unique, Map values) {
+    provide(partition);
+    RocksDBStateStoreProvider rocks = (RocksDBStateStoreProvider) provider;
+    Changelogs changes = new Changelogs(rocks.rocksDB().fileManager(), version, unique);
+    if (!changes.hasSnapshot() || conf.rowChecksumEnabled()) {
+      return false;
+    }
+    load(partition, changes.version(), changes.unique());
+    select(values, 1);
+    Tuple3 encoders = (Tuple3) encodersOf(rocks).get(family);
+    RocksDBValueStateEncoder encoder = (RocksDBValueStateEncoder) encoders._2();
+    if (encoder.supportsMultipleValuesPerKey()) {
+      return false;
+    }
+    UnsafeRow row = UnsafeProjection.create(grouping()).apply(row(grouping(), values, ""));
+    byte[] bytes = ((RocksDBKeyStateEncoder) encoders._1()).encodeKey(row);
+    if (hasFamilies) {
+      short number = ((Number) encoders._3()).shortValue();
+      bytes = RocksDBStateStoreProvider.encodeStateRowWithPrefix(bytes, number);
+    }
+    byte[][] changed = changes.last(bytes);
+    if (changed != null) {
+      List found = new ArrayList();
+      if (changed[0] != null) {
+        found.add(new UnsafeRowPair(row, encoder.decodeValue(changed[0]).copy()));
+      }
+      rows = CollectionConverters.asScala(found.iterator());
+    }
+    return true;
+  }
+
+  private static Map encodersOf(RocksDBStateStoreProvider provider) {
+    return provider
+        .org$apache$spark$sql$execution$streaming$state$RocksDBStateStoreProvider$$keyValueEncoderMap();
   }
 
   private void release() {
