@@ -157,6 +157,11 @@ def test_options_of_pipelines_are_refused(tmp_path: Path) -> None:
     assert isinstance(done.exception, ConfigError)
 
 
+def test_other_commands_say_that_it_is_not_a_pipeline(tmp_path: Path) -> None:
+    done = CliRunner().invoke(build_app(), ["explain", str(written(tmp_path, GOOD))])
+    assert "this is a delivery, not a pipeline" in str(done.exception)
+
+
 def test_the_published_schema_is_current() -> None:
     command = "onceflow validate --schema --kind delivery > docs/delivery.schema.json"
     assert json.loads(PUBLISHED.read_text()) == json_schema(), command
