@@ -127,6 +127,19 @@ class Holdings:
             )
         return [progress for progress in self._held.values() if progress.is_moved]
 
+    def take_moved(self) -> Sequence[Position]:
+        """Every position that is not stored yet. All count as stored from now on.
+
+        Raises:
+            RetriableError: a rebalance is under way.
+        """
+        moved = self.moved()
+        positions = [progress.position() for progress in moved]
+        for progress, position in zip(moved, positions, strict=True):
+            progress.stored = position
+            progress.is_moved = False
+        return positions
+
     def revoked(self) -> None:
         """A rebalance began: commit nothing until it ends."""
         self._parked.update(self._held)

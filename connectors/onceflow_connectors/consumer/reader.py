@@ -138,6 +138,17 @@ class FilteringConsumer:
         """
         return self._holdings.position((topic, partition))
 
+    def take_positions(self) -> Sequence[Position]:
+        """Positions of all partitions that moved since this was last called, to be stored at once.
+
+        For those who write many records in one transaction, with `Hooks.load_position`; store them
+        as `position` says. Includes partitions that held nothing but repeats.
+
+        Raises:
+            RetriableError: a rebalance is under way; poll, then call again.
+        """
+        return self._holdings.take_moved()
+
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read a partition again from `offset`, or skip to it.
 

@@ -18,6 +18,7 @@ import pytest
 import typer
 
 from onceflow.cli.main import build_app
+from onceflow.delivery.loader import is_delivery, load_delivery
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.file.loader import load_pipeline
 from tests.deploy.chart import REWRITE
@@ -132,11 +133,11 @@ def test_python_that_needs_no_broker_runs(block: CodeBlock) -> None:
 @pytest.mark.parametrize(
     "block", [b for b in BLOCKS if b.text.startswith("apiVersion:")], ids=lambda block: block.place
 )
-def test_pipelines_are_valid(block: CodeBlock, tmp_path: Path) -> None:
+def test_pipelines_and_deliveries_are_valid(block: CodeBlock, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(block.text)
 
-    load_pipeline(file)
+    load_delivery(file) if is_delivery(file) else load_pipeline(file)
 
 
 @pytest.mark.parametrize("command", sorted(set(shell_commands())))

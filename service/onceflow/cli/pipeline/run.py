@@ -1,4 +1,4 @@
-"""`onceflow run`: one pipeline until it has caught up, is drained, or fails."""
+"""`onceflow run`: one pipeline or delivery until it has caught up, is drained, or fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Until(StrEnum):
 
 
 def run(  # noqa: PLR0913, PLR0917  options of a command line
-    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    file: Annotated[Path, typer.Argument(help="The file of a pipeline or a delivery.")],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     until: Annotated[
@@ -71,17 +71,20 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
         ),
     ] = False,
 ) -> None:
-    """Run a pipeline. SIGTERM and Ctrl-C let the running batch commit first.
+    """Run a pipeline or a delivery. SIGTERM and Ctrl-C let the running batch commit first.
 
     A start that is refused names its remedy: --adopt, --new-generation or --accept-change.
     """
-    from onceflow.app import RunOptions
-    from onceflow.cli.shared.report import open_report
-    from onceflow.clock import SystemClock
-    from onceflow.protocol.compare import Remedy
-    from onceflow.serve.ending import drain_on_signals
+    from onceflow.delivery.loader import is_delivery
 
     remedies = [new_generation, adopt, accept_change]
+    if is_delivery(file):
+        _check_delivery_options([standby, reason, *remedies])
+        _run_delivery(file, settings_of(bootstrap_servers, config), until)
+        return
+    from onceflow.app import RunOptions
+    from onceflow.protocol.compare import Remedy
+
     _check_remedies(remedies, reason)
     if standby and (until or any(remedies)):
         raise ConfigError(
@@ -97,12 +100,45 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
         reason=reason,
         is_standby=standby,
     )
+    _run_pipeline(file, bootstrap_servers, config, options)
+
+
+def _run_pipeline(
+    file: Path, bootstrap_servers: str | None, config: Path | None, options: RunOptions
+) -> None:
+    from onceflow.cli.shared.report import open_report
+    from onceflow.clock import SystemClock
+    from onceflow.serve.ending import drain_on_signals
+
     clock = SystemClock()
     with open_report(clock) as report:
         settings = settings_of(bootstrap_servers, config)
         application = open_application(load_allowed(file, settings), settings, options, report)
         with drain_on_signals(application.request_drain):
             application.run()
+
+
+def _check_delivery_options(of_pipelines: Sequence[object]) -> None:
+    if any(of_pipelines):
+        raise ConfigError("these options are of pipelines", expected="no option but --until")
+
+
+def _run_delivery(file: Path, settings: Settings, until: Until | None) -> None:
+    from random import Random
+    from threading import Event
+
+    from onceflow.cli.shared.report import open_report
+    from onceflow.clock import SystemClock
+    from onceflow.delivery.loader import load_delivery
+    from onceflow.delivery.run import Around, run_delivery
+    from onceflow.serve.ending import drain_on_signals
+
+    clock, stop = SystemClock(), Event()
+    with open_report(clock) as report, drain_on_signals(stop.set):
+        # Instances that failed together draw different delays.
+        random = Random(clock.unix_ms())  # noqa: S311  for delays
+        around = Around(kafka(), settings.connection(), clock, report, stop, random)
+        run_delivery(load_delivery(file), around, is_until_caught_up=until is Until.CAUGHT_UP)
 
 
 def open_application(

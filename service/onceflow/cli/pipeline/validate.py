@@ -1,4 +1,4 @@
-"""`onceflow validate`: everything that can be known about pipeline files without running them."""
+"""`onceflow validate`: everything that can be known about files without running them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,13 @@ class VerdictFormat(StrEnum):
     SARIF = "sarif"
 
 
+class FileKind(StrEnum):
+    """The kind of a file that a user writes."""
+
+    PIPELINE = "pipeline"
+    DELIVERY = "delivery"
+
+
 @dataclass(frozen=True)
 class FileVerdict:
     """The verdict on one file.
@@ -46,6 +53,7 @@ class FileVerdict:
         waived: waivers of rules that it breaks, as text.
         is_analysed: whether Spark has looked at the query.
         readers: what each kind of reader gets; empty as long as that is not known.
+        delivered: what a delivery promises; None for a pipeline.
     """
 
     path: Path
@@ -54,10 +62,13 @@ class FileVerdict:
     waived: tuple[str, ...] = ()
     is_analysed: bool = False
     readers: tuple[ReaderGuarantee, ...] = ()
+    delivered: Guarantee | None = None
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """The guarantee of readers of committed records; None as long as it is not known."""
+        """The guarantee of readers of committed records, or of a delivery; None if not known."""
+        if self.delivered is not None:
+            return self.delivered
         committed = (r.guarantee for r in self.readers if r.reading == "read_committed")
         return next(committed, None)
 
@@ -84,7 +95,7 @@ class FileVerdict:
 
 def validate(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Pipeline files.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Files of pipelines and deliveries.")
     ] = None,
     output: Annotated[
         VerdictFormat, typer.Option("--output", "-o", help="Format of the results.")
@@ -92,14 +103,18 @@ def validate(
     file_only: FileOnly = False,
     config: ConfigFile = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON Schema of pipeline files instead.")
+        bool, typer.Option("--schema", help="Print the JSON Schema of such files instead.")
     ] = False,
+    kind: Annotated[
+        FileKind, typer.Option("--kind", help="The kind of file that --schema describes.")
+    ] = FileKind.PIPELINE,
 ) -> None:
-    """Check pipeline files without running them. Exits with 2 if any of them has a fault."""
-    if schema:
-        from onceflow.pipeline.file.schema import json_schema
+    """Check files of pipelines and deliveries without running them.
 
-        typer.echo(json.dumps(json_schema(), indent=2))
+    Exits with 2 if any of them has a fault.
+    """
+    if schema:
+        typer.echo(json.dumps(_schema_of(kind), indent=2))
         return
     from onceflow.pipeline.file.loader import load_pipeline
 
@@ -121,8 +136,20 @@ def validate(
         raise typer.Exit(ConfigError.exit_code)
 
 
+def _schema_of(kind: FileKind) -> Mapping[str, Any]:
+    from onceflow.delivery import loader
+    from onceflow.pipeline.file import schema
+
+    return loader.json_schema() if kind is FileKind.DELIVERY else schema.json_schema()
+
+
 def _loaded(path: Path, load: Callable[[Path], PipelineFile]) -> PipelineFile | FileVerdict:
+    from onceflow.delivery.loader import is_delivery, load_delivery
+
     try:
+        if is_delivery(path):
+            guarantee = load_delivery(path).delivery.guarantee()
+            return FileVerdict(path, is_analysed=True, delivered=guarantee)
         return load(path)
     except ConfigError as error:
         unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
@@ -179,6 +206,8 @@ def show(verdict: FileVerdict) -> None:
         for reader in verdict.readers:
             why = "".join(f": {reason}" for reason in reader.guarantee.reasons)
             typer.echo(f"  - {reader.reading}: {reader.guarantee}{why}")
+    for condition in verdict.delivered.reasons if verdict.delivered else ():
+        typer.echo(f"  - {condition}")
     for fault in verdict.faults:
         typer.echo(f"  - {fault}")
     for warning in verdict.warnings:

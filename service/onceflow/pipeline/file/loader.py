@@ -106,6 +106,12 @@ def _load(path: Path, text: str) -> PipelineFile:
         expected = "a mapping that begins with `apiVersion:`"
         found = Fault("not a pipeline", line=1, expected=expected, rule=Rule.WRONG_VALUE)
         raise _refused(path, (*faults, found))
+    if document.data.get("kind") == "delivery":
+        raise ConfigError(
+            "this is a delivery, not a pipeline",
+            subject=str(path),
+            then="only `onceflow run` and `onceflow validate` take deliveries so far",
+        )
     try:
         pipeline = Pipeline.model_validate(document.data).located_in(path.resolve().parent)
     except ValidationError as error:

@@ -22,9 +22,14 @@ _TYPES: Mapping[str, str] = {
 
 def json_schema() -> dict[str, Any]:
     """The schema that editors complete and check pipeline files with."""
-    schema = Pipeline.model_json_schema(by_alias=True)
-    _drop_titles(schema)
+    schema = without_titles(Pipeline.model_json_schema(by_alias=True))
     return schema | {"title": "Onceflow pipeline"}
+
+
+def without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same schema. Pydantic titles everything with its Python name, which no file has."""
+    _drop_titles(schema)
+    return schema
 
 
 def reference_table(model: type[BaseModel]) -> str:
@@ -60,7 +65,6 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _drop_titles(node: object) -> None:
-    """Pydantic titles everything with its Python name, which is not written in files."""
     for child in _children(node):
         if isinstance(child, dict) and isinstance(child.get("title"), str):
             del child["title"]

@@ -1,0 +1,1 @@
+"""The target `postgres` of deliveries. Needs psycopg: the extra `postgres`."""

@@ -1,0 +1,117 @@
+"""A kind of target as the delivery file sees it, and how it is found: by the key of its block.
+
+A package adds a kind by an entry point of the group `onceflow.targets`. The name of the entry point
+is the key in the file; it points to a `TargetBlock`, which says what may stand below that key and
+makes the target.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from onceflow.columns import Columns
+from onceflow.contracts.block import Block
+from onceflow.contracts.target import Target
+from onceflow.errors import ConfigError, Fault
+from onceflow.protocol.guarantee import Guarantee
+
+ENTRY_POINT_GROUP = "onceflow.targets"
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """Everything that a target needs besides its own block.
+
+    Args:
+        delivery: name of the delivery.
+        columns: of the rows.
+        folder: of the delivery file, which relative names are relative to.
+    """
+
+    delivery: str
+    columns: Columns
+    folder: Path
+
+
+class TargetBlock(Block):
+    """The block of a target in a delivery file. Derive one for each kind of target.
+
+    Its fields are the keys that the user may write, each with a description. Unknown keys are
+    refused.
+    """
+
+    def target(self, spec: TargetSpec) -> Target:
+        """Make the target. Connects to nothing before its first use."""
+        raise NotImplementedError
+
+    def faults(self, columns: Columns) -> Iterator[tuple[str, Fault]]:
+        """Find what does not fit to the columns: key of this block, and what is wrong with it."""
+        yield from ()
+
+    def guarantee(self) -> Guarantee:
+        """Compute what is promised about each record, from the topic to the target."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Say in a few words where records go."""
+        raise NotImplementedError
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        """Columns that may not be null, besides those that the file declares so."""
+        return frozenset()
+
+    @property
+    def deletes_by(self) -> tuple[str, ...]:
+        """Columns that a record without a value deletes by; empty: it is rejected."""
+        return ()
+
+
+def installed_targets() -> Sequence[str]:
+    """Names of the kinds that are installed. Imports none of them."""
+    return sorted(_entry_points(tuple(sys.path)))
+
+
+def find_target(kind: str) -> type[TargetBlock]:
+    """Import the block of a kind.
+
+    Raises:
+        ConfigError: no such kind is installed, or what is installed does not work.
+    """
+    points = _entry_points(tuple(sys.path))
+    if kind not in points:
+        raise ConfigError(
+            "unknown kind of target", subject=kind, expected=f"one of {', '.join(sorted(points))}"
+        )
+    point = points[kind]
+    try:
+        found = point.load()
+    except Exception as error:  # whatever the package does when it is imported
+        raise _broken(point, f"{type(error).__name__}: {error}") from error
+    if not (inspect.isclass(found) and issubclass(found, TargetBlock)):
+        raise _broken(point, f"{point.value} is not a TargetBlock")
+    if found.model_config.get("extra") != "forbid":
+        raise _broken(point, f"{point.value} accepts unknown keys")
+    return found
+
+
+@cache
+def _entry_points(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Those of a search path: reading all metadata takes longer than reading a file."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _broken(point: EntryPoint, why: str) -> ConfigError:
+    package = point.dist.name if point.dist else point.value
+    return ConfigError(
+        "an installed target does not work",
+        subject=f"{point.name} of package {package}",
+        found=why,
+        then="install another version of the package, or remove it",
+    )

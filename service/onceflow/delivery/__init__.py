@@ -1,0 +1,1 @@
+"""Deliveries: carry the records of topics to another system. Needs neither Spark nor Arrow."""

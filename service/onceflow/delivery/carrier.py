@@ -1,0 +1,307 @@
+"""Carries records from a consumer to a target, batch by batch, in order, until it is told to end.
+
+The position is in the target, written in one step with the rows. So nothing here has to be durable:
+a crash, a lost answer and a rebalance all end with reading the position again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from onceflow.clock import Clock
+from onceflow.contracts.connector import Place
+from onceflow.contracts.observer import Report
+from onceflow.contracts.target import Batch, Claim, Mark, Move, Target, Values
+from onceflow.crashpoints import CrashPoint, reach
+from onceflow.delivery.breaker import Breaker
+from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.model import BatchLimits
+from onceflow.delivery.rejects import REFUSED, UNREADABLE, Rejects
+from onceflow.errors import (
+    AbortableError,
+    DeadlineError,
+    OutcomeUnknownError,
+    RecordError,
+    RetriableError,
+)
+from onceflow_connectors.consumer import FilteringConsumer, Gap, Hooks, Partition, Position, Record
+
+IDLE_POLL_S = 0.5
+"""Longest wait for a first record; a drain is noticed after it."""
+PAUSE_SLICE_S = 0.2
+"""The same while the target is left alone."""
+TAKEN_OVER_PAUSE_S = 1.0
+"""Before this instance joins again, after another has claimed a partition of it."""
+
+T = TypeVar("T")
+
+
+class DrainedError(Exception):
+    """A drain was asked for while a target did not answer. Nothing is lost: see the module."""
+
+
+class Stop(Protocol):
+    """When to end: a `threading.Event`, or anything that can be asked."""
+
+    def is_set(self) -> bool:
+        """Whether to end after the batch that is under way."""
+
+
+@dataclass
+class Pending:
+    """Records that were read and not written yet, with the row of each that has one."""
+
+    records: list[Record] = field(default_factory=list)
+    rows: list[Values] = field(default_factory=list)
+    deleted: set[int] = field(default_factory=set)
+    unreadable: list[tuple[Record, str]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, record: Record, decoder: Decoder) -> None:
+        """Decode a record and keep it."""
+        self.size_bytes += len(record.value or b"")
+        try:
+            if record.value is None:
+                row = decoder.deletion(record.key)
+                self.deleted.add(len(self.rows))
+            else:
+                row = decoder.row(record.value)
+        except ValueError as error:
+            self.unreadable.append((record, str(error)))
+        else:
+            self.rows.append(row)
+            self.records.append(record)
+
+    def __len__(self) -> int:
+        return len(self.records) + len(self.unreadable)
+
+    def without(self, refused: frozenset[int]) -> Pending:
+        """The same without the rows of these indices."""
+        kept = [n for n in range(len(self.rows)) if n not in refused]
+        return Pending(
+            records=[self.records[n] for n in kept],
+            rows=[self.rows[n] for n in kept],
+            deleted={new for new, old in enumerate(kept) if old in self.deleted},
+            unreadable=self.unreadable,
+            size_bytes=self.size_bytes,
+        )
+
+    def without_partitions(self, lost: frozenset[Partition]) -> Pending:
+        """The same without the records of these partitions."""
+        gone = (n for n, r in enumerate(self.records) if (r.topic, r.partition) in lost)
+        kept = self.without(frozenset(gone))
+        kept.unreadable = [
+            each for each in kept.unreadable if (each[0].topic, each[0].partition) not in lost
+        ]
+        return kept
+
+
+class Carrier:
+    """One delivery in one process.
+
+    Args:
+        consumer: makes a consumer with these hooks, which joins when it is entered.
+        is_finished: asked whenever no record came; whether everything that was there at the start
+            is in the target.
+        stop: set to end after the running batch.
+    """
+
+    def __init__(  # noqa: PLR0913  each is another part of a delivery
+        self,
+        *,
+        consumer: Callable[[Hooks], AbstractContextManager[FilteringConsumer]],
+        target: Target,
+        decoder: Decoder,
+        rejects: Rejects,
+        limits: BatchLimits,
+        breaker: Breaker,
+        clock: Clock,
+        report: Report,
+        stop: Stop,
+        is_finished: Callable[[], bool],
+    ) -> None:
+        self._consumer = consumer
+        self._target = target
+        self._decoder = decoder
+        self._rejects = rejects
+        self._limits = limits
+        self._breaker = breaker
+        self._clock = clock
+        self._report = report
+        self._stop = stop
+        self._is_finished = is_finished
+        self._pending = Pending()
+        self._claims: dict[Place, Claim] = {}
+
+    def run(self) -> None:
+        """Deliver until everything is there, or a drain is asked for.
+
+        Raises:
+            ConfigError: the target does not fit, or refuses this delivery.
+            RecordError: a record was rejected, where the delivery stops at that.
+            RetriableError: the target did not answer, and the attempts are used up.
+            CorruptionError, LineageError: the topic's history is not whole.
+        """
+        try:
+            self._patiently(self._target.check)
+            while not self._stop.is_set():
+                if self._carry_until_taken_over():
+                    self._report("caught_up")
+                    return
+        except DrainedError:
+            pass
+        self._report("drained")
+
+    def _carry_until_taken_over(self) -> bool:
+        """Join, and carry. Returns whether everything is delivered."""
+        self._pending = Pending()
+        self._claims.clear()
+        hooks = Hooks(load_position=self._claim, on_revoked=self._forget, on_gap=self._warn_of_gap)
+        try:
+            with self._consumer(hooks) as records:
+                return self._carry(records)
+        except AbortableError as error:
+            self._report("warning", text=str(error))
+            self._pause(TAKEN_OVER_PAUSE_S)
+            return False
+
+    def _carry(self, records: FilteringConsumer) -> bool:
+        while not self._stop.is_set():
+            is_idle = self._patiently(self._collect, records)
+            self._flush(records)
+            if is_idle and self._patiently(self._is_finished):
+                return True
+        return False
+
+    def _collect(self, records: FilteringConsumer) -> bool:
+        """Read until a batch is full, or its first record has waited long enough.
+
+        After an error, call it again: what was read stays.
+
+        Returns:
+            Whether there was nothing to read.
+        """
+        limits, clock, decoder = self._limits, self._clock, self._decoder
+        until = clock.within(limits.max_delay_ms / 1000)
+        is_complete = False
+        # Polls at least once, also if the batch is full: a rebalance may have to end first.
+        while not is_complete:
+            is_first = not self._pending
+            record = records.poll(IDLE_POLL_S if is_first else until.remaining_s())
+            if record is None:
+                return not self._pending
+            if is_first:
+                until = clock.within(limits.max_delay_ms / 1000)
+            self._pending.add(record, decoder)
+            is_complete = len(self._pending) >= limits.max_records or until.is_over
+            is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
+        return False
+
+    def _flush(self, records: FilteringConsumer) -> None:
+        """Write what was read, and its positions."""
+        try:
+            positions = records.take_positions()
+        except RetriableError:
+            return  # a rebalance: it ends in the next polls, and decides what stays here
+        if not positions:
+            return
+        began_s = self._clock.monotonic_s()
+        rejected_before = self._rejects.count
+        reach(CrashPoint.BEFORE_BEGIN)
+        if self._pending.unreadable:
+            self._patiently(self._rejects.take, UNREADABLE, self._pending.unreadable)
+        moves = [self._move(position) for position in positions]
+        self._write(moves)
+        for move in moves:
+            self._claims[move.claim.place] = replace(move.claim, mark=move.to)
+        seconds = self._clock.monotonic_s() - began_s
+        written = len(self._pending.rows)
+        self._pending = Pending()
+        self._report(
+            "batch",
+            records=written,
+            rejected=self._rejects.count - rejected_before,
+            repeats=records.counters.discarded,
+            seconds=round(seconds, 3),
+        )
+
+    def _move(self, position: Position) -> Move:
+        claim = self._claims[position.topic, position.partition]
+        return Move(claim, Mark(position.offset, position.state))
+
+    def _write(self, moves: Sequence[Move]) -> None:
+        while True:
+            pending = self._pending
+            batch = Batch(pending.rows, moves, frozenset(pending.deleted))
+            try:
+                self._patiently(self._target.write, batch)
+            except RecordError:
+                refused = self._patiently(self._target.refused, batch)
+                if not refused:
+                    raise
+                found = [(pending.records[n], why) for n, why in sorted(refused.items())]
+                self._patiently(self._rejects.take, REFUSED, found)
+                self._pending = pending.without(frozenset(refused))
+            else:
+                return
+
+    def _claim(self, topic: str, partition: int) -> Position | None:
+        reach(CrashPoint.BEFORE_CLAIM)
+        claim = self._target.claim((topic, partition))
+        reach(CrashPoint.AFTER_CLAIM)
+        self._claims[topic, partition] = claim
+        if claim.mark is None:
+            return None
+        return Position(topic, partition, claim.mark.offset, claim.mark.state)
+
+    def _forget(self, lost: Sequence[Partition]) -> None:
+        """Forget records that another instance, or this one, reads again."""
+        self._pending = self._pending.without_partitions(frozenset(lost))
+
+    def _warn_of_gap(self, gap: Gap) -> None:
+        text = (
+            f"records are missing before {gap.record}: sequences {gap.first_missing} to"
+            f" {gap.last_missing}"
+        )
+        self._report("warning", text=text)
+
+    def _patiently(self, call: Callable[..., T], *values: object) -> T:
+        """Make a call until it succeeds; between two failures, leave the target alone."""
+        while True:
+            try:
+                result = call(*values)
+            except (RetriableError, DeadlineError, OutcomeUnknownError) as error:
+                self._wait_until_well(error)
+                continue
+            if self._breaker.is_open:
+                self._breaker.succeed()
+                self._report("resumed")
+            return result
+
+    def _wait_until_well(self, error: RetriableError | DeadlineError | OutcomeUnknownError) -> None:
+        while True:
+            delay_s = self._breaker.fail()
+            if delay_s is None:
+                raise error
+            failures = self._breaker.failures
+            delay_s = round(delay_s, 3)
+            self._report("waiting", reason=str(error), failures=failures, retry_in_s=delay_s)
+            self._pause(delay_s)
+            try:
+                self._target.probe()
+            except (RetriableError, DeadlineError, OutcomeUnknownError) as again:
+                error = again
+            else:
+                return
+
+    def _pause(self, seconds: float) -> None:
+        until = self._clock.within(seconds)
+        while not until.is_over:
+            if self._stop.is_set():
+                raise DrainedError
+            self._clock.sleep(until.at_most_s(PAUSE_SLICE_S))
+        if self._stop.is_set():
+            raise DrainedError

@@ -1,0 +1,155 @@
+"""From the payload of a record to the values of a row. Pure.
+
+Numbers, text and truth values are as JSON has them; dates and times are ISO 8601 text, BINARY is
+base64, as Spark's `to_json` writes them. Fields that are not columns are left out, and columns
+without a field are null.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from onceflow.columns import Array, Columns, Scalar, Type
+from onceflow.contracts.target import Values
+
+_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""Numbers that JSON does not have, as Spark writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    ddl: str
+    read: Callable[[Any], Any]
+    is_required: bool
+
+
+class Decoder:
+    """Decodes records of the same columns.
+
+    Args:
+        required: names of columns that may not be null.
+        deletes_by: columns whose values a record without a value has in its key; empty if such a
+            record is to be rejected.
+    """
+
+    def __init__(
+        self, columns: Columns, required: frozenset[str], deletes_by: Sequence[str]
+    ) -> None:
+        self._columns = [
+            _Column(name, kind.ddl, _reader(kind), name in required)
+            for name, kind in columns.by_name.items()
+        ]
+        self._deletes_by = deletes_by
+        is_exact = any(kind.ddl.startswith("decimal") for kind in columns.types)
+        # A decimal must not pass through a double.
+        self._parse = partial(json.loads, parse_float=Decimal) if is_exact else json.loads
+
+    def row(self, payload: bytes) -> Values:
+        """Decode a payload.
+
+        Raises:
+            ValueError: says what was expected and found.
+        """
+        try:
+            fields = self._parse(payload)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"expected JSON, found {type(error).__name__}: {error}") from None
+        if not isinstance(fields, dict):
+            found = type(fields).__name__
+            raise ValueError(f"expected a JSON object, found {found}")  # noqa: TRY004  a bad value
+        values = []
+        for column in self._columns:
+            value = fields.get(column.name)
+            if value is not None:
+                value = _read(column, value)
+            elif column.is_required:
+                raise ValueError(f"{column.name}: expected a value, found null")
+            values.append(value)
+        return tuple(values)
+
+    def deletion(self, key: bytes | None) -> Values:
+        """Decode the key of a record without a value; only the columns of the key have values.
+
+        Of one column the key is the text, of several a JSON object.
+
+        Raises:
+            ValueError: such records are not expected, or the key is not of these columns.
+        """
+        if not self._deletes_by:
+            raise ValueError("expected a value, found none (a tombstone)")
+        if key is None:
+            raise ValueError("expected a key that names the row to delete, found none")
+        try:
+            found = key.decode()
+            if len(self._deletes_by) == 1:
+                fields = {self._deletes_by[0]: found}
+            else:
+                fields = self._parse(found)
+                fields = {name: fields[name] for name in self._deletes_by}
+            return tuple(
+                self._key_value(column, fields[column.name]) if column.name in fields else None
+                for column in self._columns
+            )
+        except (TypeError, ValueError, KeyError, ArithmeticError) as error:
+            expected = ", ".join(self._deletes_by)
+            raise ValueError(f"key: expected {expected}, found {key!r:.60}: {error}") from None
+
+    def _key_value(self, column: _Column, value: Any) -> Any:
+        """A number or a truth value is text in a key of one column."""
+        try:
+            return column.read(value)
+        except (TypeError, ValueError):
+            return _read(column, self._parse(value))
+
+
+def _read(column: _Column, value: Any) -> Any:
+    try:
+        return column.read(value)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        found = f"{column.name}: expected {column.ddl}, found {type(value).__name__} {value!r:.60}"
+        raise ValueError(f"{found} ({error})" if str(error) else found) from None
+
+
+def _reader(kind: Type) -> Callable[[Any], Any]:
+    """Make the function that reads a JSON value that is not null."""
+    if not isinstance(kind, Scalar):
+        return partial(_parts, list if isinstance(kind, Array) else dict)
+    if kind.digits:
+        return kind.accept
+    match kind.name:
+        case "float" | "double":
+            return partial(_number, kind.accept)
+        case "binary":
+            return partial(base64.b64decode, validate=True)
+        case "date":
+            return date.fromisoformat
+        case "timestamp" | "timestamp_ntz":
+            return partial(_time, kind.accept)
+        case _:
+            return kind.accept
+
+
+def _number(accept: Callable[[Any], float], value: Any) -> float:
+    if isinstance(value, str):
+        value = _NUMBERS.get(value, value)
+    elif isinstance(value, Decimal):
+        value = float(value)
+    return accept(value)
+
+
+def _time(accept: Callable[[Any], datetime], value: Any) -> datetime:
+    return accept(datetime.fromisoformat(value))
+
+
+def _parts(expected: type, value: Any) -> str:
+    if not isinstance(value, expected):
+        raise TypeError
+    return json.dumps(value, default=float)

@@ -1,0 +1,79 @@
+"""From a file to a `Delivery`, or to every fault in it at once, each with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from onceflow.delivery.model import Delivery, delivery_model
+from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.file.loader import validation_faults
+from onceflow.pipeline.file.rules import Rule
+from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_inside
+from onceflow.pipeline.text.keys import KeyIndex
+from onceflow.pipeline.text.yaml_text import Document, parse_yaml
+
+KIND = "delivery"
+
+
+@dataclass(frozen=True)
+class DeliveryFile:
+    """A delivery and the file that it came from."""
+
+    path: Path
+    delivery: Delivery
+
+
+def is_delivery(path: Path) -> bool:
+    """Whether the file says that it is a delivery. False for one that cannot be read."""
+    try:
+        data = parse_yaml(read_text(path, MAX_PIPELINE_BYTES)).data
+    except ConfigError:
+        return False
+    return isinstance(data, dict) and data.get("kind") == KIND
+
+
+def load_delivery(path: Path) -> DeliveryFile:
+    """Read and check a delivery file, without Kafka and without the target.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
+    require_inside(path, path.parent)
+    document = parse_yaml(read_text(path, MAX_PIPELINE_BYTES))
+    faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
+    model = delivery_model()
+    try:
+        delivery = model.model_validate(document.data).located_in(path.resolve().parent)
+    except ValidationError as error:
+        faults += validation_faults(error, document, KeyIndex.of_model(model))
+        raise _refused(path, faults) from None
+    faults += _misfits(delivery, document)
+    if faults:
+        raise _refused(path, faults)
+    return DeliveryFile(path, delivery)
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema that editors complete and check delivery files with."""
+    from onceflow.pipeline.file.schema import without_titles  # noqa: PLC0415  only for --schema
+
+    schema = delivery_model().model_json_schema(by_alias=True)
+    return without_titles(schema) | {"title": "Onceflow delivery"}
+
+
+def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
+    to = delivery.to
+    for key, found in to.block.faults(delivery.source.columns):
+        path = ("to", to.kind, key)
+        line = document.place(path).line
+        yield replace(found, where=".".join(path), line=line, rule=Rule.WRONG_VALUE)
+
+
+def _refused(path: Path, faults: list[Fault]) -> ConfigError:
+    in_order = sorted(faults, key=lambda fault: (fault.line or 0, fault.where))
+    return ConfigError("delivery file refused", subject=str(path), faults=tuple(in_order))

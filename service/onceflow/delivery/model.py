@@ -1,0 +1,297 @@
+"""The delivery file as frozen models. No Spark, no Kafka: only what may be written where.
+
+Field descriptions become `docs/delivery.schema.json` and the table of `docs/deliveries.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, create_model
+
+from onceflow.columns import Columns, parse_columns
+from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.target_block import TargetBlock, find_target, installed_targets
+from onceflow.contracts.values import (
+    DurationMs,
+    IdleMs,
+    PipelineName,
+    SizeBytes,
+    TopicName,
+    fault,
+    not_yet,
+    parse_duration_ms,
+)
+from onceflow.errors import ConfigError
+from onceflow.pipeline.file.policies import DeadLetterBlock, OnReject, without_default
+from onceflow.protocol.guarantee import Guarantee, Weakness
+
+GROUP_PREFIX = "onceflow-delivery-"
+"""Consumer group of a delivery: shares partitions among instances, and keeps no position."""
+
+FOREIGN = Weakness(
+    "records without the header of Onceflow are delivered as often as the topic has them",
+    "Leave out `foreign: deliver` if only pipelines write to the topic.",
+)
+GAPS = Weakness(
+    "records that retention or compaction has removed are passed over, with a warning",
+    "Leave out `on_gap: continue` to stop instead.",
+)
+
+
+def _checked_columns(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            parse_columns(value)
+        except ConfigError as error:
+            found = error.faults[0]
+            raise fault(found.what, expected=found.expected, suggestion=found.suggestion) from error
+    return value
+
+
+class From(Block):
+    """The topics, and how their records are read."""
+
+    topics: tuple[TopicName, ...] = Field(min_length=1, strict=False, description="Topics to read.")
+    format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
+        Field(default="json", description="How the payload of a record is decoded.")
+    )
+    ddl: Annotated[str, BeforeValidator(_checked_columns)] = Field(
+        alias="schema",
+        description="Columns of a row and their types, as Spark DDL, such as"
+        ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload and a column of'
+        " the target of the same name.",
+    )
+    starting: Annotated[Literal["earliest"], not_yet("latest")] = Field(
+        default="earliest", description="Where a delivery begins that has never run."
+    )
+    foreign: Literal["fail", "deliver", "drop"] = Field(
+        default="fail",
+        description="What becomes of a record that no pipeline of Onceflow wrote.",
+    )
+    on_gap: Literal["fail", "continue"] = Field(
+        default="fail",
+        description="What happens where records of a pipeline are missing in the topic, because"
+        " retention or compaction removed them.",
+    )
+
+    takeover_after_ms: IdleMs = Field(
+        default=10_000,
+        alias="takeover_after",
+        json_schema_extra=without_default,
+        description="How long after the last sign of life of an instance another one reads its"
+        " partitions. A start after a crash waits as long. Left out: 10 seconds. Brokers take 6"
+        " seconds to 30 minutes, unless they are set up differently.",
+    )
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of a row."""
+        return parse_columns(self.ddl)
+
+
+class BatchLimits(Block):
+    """How much is written, and kept in memory, at once."""
+
+    max_records: int = Field(
+        default=10_000, ge=1, le=1_000_000, description="Records of one batch."
+    )
+    max_bytes: SizeBytes = Field(
+        default=8 * 1024 * 1024, description="Payload of one batch, such as `8 MiB`."
+    )
+    max_delay_ms: DurationMs = Field(
+        default=200,
+        alias="max_delay",
+        json_schema_extra=without_default,
+        description="How long a record waits for others. Left out: 200 ms.",
+    )
+
+
+class Retry(Block):
+    """How a target is tried again that does not answer, or not now. Order is kept."""
+
+    delay_ms: DurationMs = Field(
+        default=1_000,
+        alias="delay",
+        json_schema_extra=without_default,
+        description="Before the first probe. Left out: 1 second.",
+    )
+    multiplier: float = Field(
+        default=2.0, ge=1, le=100, description="How much longer each further delay is."
+    )
+    max_delay_ms: DurationMs = Field(
+        default=60_000,
+        alias="max_delay",
+        json_schema_extra=without_default,
+        description="That no delay exceeds, but for its jitter. Left out: 1 minute.",
+    )
+    jitter: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="Part of a delay by which it is longer or shorter at random.",
+    )
+    attempts: int | None = Field(
+        default=None,
+        ge=1,
+        description="Failures in a row after which the delivery ends with exit code 3. Left out:"
+        " it never gives up.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """A bound below what it bounds."""
+        defaults = {"delay": "1 s", "max_delay": "1 min"}
+        try:
+            delay, most = (parse_duration_ms(given.get(k, v)) for k, v in defaults.items())
+        except ValueError:
+            return
+        if delay > most:
+            yield (
+                ("max_delay",) if "max_delay" in given else ("delay",),
+                fault(
+                    "the first delay is longer than the longest",
+                    expected="`max_delay` of at least `delay`",
+                ),
+            )
+
+
+class To(Block):
+    """The target. The key of the block in it is the kind; each that is installed is a field."""
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """One kind."""
+        if sum(kind in given for kind in installed_targets()) != 1:
+            known = " or ".join(f"`{kind}`" for kind in installed_targets())
+            yield (), fault("one target is needed, and no more", expected=known)
+
+    @property
+    def kind(self) -> str:
+        """The kind that the file names."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def block(self) -> TargetBlock:
+        """The block of that kind."""
+        block: TargetBlock = getattr(self, self.kind)
+        return block
+
+
+class Delivery(Block):
+    """Carries the records of topics to one target. `delivery_model` knows the installed targets."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    )
+
+    api_version: Literal["onceflow/v1"] = Field(
+        alias="apiVersion", description="Version of this file's language."
+    )
+    kind: Literal["delivery"] = Field(description="Kind of this file.")
+    name: PipelineName = Field(
+        description="Name of the delivery. Its position in the target is kept under this name, so a"
+        " renamed delivery begins at the start of its topics."
+    )
+    source: From = Field(alias="from", description="What is read.")
+    to: To = Field(description="Where records go: the block of one kind of target.")
+    batch: BatchLimits = Field(default=BatchLimits(), description="How much is written at once.")
+    retry: Retry = Field(
+        default=Retry(), description="How a target is tried again that does not answer."
+    )
+    on_reject: OnReject | None = Field(
+        default=None,
+        description="What becomes of a record that cannot be decoded or that the target will never"
+        " take: written to the topic of `dead_letter`, dropped and counted, or the delivery stops."
+        " Left out: `dead_letter` if there is such a topic, else `fail`.",
+    )
+    dead_letter: DeadLetterBlock | None = Field(
+        default=None, description="Where rejected records go, before their batch is written."
+    )
+    when_behind: Annotated[Literal["block"], not_yet("drop_oldest")] = Field(
+        default="block",
+        description="What happens if the target is slower than the topics: with `block` the lag"
+        " grows and nothing is dropped.",
+    )
+
+    _folder: Path = PrivateAttr(default=Path())
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """Dead letters without a topic, or to a topic that is read."""
+        letters = given.get("dead_letter")
+        if given.get("on_reject") == "dead_letter" and letters is None:
+            yield (
+                ("on_reject",),
+                fault(
+                    "no topic is named for dead letters",
+                    suggestion="Add `dead_letter: {topic: ...}` to the delivery.",
+                ),
+            )
+        source = given.get("from")
+        topics = source.get("topics") if isinstance(source, Mapping) else None
+        topic = letters.get("topic") if isinstance(letters, Mapping) else None
+        if isinstance(topics, list) and topic in topics:
+            yield (
+                ("dead_letter", "topic"),
+                fault(
+                    "a delivery cannot read the topic that it writes",
+                    suggestion="Name another topic for dead letters.",
+                ),
+            )
+
+    def located_in(self, folder: Path) -> Self:
+        """The same delivery, whose relative names are relative to `folder`."""
+        located = self.model_copy()
+        located._folder = folder  # noqa: SLF001  it is a copy of ourselves
+        return located
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the delivery file."""
+        return self._folder
+
+    @property
+    def group(self) -> str:
+        """The consumer group that its instances join."""
+        return f"{GROUP_PREFIX}{self.name}"
+
+    @property
+    def rejection(self) -> OnReject:
+        """The policy for rejected records."""
+        return self.on_reject or ("dead_letter" if self.dead_letter else "fail")
+
+    def guarantee(self) -> Guarantee:
+        """Compute what is promised about each record, and under which conditions."""
+        found = self.to.block.guarantee()
+        conditions = (FOREIGN,) * (self.source.foreign == "deliver")
+        conditions += (GAPS,) * (self.source.on_gap == "continue")
+        return Guarantee(found.level, found.scope, (*found.reasons, *conditions))
+
+
+@cache
+def delivery_model() -> type[Delivery]:
+    """The model with a block for each kind of target that is installed."""
+    fields: dict[str, Any] = {kind: _field(kind) for kind in installed_targets()}
+    to = create_model("To", __base__=To, __doc__=To.__doc__, **fields)
+    where = Field(description=Delivery.model_fields["to"].description)
+    return create_model("Delivery", __base__=Delivery, __doc__=Delivery.__doc__, to=(to, where))
+
+
+def _field(kind: str) -> tuple[Any, Any]:
+    try:
+        block = find_target(kind)
+    except ConfigError as error:
+        return Annotated[Any, BeforeValidator(_refusing(str(error)))], Field(default=None)
+    purpose = (block.__doc__ or "").partition("\n\n")[0]
+    return block, Field(default=None, description=purpose)
+
+
+def _refusing(why: str) -> Any:
+    def refuse(value: object) -> object:
+        raise fault(why)
+
+    return refuse

@@ -1,0 +1,196 @@
+"""Builds the parts of one delivery, and runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker, Connection, Connector, Place, TopicSpec
+from onceflow.contracts.observer import Report
+from onceflow.contracts.target import Target
+from onceflow.contracts.target_block import TargetSpec
+from onceflow.delivery.breaker import Breaker
+from onceflow.delivery.carrier import Carrier, Stop
+from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.loader import DeliveryFile
+from onceflow.delivery.model import Delivery
+from onceflow.delivery.rejects import LetterTopic, Rejects
+from onceflow.errors import ConfigError
+from onceflow_connectors.consumer import Consumer, Hooks, OnFault, OnForeign, Rules
+
+LOOK_UP_TIMEOUT_S = 30.0
+"""For one round of look-ups at the brokers."""
+PEEK_TIMEOUT_S = 10.0
+"""For a look whether a partition has a record after a position."""
+LETTER_PARTITIONS = 1
+LETTER_LIMIT_BYTES = 1_000_000
+"""Of a letter; a little less than what Kafka's topics take if they have no setting of their own."""
+PREFETCH_KBYTES = 16 * 1024
+"""Most that the client keeps of records that were not read yet, in all partitions together."""
+_FOREIGN: Mapping[str, OnForeign] = {
+    "fail": OnForeign.RAISE,
+    "deliver": OnForeign.DELIVER,
+    "drop": OnForeign.DROP,
+}
+
+
+@dataclass(frozen=True)
+class Around:
+    """The process that a delivery runs in, and what it lends it.
+
+    Args:
+        stop: set to end after the running batch.
+        random: for jitter.
+    """
+
+    connector: Connector
+    connection: Connection
+    clock: Clock
+    report: Report
+    stop: Stop
+    random: Random
+
+
+def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool = False) -> None:
+    """Deliver until a drain is asked for, or until what is there now is delivered.
+
+    Raises:
+        ConfigError: a topic does not exist, no broker answers, or the target does not fit.
+        OnceflowError: as `Carrier.run`.
+    """
+    delivery = file.delivery
+    source, block = delivery.source, delivery.to.block
+    with ExitStack() as stack:
+        broker = around.connector.broker(around.connection)
+        stack.callback(broker.close)
+        deadline = around.clock.within(LOOK_UP_TIMEOUT_S)
+        broker.brokers(deadline)
+        ends = topic_ends(source.topics, broker, deadline)
+        target = block.target(TargetSpec(delivery.name, source.columns, delivery.folder))
+        stack.callback(target.close)
+        report = around.report
+        guarantee = str(delivery.guarantee())
+        report("delivering", delivery=delivery.name, to=block.describe(), guarantee=guarantee)
+        carrier = Carrier(
+            consumer=_consumers(delivery, around.connection),
+            target=target,
+            decoder=Decoder(
+                source.columns,
+                source.columns.required | block.required_columns,
+                block.deletes_by,
+            ),
+            rejects=_rejects(delivery, around, broker, stack),
+            limits=delivery.batch,
+            breaker=Breaker(delivery.retry, around.random),
+            clock=around.clock,
+            report=report,
+            stop=around.stop,
+            is_finished=(
+                CatchUp(ends, target, broker, around.clock).is_done
+                if is_until_caught_up
+                else _never
+            ),
+        )
+        carrier.run()
+
+
+class CatchUp:
+    """Tells when everything that was in the topics at the start is in the target.
+
+    Args:
+        ends: of each partition at the start: (first offset, next offset to be written).
+    """
+
+    def __init__(
+        self, ends: Mapping[Place, tuple[int, int]], target: Target, broker: Broker, clock: Clock
+    ) -> None:
+        self._left = dict(ends)
+        self._target = target
+        self._broker = broker
+        self._clock = clock
+
+    def is_done(self) -> bool:
+        """Look at the positions in the target, whichever instance wrote them."""
+        marks = self._target.positions()
+        for place, (start, end) in [*self._left.items()]:
+            mark = marks.get(place)
+            at = max(start, mark.offset) if mark else start
+            if at >= end or not self._has_record(place, at, end):
+                del self._left[place]
+        return not self._left
+
+    def _has_record(self, place: Place, start: int, end: int) -> bool:
+        """Whether a range holds more than marks of transactions, and aborted records."""
+        topic, partition = place
+        deadline = self._clock.within(PEEK_TIMEOUT_S)
+        records = self._broker.read(topic, {partition: (start, end)}, deadline)
+        return next(iter(records), None) is not None
+
+
+def topic_ends(
+    topics: tuple[str, ...], broker: Broker, deadline: Deadline
+) -> Mapping[Place, tuple[int, int]]:
+    """First offset and end of the committed records of each partition.
+
+    Raises:
+        ConfigError: a topic does not exist.
+    """
+    found: dict[Place, tuple[int, int]] = {}
+    missing = []
+    for topic in topics:
+        offsets = broker.offsets(topic, deadline)
+        found |= {(topic, n): (start, end) for n, (start, end, _) in offsets.items()}
+        if not offsets:
+            missing.append(topic)
+    if missing:
+        then = "check the names, or start the pipeline that creates them"
+        raise ConfigError("topics do not exist", subject=", ".join(missing), then=then)
+    return found
+
+
+def _never() -> bool:
+    return False
+
+
+def _consumers(delivery: Delivery, connection: Connection) -> Callable[[Hooks], Consumer]:
+    source = delivery.source
+    rules = Rules(
+        gap=OnFault.REPORT if source.on_gap == "continue" else OnFault.RAISE,
+        foreign=_FOREIGN[source.foreign],
+    )
+    properties = {
+        **connection.properties,
+        "queued.max.messages.kbytes": PREFETCH_KBYTES,
+        "session.timeout.ms": source.takeover_after_ms,
+        # Three may get lost.
+        "heartbeat.interval.ms": source.takeover_after_ms // 4,
+    }
+
+    def consumer(hooks: Hooks) -> Consumer:
+        return Consumer(
+            connection.bootstrap_servers,
+            group=delivery.group,
+            topics=source.topics,
+            rules=rules,
+            hooks=hooks,
+            properties=properties,
+        )
+
+    return consumer
+
+
+def _rejects(delivery: Delivery, around: Around, broker: Broker, stack: ExitStack) -> Rejects:
+    letters = None
+    if delivery.dead_letter is not None:
+        topic, clock = delivery.dead_letter.topic, around.clock
+        deadline = clock.within(LOOK_UP_TIMEOUT_S)
+        broker.create_topic(TopicSpec(topic, LETTER_PARTITIONS), deadline)
+        found = broker.topic(topic, deadline)
+        partitions = found.partitions if found else LETTER_PARTITIONS
+        appender = around.connector.appender(around.connection)
+        stack.callback(appender.close)
+        letters = LetterTopic(topic, partitions, LETTER_LIMIT_BYTES, appender, clock)
+    return Rejects(delivery.name, delivery.rejection, letters)
