@@ -207,6 +207,7 @@ def test_the_table_equals_the_topic_and_repeats_are_not_written(job: Job) -> Non
     job.assert_equal()
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("point", POINTS, ids=[point.value for point in POINTS])
 def test_a_kill_at_each_point_loses_and_repeats_no_row(
     job: Job, point: CrashPoint, random: Random
@@ -222,6 +223,7 @@ def test_a_kill_at_each_point_loses_and_repeats_no_row(
     job.assert_equal()
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize(
     "point",
     [CrashPoint.BEFORE_BEGIN, CrashPoint.MID_PRODUCE, CrashPoint.AFTER_EFFECT],
@@ -244,6 +246,7 @@ def test_a_frozen_instance_that_wakes_up_late_writes_nothing_twice(
     job.assert_equal()
 
 
+@pytest.mark.crash
 def test_two_instances_share_the_partitions_and_one_goes_on_alone(job: Job) -> None:
     job.set_up()
     with job.running(name="one") as one, job.running(name="two") as two:
@@ -261,6 +264,7 @@ def test_two_instances_share_the_partitions_and_one_goes_on_alone(job: Job) -> N
     job.assert_equal()
 
 
+@pytest.mark.crash
 def test_a_server_that_is_down_for_a_while_delays_and_loses_nothing(
     job: Job, tmp_path: Path
 ) -> None:

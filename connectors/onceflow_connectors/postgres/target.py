@@ -220,7 +220,7 @@ class PostgresTarget:
                     then="nothing was written; create it, or correct `table`",
                 )
             if faults := tuple(table_faults(table, block, columns)):
-                what = "the table does not fit to the delivery"
+                what = "the table does not fit the delivery"
                 raise ConfigError(what, subject=self._subject, faults=faults)
             sql = statements(table, block, columns)
             self._create_positions(cursor, table, sql)

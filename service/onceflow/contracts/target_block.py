@@ -51,7 +51,7 @@ class TargetBlock(Block):
         raise NotImplementedError
 
     def faults(self, columns: Columns) -> Iterator[tuple[str, Fault]]:
-        """Find what does not fit to the columns: key of this block, and what is wrong with it."""
+        """Find what does not fit the columns: key of this block, and what is wrong with it."""
         yield from ()
 
     def guarantee(self) -> Guarantee:
