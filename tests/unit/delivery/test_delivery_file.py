@@ -157,8 +157,32 @@ def test_options_of_pipelines_are_refused(tmp_path: Path) -> None:
     assert isinstance(done.exception, ConfigError)
 
 
+def test_explain_shows_the_way_and_the_promise(tmp_path: Path) -> None:
+    text = GOOD.replace("  schema:", "  on_gap: continue\n  schema:")
+    done = CliRunner().invoke(build_app(), ["explain", str(written(tmp_path, text))])
+    assert done.exit_code == 0
+    flat = " ".join(done.stdout.replace("│", " ").split())
+    for part in (
+        "topic page-views",
+        "group onceflow-delivery-",
+        "exactly once from the topic to the table page_views",
+        "PostgreSQL, table page_views",
+        "records that retention or compaction has removed are passed over",
+    ):
+        assert part in flat
+
+
+def test_explain_answers_programs_too(tmp_path: Path) -> None:
+    file = str(written(tmp_path, GOOD))
+    done = CliRunner().invoke(build_app(), ["explain", file, "-o", "json"])
+    found = json.loads(done.stdout)
+    assert (found["topics"], found["guarantee"]) == (["page-views"], "exactly_once")
+    assert found["reasons"] == []
+
+
 def test_other_commands_say_that_it_is_not_a_pipeline(tmp_path: Path) -> None:
-    done = CliRunner().invoke(build_app(), ["explain", str(written(tmp_path, GOOD))])
+    file = str(written(tmp_path, GOOD))
+    done = CliRunner().invoke(build_app(), ["state", "list", file])
     assert "this is a delivery, not a pipeline" in str(done.exception)
 
 

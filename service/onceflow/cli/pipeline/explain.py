@@ -1,4 +1,4 @@
-"""`onceflow explain`: a pipeline from source to sink, with the promise on every way."""
+"""`onceflow explain`: a pipeline or a delivery, with the promise on every way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDTH = 78
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    file: Annotated[Path, typer.Argument(help="The file of a pipeline or a delivery.")],
     *,
     output: OutputOption = ResultFormat.TEXT,
     file_only: FileOnly = False,
@@ -37,8 +37,15 @@ def explain(
         int | None, typer.Option(help="Forecast the size of this many rows of state.", min=1)
     ] = None,
 ) -> None:
-    """Draw a pipeline from source to sink, with its guarantees."""
+    """Draw a pipeline or a delivery from source to sink, with its guarantees."""
+    from onceflow.delivery.loader import is_delivery
     from onceflow.pipeline.file.loader import load_pipeline
+
+    if is_delivery(file):
+        from onceflow.cli.pipeline.explain_delivery import explain_delivery
+
+        explain_delivery(file, output)
+        return
 
     settings = settings_of(config=config)
     is_analysed = has_spark() and not file_only
@@ -112,11 +119,11 @@ def _picture(explanation: Explanation) -> Iterator[RenderableType]:
     from rich.columns import Columns
     from rich.table import Table
 
-    yield Columns([_box(node) for node in explanation.sources])
-    yield from _arrow(explanation.reading)
-    yield _box(explanation.query)
-    yield from _arrow(explanation.writing)
-    yield _box(explanation.sink)
+    yield Columns([box(node) for node in explanation.sources])
+    yield from arrow(explanation.reading)
+    yield box(explanation.query)
+    yield from arrow(explanation.writing)
+    yield box(explanation.sink)
     yield f"\nWhat a reader of the output gets (delivery: {explanation.delivery})"
     readers = Table(box=None)
     for heading in ("reading", "gets", "why not more, and how to fix it"):
@@ -132,7 +139,8 @@ def _picture(explanation: Explanation) -> Iterator[RenderableType]:
     yield f"checkpoint  {explanation.checkpoint}"
 
 
-def _box(node: Station) -> RenderableType:
+def box(node: Station) -> RenderableType:
+    """A station as a frame with its facts."""
     from rich.panel import Panel
     from rich.text import Text
 
@@ -140,7 +148,8 @@ def _box(node: Station) -> RenderableType:
     return Panel(facts, title=node.title, title_align="left", expand=False)
 
 
-def _arrow(edge: Passage) -> Iterator[RenderableType]:
+def arrow(edge: Passage) -> Iterator[RenderableType]:
+    """The way to the next station, with its promise."""
     from rich.text import Text
 
     yield Text("  │  ").append(edge.promise, style="bold green")
