@@ -7,19 +7,15 @@ makes the planner and the readers. No Arrow here: a file can be checked where no
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from onceflow.contracts.block import Block
+from onceflow.contracts.kinds import find_kind, installed
 from onceflow.contracts.topic_pattern import topic_pattern
-from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.contracts.connector import Connection
@@ -134,7 +130,7 @@ class SourceBlock(Block):
 
 def installed_sources() -> Sequence[str]:
     """Names of the kinds that are installed. Imports none of them."""
-    return sorted(_entry_points(tuple(sys.path)))
+    return installed(ENTRY_POINT_GROUP)
 
 
 def find_source(kind: str) -> type[SourceBlock]:
@@ -143,34 +139,4 @@ def find_source(kind: str) -> type[SourceBlock]:
     Raises:
         ConfigError: no such kind is installed, or what is installed does not work.
     """
-    points = _entry_points(tuple(sys.path))
-    if kind not in points:
-        raise ConfigError(
-            "unknown kind of source", subject=kind, expected=f"one of {', '.join(sorted(points))}"
-        )
-    point = points[kind]
-    try:
-        found = point.load()
-    except Exception as error:  # whatever the package does when it is imported
-        raise _broken(point, f"{type(error).__name__}: {error}") from error
-    if not (inspect.isclass(found) and issubclass(found, SourceBlock)):
-        raise _broken(point, f"{point.value} is not a SourceBlock")
-    if found.model_config.get("extra") != "forbid":
-        raise _broken(point, f"{point.value} accepts unknown keys")
-    return found
-
-
-@cache
-def _entry_points(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Those of a search path: reading all metadata takes longer than reading a pipeline file."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def _broken(point: EntryPoint, why: str) -> ConfigError:
-    package = point.dist.name if point.dist else point.value
-    return ConfigError(
-        "an installed source does not work",
-        subject=f"{point.name} of package {package}",
-        found=why,
-        then="install another version of the package, or remove it",
-    )
+    return find_kind(ENTRY_POINT_GROUP, "source", kind, SourceBlock)

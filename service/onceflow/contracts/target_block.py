@@ -7,18 +7,15 @@ makes the target.
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from onceflow.columns import Columns
 from onceflow.contracts.block import Block
+from onceflow.contracts.kinds import find_kind, installed
 from onceflow.contracts.target import Target
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import Fault
 from onceflow.protocol.guarantee import Guarantee
 
 ENTRY_POINT_GROUP = "onceflow.targets"
@@ -75,7 +72,7 @@ class TargetBlock(Block):
 
 def installed_targets() -> Sequence[str]:
     """Names of the kinds that are installed. Imports none of them."""
-    return sorted(_entry_points(tuple(sys.path)))
+    return installed(ENTRY_POINT_GROUP)
 
 
 def find_target(kind: str) -> type[TargetBlock]:
@@ -84,34 +81,4 @@ def find_target(kind: str) -> type[TargetBlock]:
     Raises:
         ConfigError: no such kind is installed, or what is installed does not work.
     """
-    points = _entry_points(tuple(sys.path))
-    if kind not in points:
-        raise ConfigError(
-            "unknown kind of target", subject=kind, expected=f"one of {', '.join(sorted(points))}"
-        )
-    point = points[kind]
-    try:
-        found = point.load()
-    except Exception as error:  # whatever the package does when it is imported
-        raise _broken(point, f"{type(error).__name__}: {error}") from error
-    if not (inspect.isclass(found) and issubclass(found, TargetBlock)):
-        raise _broken(point, f"{point.value} is not a TargetBlock")
-    if found.model_config.get("extra") != "forbid":
-        raise _broken(point, f"{point.value} accepts unknown keys")
-    return found
-
-
-@cache
-def _entry_points(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Those of a search path: reading all metadata takes longer than reading a file."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def _broken(point: EntryPoint, why: str) -> ConfigError:
-    package = point.dist.name if point.dist else point.value
-    return ConfigError(
-        "an installed target does not work",
-        subject=f"{point.name} of package {package}",
-        found=why,
-        then="install another version of the package, or remove it",
-    )
+    return find_kind(ENTRY_POINT_GROUP, "target", kind, TargetBlock)
