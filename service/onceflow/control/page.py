@@ -164,13 +164,15 @@ class _Pages:
             pipeline = self._views.file(name).pipeline
         except OnceflowError:
             return None
-        records = seen.get("records", {})
+        records, read = seen.get("records", {}), newest["source_records"]
+        # A batch that only lets time pass has no source in its plan.
+        unread = 0 if read or newest["operators"] else None
         sources = [
             (
                 source.block.describe(),
                 view,
                 _lag_of(view, seen.get("sources", ())),
-                newest["source_records"].get(view),
+                read.get(view, unread),
             )
             for view, source in pipeline.sources.items()
         ]
