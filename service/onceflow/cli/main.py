@@ -49,7 +49,6 @@ TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 FRAMES = 3
 """That an unexpected error names: the innermost, and the innermost of this package."""
 _PACKAGE = Path(__file__).parents[1]
-"""Innermost calls that the message of an unexpected error names."""
 
 
 def build_app() -> typer.Typer:
@@ -107,10 +106,8 @@ def _unexpected(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     # Deep in a library, the innermost frames alone do not tell what called it.
     ours = [n for n, f in enumerate(frames) if _PACKAGE in Path(f.filename).parents]
-    told = sorted({*ours[-FRAMES:], *range(len(frames))[-FRAMES:]})
-    places = " > ".join(
-        f"{Path(frames[n].filename).name}:{frames[n].lineno} {frames[n].name}" for n in told
-    )
+    told = [frames[n] for n in sorted({*ours[-FRAMES:], *range(len(frames))[-FRAMES:]})]
+    places = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in told)
     return (
         f"unexpected {type(error).__name__}: {error}\n"
         f"  at {places}\n"

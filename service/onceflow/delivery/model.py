@@ -23,10 +23,14 @@ from onceflow.contracts.values import (
     TopicName,
     fault,
     not_yet,
-    parse_duration_ms,
 )
 from onceflow.errors import ConfigError
-from onceflow.pipeline.file.policies import DeadLetterBlock, OnReject, without_default
+from onceflow.pipeline.file.policies import (
+    DeadLetterBlock,
+    OnReject,
+    without_default,
+    wrong_delays,
+)
 from onceflow.protocol.guarantee import Guarantee, Weakness
 
 GROUP_PREFIX = "onceflow-delivery-"
@@ -144,19 +148,7 @@ class Retry(Block):
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
         """A bound below what it bounds."""
-        defaults = {"delay": "1 s", "max_delay": "1 min"}
-        try:
-            delay, most = (parse_duration_ms(given.get(k, v)) for k, v in defaults.items())
-        except ValueError:
-            return
-        if delay > most:
-            yield (
-                ("max_delay",) if "max_delay" in given else ("delay",),
-                fault(
-                    "the first delay is longer than the longest",
-                    expected="`max_delay` of at least `delay`",
-                ),
-            )
+        yield from wrong_delays(given)
 
 
 class To(Block):

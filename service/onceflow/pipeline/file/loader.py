@@ -110,7 +110,7 @@ def _load(path: Path, text: str) -> PipelineFile:
         raise ConfigError(
             "this is a delivery, not a pipeline",
             subject=str(path),
-            then="only `onceflow run` and `onceflow validate` take deliveries so far",
+            then="only `onceflow run`, `validate` and `explain` take deliveries so far",
         )
     try:
         pipeline = Pipeline.model_validate(document.data).located_in(path.resolve().parent)

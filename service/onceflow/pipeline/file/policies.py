@@ -90,6 +90,23 @@ def without_default(schema: dict[str, JsonValue]) -> None:
     del schema["default"]
 
 
+def wrong_delays(given: Mapping[str, Any]) -> Iterator[Combination]:
+    """A first delay that is longer than the longest, in a block with `delay` and `max_delay`."""
+    defaults = {"delay": "1 s", "max_delay": "1 min"}
+    try:
+        delay, most = (parse_duration_ms(given.get(k, v)) for k, v in defaults.items())
+    except ValueError:
+        return
+    if delay > most:
+        yield (
+            ("max_delay",) if "max_delay" in given else ("delay",),
+            fault(
+                "the first delay is longer than the longest",
+                expected="`max_delay` of at least `delay`",
+            ),
+        )
+
+
 class Restart(Block):
     """How often `onceflow serve` starts a pipeline again, and how long after a failure.
 
@@ -132,16 +149,4 @@ class Restart(Block):
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
         """A bound below what it bounds."""
-        defaults = {"delay": "1 s", "max_delay": "1 min"}
-        try:
-            delay, most = (parse_duration_ms(given.get(k, v)) for k, v in defaults.items())
-        except ValueError:
-            return
-        if delay > most:
-            yield (
-                ("max_delay",) if "max_delay" in given else ("delay",),
-                fault(
-                    "the first delay is longer than the longest",
-                    expected="`max_delay` of at least `delay`",
-                ),
-            )
+        yield from wrong_delays(given)
