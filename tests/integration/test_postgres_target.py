@@ -80,7 +80,7 @@ def bench(server: Postgres, proxy: CutProxy, tmp_path: Path) -> Bench:
 def batch(claim: Claim, rows: Sequence[Values], *, deleted: Sequence[int] = ()) -> Batch:
     start = claim.mark.offset if claim.mark else 0
     move = Move(claim, Mark(start + len(rows), f"after {start + len(rows)}"))
-    return Batch(rows, [move], frozenset(deleted))
+    return Batch((), rows, [move], frozenset(deleted))
 
 
 def after(written: Batch) -> Claim:

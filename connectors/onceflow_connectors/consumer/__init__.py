@@ -11,6 +11,7 @@
 has the same interface.
 """
 
+from onceflow.contracts.record import Record
 from onceflow_connectors.consumer.admission import (
     Counters,
     Divergence,
@@ -24,7 +25,7 @@ from onceflow_connectors.consumer.admission import (
 )
 from onceflow_connectors.consumer.confluent import Consumer
 from onceflow_connectors.consumer.reader import FilteringConsumer
-from onceflow_connectors.consumer.records import Partition, Position, Record
+from onceflow_connectors.consumer.records import Partition, Position
 
 __all__ = [
     "Consumer",

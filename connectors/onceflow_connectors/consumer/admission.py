@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from onceflow.contracts.record import Record
 from onceflow.errors import CorruptionError, LineageError, RecordError
 from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer.filter import FilterVerdict, PartitionFilter, Track
-from onceflow_connectors.consumer.records import Partition, Position, Record
+from onceflow_connectors.consumer.records import Partition, Position
 
 
 class OnFault(Enum):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from onceflow.clock import SystemClock
+from onceflow.contracts.record import Record
 from onceflow.errors import (
     AbortableError,
     ConfigError,
@@ -18,7 +19,7 @@ from onceflow.errors import (
     RetriableError,
 )
 from onceflow.protocol.identity import consumer_group
-from onceflow_connectors.consumer.records import Partition, Position, Record
+from onceflow_connectors.consumer.records import Partition, Position
 from onceflow_connectors.error_codes import Nature, nature_of_code
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 
+from onceflow.contracts.record import Record
 from onceflow.errors import (
     AbortableError,
     ConfigError,
@@ -27,7 +28,7 @@ from onceflow_connectors.consumer.client import (
 from onceflow_connectors.consumer.filter import foreign_state
 from onceflow_connectors.consumer.holdings import Holdings
 from onceflow_connectors.consumer.reader import GroupConsumer
-from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
+from onceflow_connectors.consumer.records import Partition, Position, name_of
 
 FIRST_ANSWER_TIMEOUT_S = 5.0
 """For the first request to a group, which is repeated."""

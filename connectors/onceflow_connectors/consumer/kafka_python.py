@@ -15,6 +15,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.net.compat import KafkaNetClient
 from kafka.structs import OffsetAndMetadata
 
+from onceflow.contracts.record import Record
 from onceflow.errors import (
     AbortableError,
     ConfigError,
@@ -33,7 +34,7 @@ from onceflow_connectors.consumer.client import (
 )
 from onceflow_connectors.consumer.holdings import Holdings
 from onceflow_connectors.consumer.reader import GroupConsumer
-from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
+from onceflow_connectors.consumer.records import Partition, Position, name_of
 
 _DEFAULTS: Mapping[str, Any] = {
     "client_id": "onceflow-consumer",

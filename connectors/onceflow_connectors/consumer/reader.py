@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from onceflow.clock import SystemClock
+from onceflow.contracts.record import Record
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import CorruptionError, LineageError, OnceflowError, require
 from onceflow.protocol.identity import pipeline_of_tag
@@ -23,7 +24,7 @@ from onceflow_connectors.consumer.admission import (
 )
 from onceflow_connectors.consumer.client import NO_PROPERTIES, Client, Subscription
 from onceflow_connectors.consumer.holdings import Holdings, Progress
-from onceflow_connectors.consumer.records import Partition, Position, Record, name_of
+from onceflow_connectors.consumer.records import Partition, Position, name_of
 
 POLL_SLICE_S = 1.0
 """How long an iteration waits inside the client before it looks at signals again."""

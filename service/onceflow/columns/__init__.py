@@ -6,6 +6,15 @@ tuples in the order of their fields, arrays are lists, maps are dicts in the ord
 """
 
 from onceflow.columns.parse import parse_columns, parse_type
-from onceflow.columns.types import Array, Columns, MapOf, Scalar, Type
+from onceflow.columns.types import NO_COLUMNS, Array, Columns, MapOf, Scalar, Type
 
-__all__ = ["Array", "Columns", "MapOf", "Scalar", "Type", "parse_columns", "parse_type"]
+__all__ = [
+    "NO_COLUMNS",
+    "Array",
+    "Columns",
+    "MapOf",
+    "Scalar",
+    "Type",
+    "parse_columns",
+    "parse_type",
+]

@@ -348,6 +348,9 @@ class Columns(Type):
         return Columns, (self.names, self.types, self.required)
 
 
+NO_COLUMNS = Columns((), ())
+
+
 SCALARS: Mapping[str, Scalar] = {
     each.ddl: each
     for each in (

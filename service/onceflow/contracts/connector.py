@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeAlias
 
 from onceflow.clock import Deadline
+from onceflow.contracts.record import Record
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow.errors import ConfigError
 
@@ -71,23 +72,6 @@ class TopicInfo:
     def places(self) -> Sequence[Place]:
         """Its partitions."""
         return [(self.name, partition) for partition in range(self.partitions)]
-
-
-@dataclass(frozen=True)
-class ReadRecord:
-    """One record as read from a topic, with its headers in order; names may repeat."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-    def header(self, name: str) -> bytes | None:
-        """Return the value of the last header with this name, or None."""
-        return dict(self.headers).get(name)
 
 
 @dataclass(frozen=True)
@@ -217,7 +201,7 @@ class Broker(Protocol):
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
-    ) -> Iterator[ReadRecord]:
+    ) -> Iterator[Record]:
         """Yield committed records of partition -> [start, end), partition by partition, in order.
 
         Waits for transactions that are open within a range.

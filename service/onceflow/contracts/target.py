@@ -1,7 +1,8 @@
-"""Contract of a target: another system that a delivery carries the records of topics to.
+"""Contracts of targets: other systems that a delivery carries the records of topics to.
 
-A target that takes rows and position in one step keeps the position itself. Then a record has its
-effect once, whatever crashes: after every failure, the position in the target is the truth.
+A `Target` takes records and position in one step, and so keeps the position itself. Then a record
+has its effect once, whatever crashes: after every failure, the position in the target is the truth.
+A `Sender` reaches a receiver that keeps no position; the delivery keeps it, after the answers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from onceflow.contracts.connector import Place
-from onceflow.errors import AbortableError, InvariantError
+from onceflow.contracts.record import Record
+from onceflow.errors import AbortableError, InvariantError, OutcomeUnknownError, RetriableError
 
 Values: TypeAlias = tuple[Any, ...]
 """Values of one row, in the order of the delivery's columns, as `onceflow.columns` describes them;
@@ -55,12 +57,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows in the order in which they were read, and the positions that they lead to.
+    """Records in the order in which they were read, and the positions that they lead to.
 
     Args:
+        rows: of each record; empty for a target that takes records as they came.
         deleted: indices of rows that delete what has their key; only key columns have values.
     """
 
+    records: Sequence[Record]
     rows: Sequence[Values]
     moves: Sequence[Move]
     deleted: frozenset[int] = field(default_factory=frozenset)
@@ -101,11 +105,58 @@ class Target(Protocol):
 
         Raises:
             AbortableError: another instance has claimed one of the partitions; nothing was written.
-            RecordError: the target will never take one of the rows; nothing was written.
+            RecordError: the target will never take one of the records; nothing was written.
         """
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
-        """Find the rows that the target will never take: index and reason. Writes nothing."""
+        """Find the records that the target will never take: index and reason. Writes nothing."""
+
+    def close(self) -> None:
+        """Free the connection. Safe to call twice and at any point."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The outcome of sending each of some records.
+
+    Args:
+        acknowledged: indices of the records that the receiver has.
+        refused: index and reason of those that it will never take.
+        failure: why all others are to be sent again; None if there are none.
+    """
+
+    acknowledged: frozenset[int]
+    refused: Mapping[int, str] = field(default_factory=dict)
+    failure: RetriableError | OutcomeUnknownError | None = None
+
+
+class Sender(Protocol):
+    """One connection of one delivery to a receiver that keeps no position.
+
+    Not for several threads at once. Messages hold no secret.
+    """
+
+    def check(self) -> None:
+        """Look whether the receiver can be reached and knows us.
+
+        Raises:
+            ConfigError: for what no retry can change.
+            RetriableError: there is no answer, or not now.
+        """
+
+    def probe(self) -> None:
+        """Ask whether the receiver is well, by a request that carries no record. As `check`."""
+
+    def send(self, records: Sequence[Record], attempt: int) -> Answers:
+        """Send records and wait for the answers to all of them, each within a time limit.
+
+        Args:
+            records: in order. Those whose answer was lost come again, with none between them.
+            attempt: counts from 1 for each batch.
+
+        Raises:
+            ConfigError: for what no retry can change, such as wrong credentials.
+        """
 
     def close(self) -> None:
         """Free the connection. Safe to call twice and at any point."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from onceflow.columns import Columns
 from onceflow.contracts.block import Block
@@ -27,7 +28,7 @@ class TargetSpec:
 
     Args:
         delivery: name of the delivery.
-        columns: of the rows.
+        columns: of the rows; none for a target that takes records as they came.
         folder: of the delivery file, which relative names are relative to.
     """
 
@@ -41,7 +42,13 @@ class TargetBlock(Block):
 
     Its fields are the keys that the user may write, each with a description. Unknown keys are
     refused.
+
+    Attributes:
+        takes_rows: whether it writes the values of columns. Otherwise it takes records as they
+            came, and `schema` only says which ones to reject.
     """
+
+    takes_rows: ClassVar[bool] = True
 
     def target(self, spec: TargetSpec) -> Target:
         """Make the target. Connects to nothing before its first use."""

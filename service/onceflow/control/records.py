@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker
+from onceflow.contracts.record import Record
 from onceflow.repair.dead_letters import Filed, fields_of
 from onceflow.texts import on_one_line, text_of
 
@@ -54,7 +55,7 @@ def letter_fields(filed: Filed, shown: Collection[str]) -> Mapping[str, Any]:
     return {name: told for name, told in fields_of(filed).items() if name != "value"} | content
 
 
-def _fields(record: ReadRecord, shown: Collection[str]) -> Mapping[str, Any]:
+def _fields(record: Record, shown: Collection[str]) -> Mapping[str, Any]:
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from onceflow.clock import Clock
 from onceflow.contracts.connector import Place
 from onceflow.contracts.observer import Report
+from onceflow.contracts.record import Record
 from onceflow.contracts.target import Batch, Claim, Mark, Move, Target, Values
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.delivery.breaker import Breaker
@@ -27,7 +28,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow_connectors.consumer import FilteringConsumer, Gap, Hooks, Partition, Position, Record
+from onceflow_connectors.consumer import FilteringConsumer, Gap, Hooks, Partition, Position
 
 IDLE_POLL_S = 0.5
 """Longest wait for a first record; a drain is noticed after it."""
@@ -52,7 +53,7 @@ class Stop(Protocol):
 
 @dataclass
 class Pending:
-    """Records that were read and not written yet, with the row of each that has one."""
+    """Records that were read and not written yet, with the row of each if the target takes rows."""
 
     records: list[Record] = field(default_factory=list)
     rows: list[Values] = field(default_factory=list)
@@ -64,26 +65,25 @@ class Pending:
         """Decode a record and keep it."""
         self.size_bytes += len(record.value or b"")
         try:
-            if record.value is None:
-                row = decoder.deletion(record.key)
-                self.deleted.add(len(self.rows))
-            else:
-                row = decoder.row(record.value)
+            row = decoder.decode(record.key, record.value)
         except ValueError as error:
             self.unreadable.append((record, str(error)))
-        else:
+            return
+        self.records.append(record)
+        if row is not None:
+            if record.value is None:
+                self.deleted.add(len(self.rows))
             self.rows.append(row)
-            self.records.append(record)
 
     def __len__(self) -> int:
         return len(self.records) + len(self.unreadable)
 
     def without(self, refused: frozenset[int]) -> Pending:
-        """The same without the rows of these indices."""
-        kept = [n for n in range(len(self.rows)) if n not in refused]
+        """The same without the records of these indices."""
+        kept = [n for n in range(len(self.records)) if n not in refused]
         return Pending(
             records=[self.records[n] for n in kept],
-            rows=[self.rows[n] for n in kept],
+            rows=[self.rows[n] for n in kept] if self.rows else [],
             deleted={new for new, old in enumerate(kept) if old in self.deleted},
             unreadable=self.unreadable,
             size_bytes=self.size_bytes,
@@ -218,7 +218,7 @@ class Carrier:
         for move in moves:
             self._claims[move.claim.place] = replace(move.claim, mark=move.to)
         seconds = self._clock.monotonic_s() - began_s
-        written = len(self._pending.rows)
+        written = len(self._pending.records)
         self._pending = Pending()
         self._report(
             "batch",
@@ -235,7 +235,7 @@ class Carrier:
     def _write(self, moves: Sequence[Move]) -> None:
         while True:
             pending = self._pending
-            batch = Batch(pending.rows, moves, frozenset(pending.deleted))
+            batch = Batch(pending.records, pending.rows, moves, frozenset(pending.deleted))
             try:
                 self._patiently(self._target.write, batch)
             except RecordError:

@@ -1,4 +1,4 @@
-"""From the payload of a record to the values of a row. Pure.
+"""From a record to the values of a row. Pure.
 
 Numbers, text and truth values are as JSON has them; dates and times are ISO 8601 text, BINARY is
 base64, as Spark's `to_json` writes them. Fields that are not columns are left out, and columns
@@ -38,11 +38,19 @@ class Decoder:
         required: names of columns that may not be null.
         deletes_by: columns whose values a record without a value has in its key; empty if such a
             record is to be rejected.
+        makes_rows: whether there are rows. Otherwise records without a value are as good as others,
+            and a payload is only checked, and not even that if there are no columns.
     """
 
     def __init__(
-        self, columns: Columns, required: frozenset[str], deletes_by: Sequence[str]
+        self,
+        columns: Columns,
+        required: frozenset[str],
+        deletes_by: Sequence[str],
+        *,
+        makes_rows: bool = True,
     ) -> None:
+        self._makes_rows = makes_rows
         self._columns = [
             _Column(name, kind.ddl, _reader(kind), name in required)
             for name, kind in columns.by_name.items()
@@ -51,6 +59,21 @@ class Decoder:
         is_exact = any(kind.ddl.startswith("decimal") for kind in columns.types)
         # A decimal must not pass through a double.
         self._parse = partial(json.loads, parse_float=Decimal) if is_exact else json.loads
+
+    def decode(self, key: bytes | None, payload: bytes | None) -> Values | None:
+        """Decode a record.
+
+        Returns:
+            The values of its row; None if there are no rows.
+
+        Raises:
+            ValueError: says what was expected and found.
+        """
+        if self._makes_rows:
+            return self.deletion(key) if payload is None else self.row(payload)
+        if self._columns and payload is not None:
+            self.row(payload)
+        return None
 
     def row(self, payload: bytes) -> Values:
         """Decode a payload.

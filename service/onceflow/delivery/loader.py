@@ -68,6 +68,17 @@ def json_schema() -> dict[str, Any]:
 
 def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
     to = delivery.to
+    if to.block.takes_rows and delivery.source.ddl is None:
+        line = document.place(("from",)).line
+        what = f"`{to.kind}` needs the columns of a row"
+        yield Fault(
+            what,
+            "from",
+            line,
+            expected='`schema: "page STRING, views BIGINT"` with its columns',
+            rule=Rule.MISSING_KEY,
+        )
+        return
     for key, found in to.block.faults(delivery.source.columns):
         path = ("to", to.kind, key)
         line = document.place(path).line

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, create_model
 
-from onceflow.columns import Columns, parse_columns
+from onceflow.columns import NO_COLUMNS, Columns, parse_columns
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.target_block import TargetBlock, find_target, installed_targets
 from onceflow.contracts.values import (
@@ -63,11 +63,13 @@ class From(Block):
     format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
         Field(default="json", description="How the payload of a record is decoded.")
     )
-    ddl: Annotated[str, BeforeValidator(_checked_columns)] = Field(
+    ddl: Annotated[str, BeforeValidator(_checked_columns)] | None = Field(
+        default=None,
         alias="schema",
         description="Columns of a row and their types, as Spark DDL, such as"
         ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload and a column of'
-        " the target of the same name.",
+        " the target of the same name. Required by targets with columns. Others take records as"
+        " they came; then records that do not fit are rejected.",
     )
     starting: Annotated[Literal["earliest"], not_yet("latest")] = Field(
         default="earliest", description="Where a delivery begins that has never run."
@@ -93,8 +95,8 @@ class From(Block):
 
     @property
     def columns(self) -> Columns:
-        """The columns of a row."""
-        return parse_columns(self.ddl)
+        """The columns of a row; none if records are not decoded."""
+        return NO_COLUMNS if self.ddl is None else parse_columns(self.ddl)
 
 
 class BatchLimits(Block):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from onceflow.clock import Clock
+from onceflow.contracts.record import Record
 from onceflow.contracts.sink import Appender, OutputRecord
 from onceflow.errors import AbortableError, RecordError, RetriableError
 from onceflow.pipeline.file.policies import OnReject
 from onceflow.protocol.dead_letter import HEADER_PREFIX, DeadLetter
-from onceflow_connectors.consumer import Record
 
 UNREADABLE = "undecodable"
 REFUSED = "refused_by_target"

@@ -81,6 +81,7 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
                 source.columns,
                 source.columns.required | block.required_columns,
                 block.deletes_by,
+                makes_rows=block.takes_rows,
             ),
             rejects=_rejects(delivery, around, broker, stack),
             limits=delivery.batch,

@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Broker, Connection, Connector, ReadRecord
+from onceflow.contracts.connector import Broker, Connection, Connector
+from onceflow.contracts.record import Record
 from onceflow.contracts.sink import Incarnation, OutputRecord
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.pipeline.file.model import Pipeline
@@ -22,7 +23,7 @@ MAX_LETTERS = 10_000
 RESENT_HEADER = "onceflow.resent"
 """Header of a record that was a dead letter: which one."""
 
-Filed: TypeAlias = tuple[ReadRecord, DeadLetter]
+Filed: TypeAlias = tuple[Record, DeadLetter]
 """A letter, and the record that it is in its topic."""
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker
+from onceflow.contracts.record import Record
 from onceflow.errors import CorruptionError
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.digest import RunningDigest
@@ -58,7 +59,7 @@ def verify(
     history: Sequence[HeadEntry],
     deadline: Deadline,
     newest: Callable[[], HeadEntry | None] = lambda: None,
-    deliver: Callable[[ReadRecord], object] = lambda _: None,
+    deliver: Callable[[Record], object] = lambda _: None,
 ) -> Verification:
     """Compare the whole output topic with the ledger, and deliver each record without repeats.
 
@@ -99,7 +100,7 @@ class _Comparison:
         self.ends: dict[int, int] = {}
         self.found = Verification()
 
-    def take(self, record: ReadRecord, last: int | None) -> tuple[bool, int | None]:
+    def take(self, record: Record, last: int | None) -> tuple[bool, int | None]:
         """Compare the next record of a partition with the last sequence before it.
 
         Returns:
@@ -144,9 +145,9 @@ class _Comparison:
             elif digest != entry.digest:
                 self._disagree(place, f"digest {entry.digest}", digest)
 
-    def _header_of(self, record: ReadRecord) -> RecordHeader | None:
+    def _header_of(self, record: Record) -> RecordHeader | None:
         """The header of a record of the pipeline; None, and counted, for one of another writer."""
-        packed = record.header(HEADER_NAME)
+        packed = record.header_value(HEADER_NAME)
         try:
             header = None if packed is None else RecordHeader.unpack(packed)
         except CorruptionError as error:
@@ -157,7 +158,7 @@ class _Comparison:
         self.found.foreign += not is_ours
         return header if is_ours else None
 
-    def _is_other_lineage(self, record: ReadRecord, header: RecordHeader) -> bool:
+    def _is_other_lineage(self, record: Record, header: RecordHeader) -> bool:
         """Tell once that the topic holds two histories of the pipeline; readers stop between."""
         if header.lineage == self._head.lineage:
             return False
@@ -178,7 +179,7 @@ class _Comparison:
         self.found.repeats += is_repeat
         return is_flagged or is_repeat
 
-    def _is_in_sequence(self, record: ReadRecord, header: RecordHeader, last: int | None) -> bool:
+    def _is_in_sequence(self, record: Record, header: RecordHeader, last: int | None) -> bool:
         """Note a gap or a repeat; returns whether readers deliver the record."""
         if last is None or Flag.AT_MOST_ONCE in header.flags:
             return True  # what is missing of at_most_once, or late, is reported batch by batch
@@ -193,7 +194,7 @@ class _Comparison:
         self.found.findings.append(Disagreement(where, expected, found))
 
 
-def _place(record: ReadRecord) -> str:
+def _place(record: Record) -> str:
     return f"{record.topic}-{record.partition} offset {record.offset}"
 
 

@@ -49,7 +49,7 @@ class RealSink:
         bounds = self.broker.offsets(topic, self.within())
         ranges = {p: (start, stable) for p, (start, stable, _) in bounds.items()}
         return [
-            OutputRecord(r.partition, r.key, r.value, r.header(HEADER_NAME), r.timestamp_ms)
+            OutputRecord(r.partition, r.key, r.value, r.header_value(HEADER_NAME), r.timestamp_ms)
             for r in self.broker.read(topic, ranges, self.within())
         ]
 

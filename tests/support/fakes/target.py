@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from onceflow.contracts.connector import Place
+from onceflow.contracts.record import Record
 from onceflow.contracts.target import Batch, Claim, Held, Mark, Values, is_unwritten
 from onceflow.errors import OnceflowError, RecordError
 
@@ -15,6 +16,7 @@ from onceflow.errors import OnceflowError, RecordError
 class Store:
     """Rows and positions, shared by the instances of a delivery."""
 
+    records: list[Record] = field(default_factory=list)
     rows: list[Values] = field(default_factory=list)
     held: dict[Place, tuple[int, Mark | None]] = field(default_factory=dict)
     batches: list[int] = field(default_factory=list)
@@ -100,6 +102,7 @@ class MemoryTarget:
                 self.store.rows = [each for each in self.store.rows if each[0] != row[0]]
             else:
                 self.store.rows.append(row)
-        self.store.batches.append(len(batch.rows))
+        self.store.records += batch.records
+        self.store.batches.append(len(batch.records))
         for move in batch.moves:
             self.store.held[move.claim.place] = move.claim.claim_epoch, move.to

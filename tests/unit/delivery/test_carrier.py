@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.columns import parse_columns
+from onceflow.columns import NO_COLUMNS, parse_columns
 from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.carrier import Carrier
 from onceflow.delivery.decoding import Decoder
@@ -89,6 +89,7 @@ class Scene:
         stop: Flag | None = None,
         retry: Retry | None = None,
         limits: BatchLimits | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         def consumer(hooks: Hooks) -> FilteringConsumer:
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
@@ -100,7 +101,7 @@ class Scene:
         Carrier(
             consumer=consumer,
             target=self.target,
-            decoder=Decoder(COLUMNS, COLUMNS.required, ("n",)),
+            decoder=decoder or Decoder(COLUMNS, COLUMNS.required, ("n",)),
             rejects=Rejects("to-memory", policy, self.letters_sink()),
             limits=limits or BatchLimits(),
             breaker=Breaker(retry or Retry(jitter=0), Random(1)),
@@ -157,6 +158,23 @@ def test_every_record_is_delivered_once_and_repeats_are_not(scene: Scene) -> Non
     scene.write(9, 10, 11)
     scene.run()
     assert len(scene.store.rows) == 16
+
+
+def test_a_target_without_columns_gets_records_as_they_came(scene: Scene) -> None:
+    """A schema only says what to reject."""
+    as_they_came = Decoder(NO_COLUMNS, frozenset(), (), makes_rows=False)
+    checked = Decoder(COLUMNS, COLUMNS.required, (), makes_rows=False)
+    assert checked.decode(b"key", None) is None
+    scene.write(1, 2)
+    scene.kafka.write(TOPIC, [replace(each, value=b"{}") for each in records(3)])
+    scene.run(decoder=as_they_came)
+    assert [each.value for each in scene.store.records] == [payload(1), payload(2), b"{}"]
+    assert (scene.store.rows, scene.letters) == ([], [])
+    scene.store = Store()
+    scene.target = MemoryTarget(scene.store)
+    scene.run(decoder=checked)
+    assert [each.value for each in scene.store.records] == [payload(1), payload(2)]
+    assert [each.value for each in scene.letters] == [b"{}"]
 
 
 def test_a_batch_has_bounds(scene: Scene) -> None:

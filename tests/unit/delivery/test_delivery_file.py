@@ -61,6 +61,14 @@ def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
     ("old", "new", "fault"),
     [
         (
+            '  schema: "page STRING, views BIGINT, version BIGINT"\n',
+            "",
+            (
+                "line 4, from: `postgres` needs the columns of a row; expected `schema:"
+                ' "page STRING, views BIGINT"` with its columns'
+            ),
+        ),
+        (
             "table: page_views",
             "tabel: page_views",
             "line 8, to.postgres.tabel: unknown key `tabel`. Did you mean `table`?",

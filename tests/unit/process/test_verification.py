@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker
+from onceflow.contracts.record import Record
 from onceflow.protocol.digest import RunningDigest
 from onceflow.protocol.identity import pipeline_tag
 from onceflow.protocol.ledger import HeadEntry, RecordCounts
@@ -33,12 +34,12 @@ class Topic:
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
-    ) -> Iterator[ReadRecord]:
+    ) -> Iterator[Record]:
         for offset, (sequence, value) in enumerate(self.values):
             tag = pipeline_tag(HEAD.pipeline)
             header = RecordHeader(Flag(0), tag, 1, 7, sequence - 1, sequence, HEAD.lineage)
             headers = ((HEADER_NAME, header.pack()),) if sequence else ()
-            yield ReadRecord(topic, 0, offset, 0, b"k", value, headers)
+            yield Record(topic, 0, offset, 0, b"k", value, headers)
 
 
 HEAD = head(-1, 0, 0)
@@ -68,7 +69,7 @@ def entries(count: int) -> list[HeadEntry]:
 def compared(
     values: Sequence[tuple[int, bytes]], known: int = 3, then: int | None = None
 ) -> tuple[Verification, list[bytes | None]]:
-    delivered: list[ReadRecord] = []
+    delivered: list[Record] = []
     broker = cast("Broker", Topic(HEAD.sink.topic, values))
     newest = entries(known if then is None else then)[-1]
     deadline = ManualClock().within(60)

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from onceflow.clock import Clock, Deadline, SystemClock
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker
+from onceflow.contracts.record import Record
 from onceflow.errors import ConfigError, CorruptionError, LineageError
 from onceflow.protocol.compare import CheckpointFacts
 from onceflow.protocol.digest import digest_of
@@ -76,7 +77,7 @@ class Log:
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
-    ) -> Iterator[ReadRecord]:
+    ) -> Iterator[Record]:
         for partition, (begin, end) in ranges.items():
             first = (self.starts or {}).get(partition, 0)
             for offset in range(begin, end):
@@ -84,7 +85,7 @@ class Log:
                 one = self.records[partition][offset - first]
                 value = f"{partition}/{one.sequence}".encode()
                 headers = ((HEADER_NAME, one.pack()),)
-                yield ReadRecord(topic, partition, offset, 0, b"k", value, headers)
+                yield Record(topic, partition, offset, 0, b"k", value, headers)
 
     @property
     def broker(self) -> Broker:
@@ -250,7 +251,7 @@ def test_what_is_written_is_found_between_the_records_of_others() -> None:
 
 def test_an_output_that_may_not_be_read_is_not_taken_for_one_without_records() -> None:
     class Locked(Log):
-        def read(self, *_: Any) -> Iterator[ReadRecord]:
+        def read(self, *_: Any) -> Iterator[Record]:
             raise ConfigError("TOPIC_AUTHORIZATION_FAILED")
 
     locked = Locked({0: [foreign(1)]})
@@ -261,7 +262,7 @@ def test_an_output_that_may_not_be_read_is_not_taken_for_one_without_records() -
 @pytest.mark.parametrize("alien", [b"", b"short", b"\x02" + header(9, 9).pack()[1:]])
 def test_a_header_that_nobody_can_read_keeps_nobody_from_starting(alien: bytes) -> None:
     class Shared(Log):
-        def read(self, *what: Any) -> Iterator[ReadRecord]:
+        def read(self, *what: Any) -> Iterator[Record]:
             *ours, last = super().read(*what)
             yield from [*ours, replace(last, headers=((HEADER_NAME, alien),))]
 
@@ -274,7 +275,7 @@ def test_nothing_is_rebuilt_past_a_header_of_another_version() -> None:
     """It may be of this pipeline and a newer revision: its sequence would be given twice."""
 
     class Newer(Log):
-        def read(self, *what: Any) -> Iterator[ReadRecord]:
+        def read(self, *what: Any) -> Iterator[Record]:
             for record in super().read(*what):
                 yield replace(record, headers=((HEADER_NAME, b"\x02" + header(9, 9).pack()[1:]),))
 

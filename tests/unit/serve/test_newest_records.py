@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceflow.clock import Deadline
-from onceflow.contracts.connector import ReadRecord
+from onceflow.contracts.record import Record
 from onceflow.control.records import (
     KEY,
     MAX_PARTITIONS,
@@ -43,12 +43,12 @@ class Topics:
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
-    ) -> Iterator[ReadRecord]:
+    ) -> Iterator[Record]:
         for partition, (start, end) in ranges.items():
             for offset in range(start, end):
                 self.read_of.append(partition)
                 at_ms = offset * 1_000 + partition
-                yield ReadRecord(topic, partition, offset, at_ms, self.key, self.value, ())
+                yield Record(topic, partition, offset, at_ms, self.key, self.value, ())
 
 
 def looked(topics: Topics, *shown: str) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def test_letters_show_no_more_than_records(value: str) -> None:
         offset=2,
         timestamp_ms=3,
     )
-    filed = ReadRecord("dead", 0, 5, 4, letter.key, letter.value, ()), letter
+    filed = Record("dead", 0, 5, 4, letter.key, letter.value, ()), letter
     found = letter_fields(filed, ["page"])
     assert SECRET not in json.dumps(found)
     assert found["columns"] == ({"page": "/a"} if value.startswith("{") else {})

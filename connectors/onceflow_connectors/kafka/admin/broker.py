@@ -20,10 +20,10 @@ from onceflow.contracts.connector import (
     Connection,
     OpenTransaction,
     Place,
-    ReadRecord,
     TopicInfo,
     TopicSpec,
 )
+from onceflow.contracts.record import Record
 from onceflow.errors import ConfigError, DeadlineError
 from onceflow_connectors.kafka.admin.administration import (
     HIGH_WATERMARK,
@@ -150,7 +150,7 @@ class KafkaBroker:
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline
-    ) -> Iterator[ReadRecord]:
+    ) -> Iterator[Record]:
         reader = CommittedReader(self._connection)
         try:
             for partition in sorted(ranges):
@@ -249,8 +249,8 @@ def _queue(
                 producer.poll(deadline.at_most_s(ROOM_POLL_S))
 
 
-def _plain(topic: str, message: Message) -> ReadRecord:
-    return ReadRecord(
+def _plain(topic: str, message: Message) -> Record:
+    return Record(
         topic=topic,
         partition=int(message.partition() or 0),
         offset=int(message.offset() or 0),

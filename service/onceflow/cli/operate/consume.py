@@ -17,7 +17,8 @@ from onceflow.errors import ConfigError
 from onceflow.texts import on_one_line, text_of
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import Broker, ReadRecord
+    from onceflow.contracts.connector import Broker
+from onceflow.contracts.record import Record
 
 ANSWER_TIMEOUT_S = 60.0
 """For one look-up or one slice of records."""
@@ -66,7 +67,7 @@ def consume(  # noqa: PLR0913  options of a command line
 
     settings = settings_of(bootstrap_servers, config)
 
-    def show(record: ReadRecord) -> None:
+    def show(record: Record) -> None:
         typer.echo(shown(record, output))
 
     if verify:
@@ -91,7 +92,7 @@ def consume(  # noqa: PLR0913  options of a command line
 
 def follow(
     broker: Broker, topic: str, clock: Clock, *, from_beginning: bool, timeout_s: float | None
-) -> Iterator[ReadRecord]:
+) -> Iterator[Record]:
     """Committed records of a topic as they come, without a consumer group.
 
     Ends when none has come for `timeout_s`; without one, never.
@@ -129,7 +130,7 @@ def _slices(position: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int
     }
 
 
-def shown(record: ReadRecord, output: ResultFormat) -> str:
+def shown(record: Record, output: ResultFormat) -> str:
     """A record as one line."""
     if output is ResultFormat.TEXT:
         key = "" if record.key is None else f"{on_one_line(str(text_of(record.key)))}  "

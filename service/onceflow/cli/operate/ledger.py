@@ -18,7 +18,7 @@ from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onceflow.contracts.connector import ReadRecord
+    from onceflow.contracts.record import Record
     from onceflow.protocol.ledger import HeadEntry
     from onceflow.repair.verification import Verification
     from onceflow.settings import Settings
@@ -79,7 +79,7 @@ def compare(
     pipeline: str,
     settings: Settings,
     topic: str | None = None,
-    deliver: Callable[[ReadRecord], None] = lambda _: None,
+    deliver: Callable[[Record], None] = lambda _: None,
 ) -> Verification:
     """Compare the output of a pipeline with its ledger, and give `deliver` each record once.
 

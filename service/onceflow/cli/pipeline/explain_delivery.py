@@ -50,7 +50,8 @@ def explain_delivery(file: Path, output: ResultFormat) -> None:
 def _picture(delivery: Delivery) -> Iterator[RenderableType]:
     source, batch, retry = delivery.source, delivery.batch, delivery.retry
     topics = f"topic {', '.join(source.topics)}"
-    yield box(Station(topics, (f"{source.format}: {source.columns.columns_ddl}",)))
+    columns = f"{source.format}: {source.columns.columns_ddl}" if source.ddl else "as they came"
+    yield box(Station(topics, (columns,)))
     yield from arrow(Passage("committed records, each once", "repeats are discarded"))
     tries = "until it works" if retry.attempts is None else f"{retry.attempts} times"
     most = f"{batch.max_records:,} records or {batch.max_bytes / 2**20:g} MiB"

@@ -8,7 +8,8 @@ from itertools import groupby, islice
 from typing import NamedTuple, TypeAlias
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Broker, ReadRecord
+from onceflow.contracts.connector import Broker
+from onceflow.contracts.record import Record
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.protocol.digest import Row
 from onceflow.protocol.identity import pipeline_tag
@@ -16,7 +17,7 @@ from onceflow.protocol.ledger import HeadEntry
 from onceflow.protocol.record import HEADER_NAME, BatchOrder, RecordHeader
 from onceflow.protocol.tails import OutputTails, Tail
 
-Ours: TypeAlias = tuple[RecordHeader, ReadRecord]
+Ours: TypeAlias = tuple[RecordHeader, Record]
 
 FIRST_LOOK_BACK = 1_000
 """Offsets read from the end at first; ten times as many at each further look."""
@@ -177,17 +178,17 @@ def _looks(
             look_back *= 10
 
 
-def _read_ours(records: Iterator[ReadRecord], tag: int) -> Iterator[Ours]:
+def _read_ours(records: Iterator[Record], tag: int) -> Iterator[Ours]:
     for record in records:
-        if packed := record.header(HEADER_NAME):
+        if packed := record.header_value(HEADER_NAME):
             header = RecordHeader.unpack(packed)
             if header.pipeline_tag == tag:
                 yield header, record
 
 
-def _is_readable(record: ReadRecord) -> bool:
+def _is_readable(record: Record) -> bool:
     try:
-        RecordHeader.unpack(record.header(HEADER_NAME) or b"")
+        RecordHeader.unpack(record.header_value(HEADER_NAME) or b"")
     except CorruptionError:
         return False
     return True
