@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onceflow.devkit.jars import JarCache, jar_set
-from onceflow.java.loader import SOURCES
+from onceflow.java.compiled import SOURCES
 from onceflow.runtime.spark.launch import MODULE_OPTIONS
 from tests.support.fakes import slow_files
 

@@ -154,12 +154,13 @@ def check_against_the_oracle(
         assert len(found) == len(whole)
 
 
-def test_a_key_is_looked_up_in_the_changes_since_the_newest_snapshot(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("has_snapshots", [True, False])
+def test_a_key_is_looked_up_in_the_changes_since_the_newest_snapshot_or_the_first_batch(
+    spark: SparkSession, tmp_path: Path, *, has_snapshots: bool
 ) -> None:
-    with running(windows(spark), tmp_path, has_snapshots=True):
+    with running(windows(spark), tmp_path, has_snapshots=has_snapshots):
         pass
-    assert len([*tmp_path.glob("state/0/*/*.zip")]) == 2
+    assert len([*tmp_path.glob("state/0/*/*.zip")]) == 2 * has_snapshots
     deadline = SystemClock().within(WAIT_S)
     with reading(spark, tmp_path) as reader:
         operator = reader.operator(None)

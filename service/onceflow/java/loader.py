@@ -1,7 +1,8 @@
-"""Loads our Java classes into Spark's JVM: no jar to build, to ship, or to match with a version.
+"""Loads our Java classes into Spark's JVM: no jar to ship, or to match with a version.
 
 They are compiled from `src/` with Janino, which Spark compiles its plans with, so a Java runtime is
-enough. Janino knows Java 8 without lambdas, and takes no notice of type parameters.
+enough: once for a Python environment (`compiled.py`), or else in each JVM. Janino knows Java 8
+without lambdas, and takes no notice of type parameters.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).with_name("src")
+from onceflow.java.compiled import SOURCES, compiled_jar
+
 _LOADING = threading.Lock()
 
 
@@ -31,9 +33,15 @@ def class_loader(jvm: Any, sources: Path = SOURCES) -> Any:
 
 @lru_cache(maxsize=16)
 def _class_loader(jvm: Any, sources: Path) -> Any:
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    jar = compiled_jar(sources)
+    if jar.is_file():
+        url = jvm.java.io.File(str(jar)).toURI().toURL()
+        urls = jvm.java.lang.reflect.Array.newInstance(url.getClass(), 1)
+        jvm.java.lang.reflect.Array.set(urls, 0, url)
+        return jvm.java.net.URLClassLoader(urls, parent)
     resource = jvm.org.codehaus.commons.compiler.util.resource
     finder = resource.DirectoryResourceFinder(jvm.java.io.File(str(sources)))
-    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, finder, "UTF-8")
 
 

@@ -9,36 +9,26 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-import zipfile
 from collections.abc import Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onceflow.errors import ConfigError
 from onceflow.java.choice import Java
-from onceflow.java.loader import SOURCES
+from onceflow.java.compiled import FOR_S3, compile_to_jar, environment_folder, jars_of_spark
 
 CLASS_PATH_VARIABLE = "SPARK_DIST_CLASSPATH"
 FILE_MANAGER = "onceflow.ConditionalFiles"
 COMMAND = "onceflow fetch s3"
 """Installs them."""
-COMPILE_TIMEOUT_S = 120
-"""Takes two seconds."""
-_SOURCE = SOURCES / "onceflow" / "ConditionalFiles.java"
-_COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
-"""The command line of Janino, which comes with Spark: a Java without `javac` will do."""
 _OURS = "onceflow-conditional-files.jar"
 _HADOOP = "hadoop-aws-*.jar"
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
 def s3_folder() -> Path:
     """Where they are, for this Python environment and its Spark. May not exist."""
-    return Path(sys.prefix) / "var" / "onceflow" / f"s3-{version('pyspark')}"
+    return environment_folder() / f"s3-{version('pyspark')}"
 
 
 def use_s3_jars() -> None:
@@ -79,7 +69,7 @@ def install(jars: Sequence[Path], java: Java) -> Path:
         ConfigError: there is no PySpark, or its Hadoop is of another version; the folder cannot be
             written, or our class cannot be compiled.
     """
-    spark, folder = _jars_of_spark(), s3_folder()
+    spark, folder = jars_of_spark(), s3_folder()
     _check_version(jars, spark)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +78,7 @@ def install(jars: Sequence[Path], java: Java) -> Path:
             target.mkdir()
             for jar in jars:
                 shutil.copyfile(jar, target / jar.name)
-            _compile([spark, target], java, target / _OURS)
+            compile_to_jar([FOR_S3], [spark, target], java, target / _OURS)
             shutil.rmtree(folder, ignore_errors=True)
             target.rename(folder)
     except OSError as error:
@@ -101,13 +91,6 @@ def install(jars: Sequence[Path], java: Java) -> Path:
     return folder
 
 
-def _jars_of_spark() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigError("PySpark is missing", then="Run `pip install 'onceflow[service]'`")
-    return Path(spec.origin).parent / "jars"
-
-
 def _check_version(jars: Sequence[Path], spark: Path) -> None:
     """Hadoop works with parts of one version only."""
     (ours,) = (jar.stem.rpartition("-")[2] for jar in jars if jar.match(_HADOOP))
@@ -118,25 +101,3 @@ def _check_version(jars: Sequence[Path], spark: Path) -> None:
             expected=f"a PySpark with Hadoop {ours}",
             found=f"Hadoop {', '.join(found) or 'nowhere'} in PySpark {version('pyspark')}",
         )
-
-
-def _compile(folders: Sequence[Path], java: Java, jar: Path) -> None:
-    known = [str(file) for folder in folders for file in sorted(folder.glob("*.jar"))]
-    with TemporaryDirectory() as classes:
-        command: list[str | Path] = [java.executable, "-cp", os.pathsep.join(known), _COMPILER]
-        command += ["-d", classes, "-classpath", os.pathsep.join(known), _SOURCE]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S
-        )
-        files = sorted(Path(classes).rglob("*.class"))
-        if done.returncode != 0 or not files:
-            raise ConfigError(
-                "the class for files on S3 cannot be compiled",
-                subject=str(_SOURCE),
-                found=(done.stderr or done.stdout).strip()[:300],
-            )
-        # With one date, so that two builds are the same.
-        with zipfile.ZipFile(jar, "w") as archive:
-            for file in files:
-                name = file.relative_to(classes).as_posix()
-                archive.writestr(zipfile.ZipInfo(name, _FIRST_DAY), file.read_bytes())

@@ -28,6 +28,8 @@ PLANNERS_ADDRESS = "ONCEFLOW_PLANNERS"
 """Variable with the name of the abstract socket on which `PLANNERS` listens, and a secret. Where
 containers share a network, one of the same user sees the name, and does not see the variable."""
 MAIN = "org.apache.spark.deploy.SparkSubmit"
+MAIN_SETTING = "spark.onceflow.main"
+"""A setting with another class to start. Only `runtime/state/bare_jvm.py` has it."""
 NOT_NEEDED = "--add-modules=jdk.incubator.vector"
 _OPENED = {
     "java.base": "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util "
@@ -71,7 +73,7 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> li
         *(option for name in java_options for option in shlex.split(conf.get(name, ""))),
         # Last: the heap has one setting, whatever the options say.
         f"-Xmx{conf.get('spark.driver.memory', '1g')}",
-        MAIN,
+        conf.get(MAIN_SETTING, MAIN),
         *arguments,
     ]
 

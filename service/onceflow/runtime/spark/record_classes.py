@@ -1,7 +1,7 @@
 """Writes an archive of `spark_home.py`: `python -m onceflow.runtime.spark.record_classes`.
 
-For the Java that is in use. Takes half a minute. It needs no broker: Spark runs a small query over
-numbers.
+For the Java that is in use. Compiles our Java sources, too. Takes half a minute. It needs no
+broker: Spark runs a small query over numbers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from onceflow.errors import require
 from onceflow.java.choice import Java
 from onceflow.java.classes import record_with, recording_options, remove_old
+from onceflow.java.compiled import compile_ours
 from onceflow.java.loader import new_instance
 from onceflow.runtime.spark.home import class_archive, make_spark_home, spark_home
 from onceflow.runtime.spark.session import SessionSettings, open_session, spark_conf
@@ -140,8 +141,9 @@ def _end_jvm(spark: SparkSession) -> None:
 
 
 def main(java: Java) -> None:
-    """Make the Spark home, and its archive for one Java."""
+    """Make the Spark home, our classes, and the archive for one Java."""
     make_spark_home(spark_home())
+    compile_ours(java)
     archive = class_archive(java)
     record(archive)
     remove_old(archive, _KEPT)

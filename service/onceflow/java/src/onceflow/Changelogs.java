@@ -44,20 +44,22 @@ class Changelogs {
     }
   }
 
-  boolean hasSnapshot() {
-    return snapshot != null;
+  /** Whether they lead to the version from a snapshot, or from the empty store of version 0. */
+  boolean areWhole() {
+    return snapshot != null || versions[0].version() == 1;
   }
 
   long version() {
-    return ((Number) snapshot._1()).longValue();
+    return snapshot == null ? 0 : ((Number) snapshot._1()).longValue();
   }
 
+  /** Null for version 0, which has no files. */
   String unique() {
-    return (String) snapshot._2();
+    return snapshot == null ? null : (String) snapshot._2();
   }
 
   /**
-   * The last change of a key since the snapshot, as bytes of a store that merges no values.
+   * The last change of a key since that version, as bytes of a store that merges no values.
    *
    * @return null if there is none, an array with null if the key was deleted, else with its value
    */

@@ -279,7 +279,7 @@ public class StateReader {
    * @param unique id of the version's files, of the log of commits
    */
   public void load(int partition, long version, String unique) {
-    if (store != null && this.partition == partition && unique.equals(this.unique)) {
+    if (store != null && this.partition == partition && Objects.equals(unique, this.unique)) {
       return;
     }
     KeyStateEncoderSpec encoder = encoder(key, prefix);
@@ -307,7 +307,7 @@ public class StateReader {
   /**
    * Opens a partition as of a version and prepares <code>next</code>, as <code>load</code> and
    * <code>select</code> do. For a key that is given as a whole, changes since the newest snapshot
-   * are looked through, and not replayed.
+   * or the first batch are looked through, and not replayed.
    */
   public void find(int partition, long version, String unique, Map values, int most) {
     boolean isOne = prefix == 0 && !isNumbered && hasAll(grouping(), values, "");
@@ -317,12 +317,12 @@ public class StateReader {
     }
   }
 
-  /** Whether the rows of a key were found; not if there is no snapshot to go on from. */
+  /** Whether the rows of a key were found; not if files are missing to go on from. */
   private boolean seek(int partition, long version, String unique, Map values) {
     provide(partition);
     RocksDBStateStoreProvider rocks = (RocksDBStateStoreProvider) provider;
     Changelogs changes = new Changelogs(rocks.rocksDB().fileManager(), version, unique);
-    if (!changes.hasSnapshot() || conf.rowChecksumEnabled()) {
+    if (!changes.areWhole() || conf.rowChecksumEnabled()) {
       return false;
     }
     load(partition, changes.version(), changes.unique());
