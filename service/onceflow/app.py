@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from onceflow.errors import CorruptionError, FencedError, LineageError, OnceflowError
-from onceflow.observe.retention import RetentionGuard
+from onceflow.observe.retention import RetentionGuard, positions_of
 from onceflow.pipeline.analysis.ordering import next_order
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.protocol.compare import NOT_WRITTEN, Comparison, Decision, Remedy, compare
@@ -332,7 +332,10 @@ class Application:
         report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
         self._around.observer.position(head)
         guard = RetentionGuard(
-            broker, lambda: query.head, clock, lambda text: report("warning", text=text)
+            broker,
+            lambda: positions_of(query.head),
+            clock,
+            lambda text: report("warning", text=text),
         )
         progress = ProgressReporter(
             report, broker, lambda: query.head, guard.left_s, clock, self._around.observer

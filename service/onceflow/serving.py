@@ -12,9 +12,8 @@ from random import SystemRandom
 from typing import Any
 
 from onceflow.app import RunOptions, with_bulletins
-from onceflow.config import DEFAULT_FILE
 from onceflow.contracts.observer import Report
-from onceflow.errors import ConfigError, Fault
+from onceflow.errors import ConfigError
 from onceflow.pipeline.analysis.analysis import analyse
 from onceflow.pipeline.file.loader import PipelineFile, load_pipeline
 from onceflow.pipeline.file.model import Pipeline
@@ -32,8 +31,6 @@ from onceflow.serve.renewal import Renewal
 from onceflow.serve.restarts import Restarts
 from onceflow.settings import Settings
 
-SUFFIXES = (".yaml", ".yml")
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -48,22 +45,11 @@ class Entry:
     has_processors: bool = False
 
 
-def find_entries(paths: Sequence[Path]) -> Sequence[Entry]:
-    """The pipeline files among `paths` and in folders among them, in the order of their names.
+def find_entries(files: Sequence[Path]) -> Sequence[Entry]:
+    """The pipelines in these files, in the order of the files.
 
     A file that cannot be read is one, too: its pipeline fails by itself, where everybody sees it.
-
-    Raises:
-        ConfigError: there is none, or a path does not exist.
     """
-    missing = [Fault("no such file or folder", str(path)) for path in paths if not path.exists()]
-    if missing:
-        raise ConfigError("nothing to serve", faults=tuple(missing))
-    files = sorted({file for path in paths for file in _files_of(path)})
-    if not files:
-        folders = ", ".join(map(str, paths))
-        expected = "at least one pipeline file (*.yaml) in it"
-        raise ConfigError("nothing to serve", subject=folders, expected=expected)
     entries = [_entry(file) for file in files]
     count = Counter(entry.name for entry in entries)
     return [
@@ -204,14 +190,6 @@ class Service:
                 disk = os.statvfs(folder)
                 found[entry.name] = disk.f_bavail * disk.f_frsize
         return found
-
-
-def _files_of(path: Path) -> Sequence[Path]:
-    if not path.is_dir():
-        return [path]
-    # The settings of the process are often in the same folder.
-    found = (file for file in path.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
-    return [file for file in found if file.name != DEFAULT_FILE.name]
 
 
 def _entry(file: Path) -> Entry:

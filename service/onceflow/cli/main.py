@@ -48,6 +48,8 @@ TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""
 FRAMES = 3
 """That an unexpected error names: the innermost, and the innermost of this package."""
+_OF_SERVE = frozenset({"fastapi", "prometheus_client", "uvicorn"})
+"""Packages that serving takes, also without Spark."""
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -88,10 +90,11 @@ def main() -> None:
         if os.environ.get(TRACEBACK_VARIABLE):
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("onceflow"):
+            extra = "serve" if error.name in _OF_SERVE else "service"
             missing = ConfigError(
                 "a package is missing",
                 subject=error.name or "",
-                then="Run `pip install 'onceflow[service]'`",
+                then=f"Run `pip install 'onceflow[{extra}]'`",
             )
             _end(str(missing), missing.exit_code)
         _end(_unexpected(error), InvariantError.exit_code)

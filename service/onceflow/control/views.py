@@ -159,7 +159,7 @@ class Views:
         """Causes that hold it up, the most serious first; takes two seconds."""
         with self._surveyed(name) as survey:
             facts = survey.watched(survey.facts(), WATCH_S)
-        return {"pipeline": name, **fields_of(facts, diagnose(facts))}
+        return {"pipeline": name, **fields_of(diagnose(facts), facts.lag, facts.blind)}
 
     def state(self, name: Name) -> Sequence[Json]:
         """Operators with state: columns of keys and values, and the batches that can be read."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector, Place, TopicSpec
 from onceflow.contracts.observer import Report
 from onceflow.contracts.target import Target
-from onceflow.contracts.target_block import TargetSpec
 from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.carrier import Carrier, Stop
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.loader import DeliveryFile
+from onceflow.delivery.making import make_target
 from onceflow.delivery.model import Delivery
 from onceflow.delivery.rejects import LetterTopic, Rejects
+from onceflow.delivery.survey import opened_survey
+from onceflow.delivery.watch import watching
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Consumer, Hooks, OnFault, OnForeign, Rules
 
@@ -69,7 +72,7 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
         deadline = around.clock.within(LOOK_UP_TIMEOUT_S)
         broker.brokers(deadline)
         ends = topic_ends(source.topics, broker, deadline)
-        target = block.target(TargetSpec(delivery.name, source.columns, delivery.folder))
+        target = make_target(delivery, around.connector, around.connection, around.clock)
         stack.callback(target.close)
         report = around.report
         guarantee = str(delivery.guarantee())
@@ -95,6 +98,10 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
                 else _never
             ),
         )
+        open_survey = partial(
+            opened_survey, delivery, around.connector, around.connection, around.clock
+        )
+        stack.enter_context(watching(open_survey, around.clock, report))
         carrier.run()
 
 

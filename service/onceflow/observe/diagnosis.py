@@ -62,7 +62,7 @@ class Cause(StrEnum):
 class Diagnosis:
     """One cause that applies, and `what` it does, in one sentence."""
 
-    cause: Cause
+    cause: StrEnum
     what: str
     evidence: tuple[str, ...]
     cure: str
@@ -77,10 +77,12 @@ def diagnose(facts: Facts) -> list[Diagnosis]:
     return [Diagnosis(cause, *finding) for cause in Cause for finding in _RULES[cause](facts)]
 
 
-def fields_of(facts: Facts, findings: Sequence[Diagnosis]) -> Mapping[str, Any]:
-    """The findings as plain data."""
+def fields_of(
+    findings: Sequence[Diagnosis], lag: int | None, blind: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """The findings as plain data, with the records that wait and what could not be seen."""
     causes = [asdict(finding) for finding in findings]
-    return {"causes": causes, "lag": facts.lag, "not_seen": facts.blind}
+    return {"causes": causes, "lag": lag, "not_seen": blind}
 
 
 def _fenced(facts: Facts) -> Iterator[Finding]:
@@ -150,26 +152,36 @@ def _retention(facts: Facts) -> Iterator[Finding]:
 
 
 def _hung_transaction(facts: Facts) -> Iterator[Finding]:
-    for one in facts.inputs:
+    return hung_transactions(facts.at_ms, facts.inputs, facts.transactions, facts.blind)
+
+
+def hung_transactions(
+    at_ms: int,
+    inputs: Sequence[InputFacts],
+    transactions: Sequence[OpenTransaction],
+    blind: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Open transactions that hold back a reader which has read all before them."""
+    for one in inputs:
         if one.undecided == 0 or one.lag > 0:
             continue
         place = one.topic, one.partition
-        holders = [t for t in facts.transactions if (t.topic, t.partition) == place]
+        holders = [t for t in transactions if (t.topic, t.partition) == place]
         holder = min(holders, key=lambda t: t.start_offset, default=None)
         since_ms = holder.started_ms if holder else one.undecided_ms
-        if since_ms is None or facts.at_ms - since_ms < HUNG_AFTER_MS:
+        if since_ms is None or at_ms - since_ms < HUNG_AFTER_MS:
             continue
-        age = _age(facts.at_ms - since_ms)
+        age = _age(at_ms - since_ms)
         held = (
             f"{one.name}: last stable offset {one.last_stable_offset}, {one.undecided:,} offsets"
-            f" before the high watermark; the pipeline is at {one.position}"
+            f" before the high watermark; the position is {one.position}"
         )
-        unknown = facts.blind.get("transactions", "its producer is gone from the partition")
+        unknown = blind.get("transactions", "its producer is gone from the partition")
         who = f"open for {age}; its producer is not known: {unknown}"
         if holder:
             who = _holder_text(holder, age)
         what = f"a producer's open transaction holds back {one.name}"
-        yield what, (held, who), _transaction_cure(holder, one, facts.at_ms)
+        yield what, (held, who), _transaction_cure(holder, one, at_ms)
 
 
 def _holder_text(holder: OpenTransaction, age: str) -> str:
@@ -284,7 +296,7 @@ def _lag(facts: Facts) -> Iterator[Finding]:
         evidence.append(f"reads {rate:,.0f} records/s")
     if arrivals is not None:
         evidence.append(f"{arrivals:,.0f} records/s come in")
-    what = f"the pipeline is behind by {lag:,} records: {_eta(lag, rate, arrivals or 0)}"
+    what = f"the pipeline is behind by {lag:,} records: {eta_text(lag, rate, arrivals or 0)}"
     cure = (
         "wait if it catches up; else give it more cores, and look at where a batch's time goes"
         " (`duration_ms` of its progress)"
@@ -385,7 +397,8 @@ def _committed_rate(batches: Sequence[HeadEntry]) -> float:
     return read * 1000 / passed_ms if passed_ms > 0 else 0.0
 
 
-def _eta(lag: int, rate: float, arrivals: float) -> str:
+def eta_text(lag: int, rate: float, arrivals: float) -> str:
+    """When a lag is gone, at these records per second."""
     if not rate:
         return "no batch has been committed lately"
     if rate <= arrivals:

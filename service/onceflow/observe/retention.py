@@ -87,16 +87,20 @@ class Forecast:
             return f"retention has overtaken {name}"
         return f"{self.rule} overtakes {name} in {span_text(self.left_s)}"
 
-    def warning(self) -> Fault:
-        """The warning as text for people."""
+    def warning(self, reader: str) -> Fault:
+        """The warning as text for people.
+
+        Args:
+            reader: `pipeline` or `delivery`.
+        """
         return Fault(
-            f"retention will overtake the pipeline in {span_text(self.left_s)}"
+            f"retention will overtake the {reader} in {span_text(self.left_s)}"
             if self.left_s > 0
-            else "retention has overtaken the pipeline",
+            else f"retention has overtaken the {reader}",
             where=f"{self.place[0]}-{self.place[1]}",
             expected=f"records to be read before {self.rule} deletes them",
             suggestion=f"Keep them longer ({self.rule}) or read faster; once they are gone, the"
-            " pipeline halts rather than leave them out.",
+            f" {reader} halts rather than leave them out.",
         )
 
 
@@ -115,21 +119,30 @@ def forecast(place: Place, limits: Limits, spots: Sequence[LogSpot]) -> Forecast
 
 
 def look(
-    broker: Broker, head: HeadEntry, clock: Clock, deadline: Deadline
+    broker: Broker,
+    positions: Mapping[str, Mapping[int, int]],
+    clock: Clock,
+    deadline: Deadline,
 ) -> Mapping[Place, tuple[Limits, LogSpot]]:
     """Look at every partition that has something unread and does not keep it forever.
+
+    Args:
+        broker: to ask.
+        positions: topic -> partition -> next offset to read.
+        clock: of this machine.
+        deadline: for all questions.
 
     Raises:
         OnceflowError: the brokers did not tell.
     """
     found: dict[Place, tuple[Limits, LogSpot]] = {}
-    for topic, positions in positions_of(head).items():
+    for topic, at_of in positions.items():
         info = broker.topic(topic, deadline)
         limits = Limits.of(info.config) if info else Limits(None, None)
         if limits == Limits(None, None):
             continue
         offsets = broker.offsets(topic, deadline)
-        unread = {p: at for p, at in positions.items() if p in offsets and at < offsets[p][2]}
+        unread = {p: at for p, at in at_of.items() if p in offsets and at < offsets[p][2]}
         existing = {p: at for p, at in unread.items() if at >= offsets[p][0]}
         record_ms = broker.first_timestamps(topic, existing, deadline)
         now_ms = clock.unix_ms()
@@ -157,15 +170,20 @@ def positions_of(head: HeadEntry) -> Mapping[str, Mapping[int, int]]:
 
 @dataclass
 class RetentionGuard:
-    """Looks now and then while a query runs, and warns. Never ends the run.
+    """Looks now and then while a pipeline or a delivery runs, and warns. Never ends the run.
 
     Warns early, and again whenever half of the time told last is over.
+
+    Args:
+        positions: topic -> partition -> next offset to read. May raise OnceflowError.
+        reader: `pipeline` or `delivery`.
     """
 
     broker: Broker
-    position: Callable[[], HeadEntry]
+    positions: Callable[[], Mapping[str, Mapping[int, int]]]
     clock: Clock
     warn: Callable[[str], None]
+    reader: str = "pipeline"
     nearest: Forecast | None = field(default=None, init=False)
     """Where retention overtakes the pipeline first; None if nowhere."""
     _spots: dict[Place, deque[LogSpot]] = field(default_factory=dict, init=False)
@@ -181,7 +199,7 @@ class RetentionGuard:
             return
         try:
             deadline = self.clock.within(LOOK_TIMEOUT_S)
-            seen = look(self.broker, self.position(), self.clock, deadline)
+            seen = look(self.broker, self.positions(), self.clock, deadline)
         except OnceflowError:
             # Nothing is known; a query that may be well goes on.
             return
@@ -209,7 +227,7 @@ class RetentionGuard:
             told_s = self._told_s.get(place)
             if told_s is None or one.left_s < told_s * REPEAT_SHARE:
                 self._told_s[place] = one.left_s
-                self.warn(str(one.warning()))
+                self.warn(str(one.warning(self.reader)))
 
 
 def _by_time(place: Place, limits: Limits, now: LogSpot, before: LogSpot) -> Iterator[Forecast]:

@@ -18,7 +18,7 @@ from onceflow.contracts.connector import (
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.observe.facts import Facts, InputFacts, OutputFacts
-from onceflow.observe.retention import Forecast, forecast, look
+from onceflow.observe.retention import Forecast, forecast, look, positions_of
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
 from onceflow.protocol.identity import (
     DRIVER_SLOT,
@@ -94,7 +94,9 @@ class Survey:
             recent=recent,
             inputs=inputs,
             output=self._try("output", lambda: self._output(head.sink), None),
-            transactions=self._try("transactions", lambda: self._transactions(inputs), ()),
+            transactions=self._try(
+                "transactions", lambda: transactions_in(self.broker, inputs, self._deadline()), ()
+            ),
             forecasts=self._try("retention", lambda: self._forecasts(head), ()),
             bulletin=self._decoded(posted, RUNNING_KIND, Bulletin.from_json),
             ending=self._decoded(posted, END_KIND, Ending.from_json),
@@ -158,25 +160,8 @@ class Survey:
                         " records wait, how long they are kept, and when the newest was written"
                     )
                     continue
-                offsets = self.broker.offsets(topic, deadline)
-                newest = self.broker.newest_timestamps(topic, deadline)
-                open_ends = {p: lso for p, (_, lso, end) in offsets.items() if lso < end}
-                undecided = self.broker.first_timestamps(topic, open_ends, deadline)
-                for partition in sorted({*ranges, *offsets}):
-                    # One that no batch has read yet has what is there, not what was deleted.
-                    known = partition in ranges
-                    position = ranges[partition][1] if known else offsets[partition][0]
-                    _, stable, end = offsets.get(partition, (0, position, position))
-                    yield InputFacts(
-                        source=source,
-                        topic=topic,
-                        partition=partition,
-                        position=position,
-                        last_stable_offset=stable,
-                        high_watermark=end,
-                        newest_ms=newest.get(partition),
-                        undecided_ms=undecided.get(partition),
-                    )
+                positions = {partition: end for partition, (_, end) in ranges.items()}
+                yield from inputs_of(self.broker, source, topic, positions, deadline)
 
     def _output(self, sink: SinkState) -> OutputFacts:
         found = self.broker.topic(sink.topic, self._deadline())
@@ -185,20 +170,8 @@ class Survey:
         at_least = int(found.config.get("min.insync.replicas", "1"))
         return OutputFacts(found.topic_id, found.in_sync, at_least)
 
-    def _transactions(self, inputs: Sequence[InputFacts]) -> Sequence[OpenTransaction]:
-        held: dict[str, set[int]] = {}
-        for one in inputs:
-            if one.undecided:
-                held.setdefault(one.topic, set()).add(one.partition)
-        deadline = self._deadline()
-        return [
-            transaction
-            for topic, partitions in held.items()
-            for transaction in self.broker.open_transactions(topic, sorted(partitions), deadline)
-        ]
-
     def _forecasts(self, head: HeadEntry) -> Sequence[Forecast]:
-        seen = look(self.broker, head, self.clock, self._deadline())
+        seen = look(self.broker, positions_of(head), self.clock, self._deadline())
         found = [forecast(place, limits, [spot]) for place, (limits, spot) in seen.items()]
         return [one for one in found if one is not None]
 
@@ -231,3 +204,43 @@ class Survey:
 
     def _deadline(self) -> Deadline:
         return self.clock.within(LOOK_TIMEOUT_S)
+
+
+def inputs_of(
+    broker: Broker, source: str, topic: str, positions: Mapping[int, int], deadline: Deadline
+) -> Iterator[InputFacts]:
+    """Every partition of a topic that is there, or that a position is known of."""
+    offsets = broker.offsets(topic, deadline)
+    newest = broker.newest_timestamps(topic, deadline)
+    open_ends = {p: lso for p, (_, lso, end) in offsets.items() if lso < end}
+    undecided = broker.first_timestamps(topic, open_ends, deadline)
+    for partition in sorted({*positions, *offsets}):
+        # One that was not read yet has what is there, not what was deleted.
+        known = partition in positions
+        position = positions[partition] if known else offsets[partition][0]
+        _, stable, end = offsets.get(partition, (0, position, position))
+        yield InputFacts(
+            source=source,
+            topic=topic,
+            partition=partition,
+            position=position,
+            last_stable_offset=stable,
+            high_watermark=end,
+            newest_ms=newest.get(partition),
+            undecided_ms=undecided.get(partition),
+        )
+
+
+def transactions_in(
+    broker: Broker, inputs: Sequence[InputFacts], deadline: Deadline
+) -> Sequence[OpenTransaction]:
+    """Open transactions in the partitions that have undecided records."""
+    held: dict[str, set[int]] = {}
+    for one in inputs:
+        if one.undecided:
+            held.setdefault(one.topic, set()).add(one.partition)
+    return [
+        transaction
+        for topic, partitions in held.items()
+        for transaction in broker.open_transactions(topic, sorted(partitions), deadline)
+    ]

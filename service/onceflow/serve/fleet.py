@@ -51,6 +51,7 @@ _OBSERVED_AT = {
     "standby": Observed.STANDBY,
     "taking_over": Observed.STARTING,
     "running": Observed.RUNNING,
+    "delivering": Observed.RUNNING,
     "draining": Observed.DRAINING,
 }
 """Events of a run that tell how far it is."""
@@ -198,7 +199,7 @@ class Member:
     def _listen(self, event: str, /, **facts: object) -> None:
         if event in _OBSERVED_AT and not self._is_drain_due:
             self._note(_OBSERVED_AT[event])
-        if event == "running":
+        if _OBSERVED_AT.get(event) is Observed.RUNNING:
             self._restarts.note_running()
         self._report(event, **facts)
 

@@ -14,6 +14,7 @@ from onceflow.config import read_settings
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
+from onceflow.serve.files import find_files
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serving import find_entries
 from tests.support.clock import ManualClock
@@ -53,7 +54,7 @@ class Site:
             f"    spark.driver.extraJavaOptions: -Dpassword={SECRET}-4\n"
         )
         _, values = read_settings({"ONCEFLOW_SPARK__DRIVER_MEMORY": "3g"}, {}, settings)
-        entries = find_entries([self.folder])
+        entries = find_entries(find_files([self.folder]))
         self.service = fake_service(entries, self.clock, {"views": self.maker}, values)
         self.member = self.service.fleet.members["views"]
         self.gate = Gate(Tokens(self.tokens), self.clock, self.audit)

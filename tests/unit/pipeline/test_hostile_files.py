@@ -16,6 +16,7 @@ from onceflow.pipeline.file import loader
 from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.pipeline.text import yaml_text
 from onceflow.protocol.identity import check_pipeline_name
+from onceflow.serve.files import find_files
 from onceflow.serving import find_entries, load_alone
 from tests.support.pipelines import CLICKS, pipeline_text, write_pipeline
 
@@ -85,7 +86,7 @@ def processor_s() -> float:
 def assert_refused_alone(folder: Path) -> ConfigError:
     """The bad file is refused, quickly, and the good one next to it is not."""
     begun_s = processor_s()
-    entries = {entry.path.stem: entry for entry in find_entries([folder])}
+    entries = {entry.path.stem: entry for entry in find_entries(find_files([folder]))}
     assert sorted(entries) == ["bad", "good"]
     with pytest.raises(ConfigError) as refused:
         load_alone(entries["bad"], [*entries.values()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def facts(**changes: Any) -> Facts:
     return replace(well, **changes)
 
 
-def causes(seen: Facts) -> list[Cause]:
+def causes(seen: Facts) -> list[StrEnum]:
     return [finding.cause for finding in diagnose(seen)]
 
 

@@ -74,7 +74,7 @@ def test_what_is_gone_is_overtaken_whatever_the_limits() -> None:
     assert found is not None
     assert (found.left_s, found.is_soon) == (0.0, True)
     assert "has overtaken clicks-0" in str(found)
-    assert "has overtaken the pipeline" in str(found.warning())
+    assert "has overtaken the pipeline" in str(found.warning("pipeline"))
 
 
 @given(

@@ -1,19 +1,28 @@
-"""`onceflow status`: where a pipeline stands, from its ledger and its brokers alone."""
+"""`onceflow status`: where a pipeline or a delivery stands, seen from outside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onceflow.cli.operate.target import PipelineTarget, survey_of
+from onceflow.cli.operate.target import (
+    LookTarget,
+    delivery_in,
+    delivery_survey_of,
+    survey_of,
+)
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
+
+if TYPE_CHECKING:
+    from onceflow.delivery.model import Delivery
+    from onceflow.settings import Settings
 
 _FIGURES = ("position", "lag", "undecided")
 
 
 def status(
-    pipeline: PipelineTarget,
+    pipeline: LookTarget,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     output: OutputOption = ResultFormat.TEXT,
@@ -21,17 +30,59 @@ def status(
     """Show a pipeline's owner, positions, lag, last commit and account of records.
 
     Also which source holds the event watermark, open transactions in its input, and when retention
-    would overtake it.
+    would overtake it. For a delivery: its target, its instances, positions and lag.
     """
     from onceflow.observe.summary import summary_of
     from onceflow.texts import time_text
 
-    with survey_of(pipeline, settings_of(bootstrap_servers, config)) as survey:
+    settings = settings_of(bootstrap_servers, config)
+    if (delivery := delivery_in(pipeline)) is not None:
+        _show_delivery(delivery, settings, output)
+        return
+    with survey_of(pipeline, settings) as survey:
         facts = survey.facts()
     if output is ResultFormat.JSON:
         print_json(summary_of(facts))
     else:
         print_text(summary_of(facts, time_text))
+
+
+def _show_delivery(delivery: Delivery, settings: Settings, output: ResultFormat) -> None:
+    from onceflow.delivery.survey import fields_of
+    from onceflow.texts import time_text
+
+    with delivery_survey_of(delivery, settings) as survey:
+        facts = survey.facts()
+    if output is ResultFormat.JSON:
+        print_json(fields_of(facts))
+    else:
+        _print_delivery(fields_of(facts, time_text))
+
+
+def _print_delivery(facts: dict[str, Any]) -> None:
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from onceflow.cli.shared.terminal import Terminal
+
+    console = Terminal()
+    console.print(Text.assemble((facts["delivery"], "bold"), f" to {facts['to']}"))
+    console.print(Text(f"  {facts['guarantee']}"))
+    style = "" if facts["target"] == "well" else "yellow"
+    console.print(Text(f"  target: {facts['target']}", style=style))
+    known = facts["instances"]
+    console.print(f"  instances: {'unknown' if known is None else known}")
+    for line in _notes(facts):
+        console.print(Text(f"  {line}"))
+    table = Table(
+        Column("topic", overflow="fold"),
+        *(Column(name, no_wrap=True, justify="right") for name in _FIGURES),
+        Column("newest record", no_wrap=True),
+    )
+    for row in facts["topics"]:
+        figures = (f"{row[name]:,}" for name in _FIGURES)
+        table.add_row(f"{row['topic']}-{row['partition']}", *figures, row["newest_record"])
+    console.print(table)
 
 
 def _account_text(counts: Mapping[str, int]) -> str:
@@ -78,7 +129,7 @@ def print_text(facts: dict[str, Any]) -> None:
 def _notes(facts: dict[str, Any]) -> Iterator[str]:
     from onceflow.texts import span_text, time_text
 
-    if (holder := facts["watermark_holder"]) and len(
+    if (holder := facts.get("watermark_holder")) and len(
         {row["source"] for row in facts["sources"]}
     ) > 1:
         newest = time_text(holder["newest_ms"] or 0)

@@ -13,6 +13,8 @@ from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
+    from onceflow.delivery.model import Delivery
+    from onceflow.delivery.survey import DeliverySurvey
     from onceflow.observe.survey import Survey
     from onceflow.settings import Settings
 
@@ -21,6 +23,14 @@ FILE_SUFFIXES = (".yaml", ".yml")
 
 PipelineTarget = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="Name of the pipeline, or its file.")
+]
+
+
+LookTarget = Annotated[
+    str,
+    typer.Argument(
+        metavar="PIPELINE", help="Name of the pipeline, or the file of a pipeline or a delivery."
+    ),
 ]
 
 
@@ -56,3 +66,29 @@ def survey_of(text: str, settings: Settings) -> AbstractContextManager[Survey]:
         name, timed = pipeline.name, pipeline.event_time_sources
     connection = settings.connection()
     return opened_survey(check_pipeline_name(name), kafka(), connection, SystemClock(), timed)
+
+
+def delivery_in(text: str) -> Delivery | None:
+    """The delivery, if this is the file of one.
+
+    Raises:
+        ConfigError: lists every fault of the file.
+    """
+    from onceflow.delivery.loader import is_delivery, load_delivery
+
+    if not text.endswith(FILE_SUFFIXES) or not is_delivery(Path(text)):
+        return None
+    return load_delivery(Path(text)).delivery
+
+
+def delivery_survey_of(
+    delivery: Delivery, settings: Settings
+) -> AbstractContextManager[DeliverySurvey]:
+    """Open a survey of a delivery.
+
+    Raises:
+        DeadlineError: no broker answers.
+    """
+    from onceflow.delivery.survey import opened_survey
+
+    return opened_survey(delivery, kafka(), settings.connection(), SystemClock())

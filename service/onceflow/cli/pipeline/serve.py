@@ -1,20 +1,24 @@
-"""`onceflow serve`: many pipelines in one process, each started again when it fails."""
+"""`onceflow serve`: many pipelines or deliveries in one process, each started again if it fails."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onceflow.cli.shared.options import BootstrapServers, ConfigFile
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka
+from onceflow.errors import ConfigError
 
 
 def serve(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH", help="Pipeline files, and folders in which every YAML file is one."
+            metavar="PATH",
+            help="Files of pipelines, or of deliveries, and folders in which every YAML file is"
+            " one.",
         ),
     ],
     bootstrap_servers: BootstrapServers = None,
@@ -26,13 +30,74 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run many pipelines. A fault in one does not touch the others.
+    """Run many pipelines, or many deliveries. A fault in one does not touch the others.
 
     SIGTERM and Ctrl-C let the running batches commit, then end. A pipeline that fails is started
     again as its `restart` says. Answers Prometheus and probes (`monitoring`), and orders
-    (`control`). The process ends by itself only when every pipeline has failed for good, with the
-    code of the first one's error.
+    (`control`; of pipelines only). The process ends by itself only when everything in it has failed
+    for good, with the code of the first error.
     """
+    from onceflow.serve.files import find_files
+
+    files = find_files(paths)
+    overrides = {"bootstrap_servers": bootstrap_servers}
+    if _are_deliveries(files):
+        if standby:
+            expected = "no --standby: start the service twice, and the instances share the work"
+            raise ConfigError("this option is of pipelines", expected=expected)
+        _serve_deliveries(files, overrides, config)
+    else:
+        _serve_pipelines(files, overrides, config, is_standby=standby)
+
+
+def _are_deliveries(files: Sequence[Path]) -> bool:
+    from onceflow.delivery.loader import is_delivery
+
+    deliveries = [file for file in files if is_delivery(file)]
+    if deliveries and len(deliveries) < len(files):
+        raise ConfigError(
+            "one process serves pipelines or deliveries, not both",
+            found=f"among {len(files)} files, deliveries: {', '.join(map(str, deliveries))}",
+            then="nothing was started. Deliveries need no Spark: serve them from a folder of their"
+            " own",
+        )
+    return bool(deliveries)
+
+
+def _serve_deliveries(
+    files: Sequence[Path], overrides: Mapping[str, str | None], config: Path | None
+) -> None:
+    import os
+    from contextlib import ExitStack
+    from random import SystemRandom
+    from threading import Event
+
+    from onceflow.cli.shared.report import open_fleet_report
+    from onceflow.clock import SystemClock
+    from onceflow.config import read_settings
+    from onceflow.delivery.run import Around
+    from onceflow.delivery.serving import DeliveryService
+    from onceflow.serve.ending import drain_on_signals
+
+    settings, _ = read_settings(os.environ, overrides, config)
+    clock = SystemClock()
+    with ExitStack() as stack:
+        report_of = stack.enter_context(open_fleet_report(clock, "delivery"))
+        around = Around(
+            kafka(), settings.connection(), clock, report_of(""), Event(), SystemRandom()
+        )
+        service = DeliveryService(files, settings, around, report_of)
+        stack.enter_context(drain_on_signals(service.fleet.request_drain))
+        service.run()
+
+
+def _serve_pipelines(
+    files: Sequence[Path],
+    overrides: Mapping[str, str | None],
+    config: Path | None,
+    *,
+    is_standby: bool,
+) -> None:
     import os
     from contextlib import ExitStack
 
@@ -45,12 +110,13 @@ def serve(
     from onceflow.serve.ending import drain_on_signals
     from onceflow.serving import Service, find_entries
 
-    entries = find_entries(paths)
-    overrides = {"bootstrap_servers": bootstrap_servers}
+    entries = find_entries(files)
     settings, effective = read_settings(os.environ, overrides, config)
     clock = SystemClock()
     around = open_surroundings(settings, clock)
-    options = RunOptions(is_standby=standby, transaction_timeout_s=settings.transaction_timeout_s)
+    options = RunOptions(
+        is_standby=is_standby, transaction_timeout_s=settings.transaction_timeout_s
+    )
     with ExitStack() as stack:
         report_of = stack.enter_context(open_fleet_report(clock))
         service = Service(entries, settings, effective, around, options, report_of)

@@ -23,13 +23,14 @@ class JsonLines:
     """One JSON object per line: `ts` (unix milliseconds), `level`, `event` and the event's facts.
 
     From the claim on, each has the `run` that it is of, and from the first batch on the `batch`.
-    Several threads may tell theirs, if they are of different pipelines.
+    Several threads may tell theirs, if they are of different pipelines. `named` is in each line,
+    such as `pipeline="views"`.
     """
 
-    def __init__(self, clock: Clock, stream: TextIO | None = None, pipeline: str = "") -> None:
+    def __init__(self, clock: Clock, stream: TextIO | None = None, **named: str) -> None:
         self._clock = clock
         self._stream = stream or sys.stdout
-        self._bound: dict[str, object] = {"pipeline": pipeline} if pipeline else {}
+        self._bound: dict[str, object] = {kind: name for kind, name in named.items() if name}
 
     def __call__(self, event: str, /, **facts: object) -> None:
         """Write a line and flush it: a reader may be waiting for it."""

@@ -105,6 +105,7 @@ class FleetPanel:
     clock: Clock
     service: Report
     """Told what is of no pipeline: the audit, and where the service listens."""
+    kind: str = "pipeline"
     panels: dict[str, LivePanel] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     live: Live | None = None
@@ -120,7 +121,7 @@ class FleetPanel:
     def render(self) -> Group:
         """The table as it stands, and the newest messages below."""
         table = Table(box=None, header_style="dim")
-        for title in ("pipeline", "state"):
+        for title in (self.kind, "state"):
             table.add_column(title)
         for title in _FLEET_FIGURES:
             table.add_column(title, justify="right")
@@ -146,17 +147,17 @@ class FleetPanel:
 
 
 @contextmanager
-def open_fleet_report(clock: Clock) -> Iterator[Callable[[str], Report]]:
-    """Makes the report of each pipeline, by its name, so that it suits standard output."""
+def open_fleet_report(clock: Clock, kind: str = "pipeline") -> Iterator[Callable[[str], Report]]:
+    """Makes the report of each pipeline or delivery, by its name, so that it suits the output."""
     if not sys.stdout.isatty():
         log_libraries_as_json(clock)
-        yield lambda pipeline: JsonLines(clock, pipeline=pipeline)
+        yield lambda name: JsonLines(clock, None, **{kind: name})
         return
     errors = sys.stderr
     with Live(console=Terminal(), refresh_per_second=REFRESH_PER_SECOND) as live:
         # On the same terminal, what goes to standard error stands above the panel.
         service = JsonLines(clock, sys.stderr if errors.isatty() else errors)
-        panel = FleetPanel(clock, service, live=live)
+        panel = FleetPanel(clock, service, kind, live=live)
         live.update(panel.render())
         yield panel.add
 

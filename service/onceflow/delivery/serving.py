@@ -1,0 +1,123 @@
+"""Many deliveries in one process: wires them together, and answers Prometheus and probes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from random import SystemRandom
+
+from onceflow.contracts.observer import Report
+from onceflow.delivery.loader import load_delivery
+from onceflow.delivery.metrics import DeliveryMetrics
+from onceflow.delivery.run import Around, run_delivery
+from onceflow.errors import ConfigError
+from onceflow.pipeline.file.policies import Restart
+from onceflow.serve.ending import end_within
+from onceflow.serve.fleet import Fleet, Member, Status
+from onceflow.serve.http_server import Endpoint, answering
+from onceflow.serve.monitoring import Health, monitoring_app
+from onceflow.serve.renewal import Renewal
+from onceflow.serve.restarts import Restarts
+from onceflow.settings import Settings
+
+
+class DeliveryRun:
+    """One run of a delivery, with its file as it is now. For `serve.fleet.Member`."""
+
+    def __init__(self, file: Path, around: Around) -> None:
+        self._file = load_delivery(file)
+        self._stop = threading.Event()
+        self._around = replace(around, stop=self._stop)
+
+    def run(self) -> None:
+        """Until it is drained or fails; see `run_delivery`."""
+        run_delivery(self._file, self._around)
+
+    def request_drain(self) -> None:
+        """End after the running batch."""
+        self._stop.set()
+
+
+class DeliveryService:
+    """All deliveries of a process. A fault in one does not touch the others.
+
+    Args:
+        files: of deliveries. One that is faulty fails by itself, where everybody sees it.
+        around: lent to each run; its connection is made again for each, and its report is not used.
+        report_of: makes the report of a delivery by its name, and that of the service for "".
+
+    Raises:
+        ConfigError: two files have a delivery of the same name.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        settings: Settings,
+        around: Around,
+        report_of: Callable[[str], Report],
+    ) -> None:
+        self._settings = settings
+        self._around = around
+        self._report = report_of("")
+        self.metrics = DeliveryMetrics(self._statuses, {"version": version("onceflow")})
+        names = {file: _name_in(file) for file in files}
+        twice = [name for name, count in Counter(names.values()).items() if count > 1]
+        if twice:
+            found = ", ".join(str(file) for file, name in names.items() if name == twice[0])
+            what = "two files have a delivery of the same name"
+            raise ConfigError(what, subject=twice[0], found=found, then="nothing was started")
+        members = [self._member(name, file, report_of(name)) for file, name in names.items()]
+        renewal = Renewal(settings.secret_files(), around.clock)
+        self.fleet = Fleet(members, lambda: None, around.clock, renewal.is_due)
+
+    def run(self) -> None:
+        """Run until all are drained, or have failed for good; answer HTTP meanwhile.
+
+        Raises:
+            ConfigError: a port is taken; nothing was started.
+            Exception: as `Fleet.run`.
+        """
+        monitoring = self._settings.monitoring
+        app = monitoring_app(self.metrics.registry, Health(self._around.clock, self.fleet))
+        with answering(app, Endpoint(monitoring.address, monitoring.port)) as port:
+            self._report("listening", what="monitoring", address=monitoring.address, port=port)
+            error: BaseException | None = None
+            try:
+                self.fleet.run()
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                # The process ends soon, even if a client hangs.
+                end_within(error)
+
+    def _member(self, name: str, file: Path, report: Report) -> Member:
+        listeners = (self.metrics.report_of(name), report)
+
+        def make(listener: Report) -> DeliveryRun:
+            # On every start: the file may have been fixed, or a secret renewed.
+            connection = self._settings.connection()
+            return DeliveryRun(file, replace(self._around, connection=connection, report=listener))
+
+        def tell(event: str, /, **facts: object) -> None:
+            for listener in listeners:
+                listener(event, **facts)
+
+        return Member(name, make, Restarts(Restart(), self._around.clock, SystemRandom()), tell)
+
+    def _statuses(self) -> Sequence[Status]:
+        """For the metrics, which exist before the fleet that reports to them."""
+        return self.fleet.statuses()
+
+
+def _name_in(file: Path) -> str:
+    """The delivery's name, or the file's if it is faulty."""
+    try:
+        return load_delivery(file).delivery.name
+    except ConfigError:
+        return file.stem

@@ -1,0 +1,226 @@
+"""Looks at a delivery from outside: its topics, its target and its consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+from onceflow.clock import Clock, Deadline
+from onceflow.contracts.connector import Broker, Connection, Connector, OpenTransaction
+from onceflow.contracts.target import Target
+from onceflow.delivery.making import make_target
+from onceflow.delivery.model import Delivery
+from onceflow.errors import OnceflowError
+from onceflow.observe.facts import InputFacts
+from onceflow.observe.retention import Forecast, forecast, look
+from onceflow.observe.survey import inputs_of, transactions_in
+from onceflow.texts import iso_text
+
+LOOK_TIMEOUT_S = 10.0
+"""For each kind of question. One without an answer leaves a blind spot."""
+REACH_TIMEOUT_S = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DeliveryFacts:
+    """A delivery at one moment.
+
+    Args:
+        inputs: every partition of its topics; empty if the positions could not be seen.
+        instances: that have joined its group; None if that could not be seen.
+        failure: what the target answered to a look that carries no record; None if it is well.
+        transactions: open ones in its topics.
+        forecasts: where retention overtakes it, if it stands still.
+        arrivals_per_s: offsets that came in while it was watched.
+        delivered_per_s: offsets that it passed meanwhile.
+        blind: what could not be seen, and why.
+    """
+
+    at_ms: int
+    delivery: Delivery
+    inputs: Sequence[InputFacts] = ()
+    instances: int | None = None
+    failure: OnceflowError | None = None
+    transactions: Sequence[OpenTransaction] = ()
+    forecasts: Sequence[Forecast] = ()
+    arrivals_per_s: float | None = None
+    delivered_per_s: float | None = None
+    blind: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that wait in all partitions together; None if that could not be seen."""
+        return sum(one.lag for one in self.inputs) if self.inputs else None
+
+    @property
+    def waiting(self) -> str:
+        """The lag, for people."""
+        lag = self.lag
+        return "it is unknown how many records wait" if lag is None else f"{lag:,} records wait"
+
+
+@contextmanager
+def opened_survey(
+    delivery: Delivery, connector: Connector, connection: Connection, clock: Clock
+) -> Iterator[DeliverySurvey]:
+    """Open a survey of a delivery.
+
+    Raises:
+        DeadlineError: no broker answers.
+        ConfigError: what the target needs is not installed, or a secret cannot be read.
+    """
+    with (
+        closing(make_target(delivery, connector, connection, clock)) as target,
+        closing(connector.broker(connection)) as broker,
+    ):
+        # A question about a topic waits much longer for brokers that are not there.
+        broker.brokers(clock.within(REACH_TIMEOUT_S))
+        yield DeliverySurvey(delivery, target, broker, clock)
+
+
+@dataclass
+class DeliverySurvey:
+    """One look at a delivery. What cannot be seen is named.
+
+    Writes nothing, except what `Target.check` creates.
+    """
+
+    delivery: Delivery
+    target: Target
+    broker: Broker
+    clock: Clock
+    _blind: dict[str, str] = field(default_factory=dict)
+
+    def facts(self) -> DeliveryFacts:
+        """Look."""
+        failure = self._failure()
+        inputs: Sequence[InputFacts] = ()
+        if failure is None:
+            inputs = self._try("positions", self.inputs, inputs)
+        else:
+            self._blind["positions"] = "they are in the target"
+        group = self.delivery.group
+        return DeliveryFacts(
+            at_ms=self.clock.unix_ms(),
+            delivery=self.delivery,
+            inputs=inputs,
+            instances=self._try(
+                "instances", lambda: self.broker.group_members(group, self._deadline()), None
+            ),
+            failure=failure,
+            transactions=self._try(
+                "transactions", lambda: transactions_in(self.broker, inputs, self._deadline()), ()
+            ),
+            forecasts=self._try("retention", lambda: self._forecasts(inputs), ()),
+            blind=self._blind,
+        )
+
+    def watched(self, facts: DeliveryFacts, seconds: float) -> DeliveryFacts:
+        """The same, and what comes in and goes out within some seconds from now."""
+        if not facts.inputs:
+            return facts
+        before, from_s = self._passed(), self.clock.monotonic_s()
+        self.clock.sleep(seconds)
+        after, passed_s = self._passed(), self.clock.monotonic_s() - from_s
+        if before is None or after is None or passed_s <= 0:
+            return facts
+        came, went = (
+            max(0, now - then) / passed_s for then, now in zip(before, after, strict=True)
+        )
+        return replace(facts, arrivals_per_s=came, delivered_per_s=went)
+
+    def _failure(self) -> OnceflowError | None:
+        try:
+            self.target.check()
+            self.target.probe()
+        except OnceflowError as error:
+            return error
+        return None
+
+    def inputs(self) -> Sequence[InputFacts]:
+        """Every partition of its topics.
+
+        Raises:
+            OnceflowError: the target or the brokers did not tell.
+        """
+        marks, source = self.target.positions(), self.delivery.name
+        found: list[InputFacts] = []
+        for topic in self.delivery.source.topics:
+            positions = {p: mark.offset for (name, p), mark in marks.items() if name == topic}
+            found += inputs_of(self.broker, source, topic, positions, self._deadline())
+        return found
+
+    def oldest_waiting_ms(self, inputs: Sequence[InputFacts]) -> int | None:
+        """Timestamp of the oldest record that waits, in Unix milliseconds; None if none does.
+
+        Raises:
+            OnceflowError: the brokers did not tell.
+        """
+        found: list[int] = []
+        for topic, positions in positions_in([one for one in inputs if one.lag]).items():
+            found += self.broker.first_timestamps(topic, positions, self._deadline()).values()
+        return min(found, default=None)
+
+    def _forecasts(self, inputs: Sequence[InputFacts]) -> Sequence[Forecast]:
+        seen = look(self.broker, positions_in(inputs), self.clock, self._deadline())
+        found = [forecast(place, limits, [spot]) for place, (limits, spot) in seen.items()]
+        return [one for one in found if one is not None]
+
+    def _passed(self) -> tuple[int, int] | None:
+        """Offsets that are there, and those before the positions, in all partitions together."""
+
+        def passed() -> tuple[int, int]:
+            inputs = self.inputs()
+            ends = sum(one.last_stable_offset for one in inputs)
+            return ends, sum(one.position for one in inputs)
+
+        return self._try("rates", passed, None)
+
+    def _try(self, what: str, call: Callable[[], T], default: T) -> T:
+        try:
+            return call()
+        except OnceflowError as error:
+            self._blind[what] = str(error)
+            return default
+
+    def _deadline(self) -> Deadline:
+        return self.clock.within(LOOK_TIMEOUT_S)
+
+
+def positions_in(inputs: Sequence[InputFacts]) -> Mapping[str, Mapping[int, int]]:
+    """Topic -> partition -> next offset to read."""
+    found: dict[str, dict[int, int]] = {}
+    for one in inputs:
+        found.setdefault(one.topic, {})[one.partition] = one.position
+    return found
+
+
+def fields_of(facts: DeliveryFacts, time_text: Callable[[int], str] = iso_text) -> dict[str, Any]:
+    """Summarise as plain data: for `status`."""
+    block = facts.delivery.to.block
+    return {
+        "delivery": facts.delivery.name,
+        "to": block.describe(),
+        "guarantee": str(facts.delivery.guarantee()),
+        "target": "well" if facts.failure is None else str(facts.failure),
+        "instances": facts.instances,
+        "lag": facts.lag,
+        "topics": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "position": one.position,
+                "lag": one.lag,
+                "undecided": one.undecided,
+                "newest_record": time_text(one.newest_ms or 0),
+            }
+            for one in facts.inputs
+        ],
+        "open_transactions": [asdict(transaction) for transaction in facts.transactions],
+        "retention": [{**asdict(one), "is_soon": one.is_soon} for one in facts.forecasts],
+        "not_seen": dict(facts.blind),
+    }
