@@ -20,6 +20,7 @@ from onceflow.crashpoints import CrashPoint, reach
 from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits
+from onceflow.delivery.pace import Pace
 from onceflow.delivery.rejects import REFUSED, UNREADABLE, Rejects
 from onceflow.errors import (
     AbortableError,
@@ -118,6 +119,7 @@ class Carrier:
         rejects: Rejects,
         limits: BatchLimits,
         breaker: Breaker,
+        pace: Pace | None,
         clock: Clock,
         report: Report,
         stop: Stop,
@@ -129,6 +131,7 @@ class Carrier:
         self._rejects = rejects
         self._limits = limits
         self._breaker = breaker
+        self._pace = pace
         self._clock = clock
         self._report = report
         self._stop = stop
@@ -185,6 +188,9 @@ class Carrier:
             Whether there was nothing to read.
         """
         limits, clock, decoder = self._limits, self._clock, self._decoder
+        most = limits.max_records
+        if self._pace is not None:
+            most = min(most, self._pace.records_per_second)
         until = clock.within(limits.max_delay_ms / 1000)
         is_complete = False
         # Polls at least once, also if the batch is full: a rebalance may have to end first.
@@ -196,7 +202,7 @@ class Carrier:
             if is_first:
                 until = clock.within(limits.max_delay_ms / 1000)
             self._pending.add(record, decoder)
-            is_complete = len(self._pending) >= limits.max_records or until.is_over
+            is_complete = len(self._pending) >= most or until.is_over
             is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
         return False
 
@@ -208,6 +214,8 @@ class Carrier:
             return  # a rebalance: it ends in the next polls, and decides what stays here
         if not positions:
             return
+        if self._pace is not None:
+            self._pause(self._pace.delay_s(len(self._pending), self._clock.monotonic_s()))
         began_s = self._clock.monotonic_s()
         rejected_before = self._rejects.count
         reach(CrashPoint.BEFORE_BEGIN)

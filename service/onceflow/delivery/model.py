@@ -153,6 +153,19 @@ class Retry(Block):
         yield from wrong_delays(given)
 
 
+class Rate(Block):
+    """How fast records are delivered at most."""
+
+    records_per_second: int = Field(
+        ge=1, le=10_000_000, description="In the long run; batches are made no larger than this."
+    )
+    shared: PipelineName | None = Field(
+        default=None,
+        description="Name of a limit that deliveries of one process share: all that name it deliver"
+        " no more than this together.",
+    )
+
+
 class To(Block):
     """The target. The key of the block in it is the kind; each that is installed is a field."""
 
@@ -196,6 +209,7 @@ class Delivery(Block):
     retry: Retry = Field(
         default=Retry(), description="How a target is tried again that does not answer."
     )
+    rate: Rate | None = Field(default=None, description="How fast records are delivered at most.")
     on_reject: OnReject | None = Field(
         default=None,
         description="What becomes of a record that cannot be decoded or that the target will never"

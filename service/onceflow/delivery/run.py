@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -18,6 +18,7 @@ from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.loader import DeliveryFile
 from onceflow.delivery.making import make_target
 from onceflow.delivery.model import Delivery
+from onceflow.delivery.pace import Paces
 from onceflow.delivery.rejects import LetterTopic, Rejects
 from onceflow.delivery.survey import opened_survey
 from onceflow.delivery.watch import watching
@@ -47,6 +48,7 @@ class Around:
     Args:
         stop: set to end after the running batch.
         random: for jitter.
+        paces: limits that deliveries share.
     """
 
     connector: Connector
@@ -55,6 +57,7 @@ class Around:
     report: Report
     stop: Stop
     random: Random
+    paces: Paces = field(default_factory=Paces)
 
 
 def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool = False) -> None:
@@ -89,6 +92,7 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
             rejects=_rejects(delivery, around, broker, stack),
             limits=delivery.batch,
             breaker=Breaker(delivery.retry, around.random),
+            pace=around.paces.of(delivery.rate) if delivery.rate else None,
             clock=around.clock,
             report=report,
             stop=around.stop,

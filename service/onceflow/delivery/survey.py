@@ -12,7 +12,7 @@ from onceflow.contracts.connector import Broker, Connection, Connector, OpenTran
 from onceflow.contracts.target import Target
 from onceflow.delivery.making import make_target
 from onceflow.delivery.model import Delivery
-from onceflow.errors import OnceflowError
+from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.observe.facts import InputFacts
 from onceflow.observe.retention import Forecast, forecast, look
 from onceflow.observe.survey import inputs_of, transactions_in
@@ -151,8 +151,23 @@ class DeliverySurvey:
         found: list[InputFacts] = []
         for topic in self.delivery.source.topics:
             positions = {p: mark.offset for (name, p), mark in marks.items() if name == topic}
-            found += inputs_of(self.broker, source, topic, positions, self._deadline())
+            inputs = inputs_of(self.broker, source, topic, positions, self._deadline())
+            found += [self._without_marks(one) for one in inputs]
         return found
+
+    def _without_marks(self, one: InputFacts) -> InputFacts:
+        """The same, at its end if only marks of transactions and aborted records are left.
+
+        No reader gets these, so a position stays before them until the next record.
+        """
+        if one.lag == 0:
+            return one
+        rest = {one.partition: (one.position, one.last_stable_offset)}
+        try:
+            record = next(iter(self.broker.read(one.topic, rest, self._deadline())), None)
+        except CorruptionError:  # retention has overtaken the position
+            return one
+        return one if record is not None else replace(one, position=one.last_stable_offset)
 
     def oldest_waiting_ms(self, inputs: Sequence[InputFacts]) -> int | None:
         """Timestamp of the oldest record that waits, in Unix milliseconds; None if none does.

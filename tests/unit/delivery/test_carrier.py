@@ -16,6 +16,7 @@ from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.carrier import Carrier
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits, Retry
+from onceflow.delivery.pace import Pace
 from onceflow.delivery.rejects import Rejects
 from onceflow.errors import OutcomeUnknownError, RecordError, RetriableError
 from onceflow.protocol.dead_letter import DeadLetter
@@ -90,6 +91,7 @@ class Scene:
         retry: Retry | None = None,
         limits: BatchLimits | None = None,
         decoder: Decoder | None = None,
+        pace: Pace | None = None,
     ) -> None:
         def consumer(hooks: Hooks) -> FilteringConsumer:
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
@@ -105,6 +107,7 @@ class Scene:
             rejects=Rejects("to-memory", policy, self.letters_sink()),
             limits=limits or BatchLimits(),
             breaker=Breaker(retry or Retry(jitter=0), Random(1)),
+            pace=pace,
             clock=self.clock,
             report=self.report,
             stop=stop or Flag(),
@@ -185,6 +188,15 @@ def test_a_batch_has_bounds(scene: Scene) -> None:
     scene.store.batches.clear()
     scene.run(limits=BatchLimits(max_bytes=2 * len(payload(11))))
     assert scene.store.batches == [2, 2]
+
+
+def test_a_rate_spaces_batches_and_bounds_them(scene: Scene) -> None:
+    scene.write(*range(1, 101))
+    scene.run(pace=Pace(20))
+    assert scene.store.batches == [20] * 5
+    # The last one goes when the four before it have had their second each.
+    assert scene.clock.monotonic_s() == pytest.approx(4)
+    assert scene.numbers == [*range(1, 101)]
 
 
 def test_a_target_that_is_down_is_probed_with_growing_delays_and_loses_nothing(

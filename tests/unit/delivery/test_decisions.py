@@ -16,8 +16,9 @@ from onceflow.columns import parse_columns
 from onceflow.contracts.target import Claim, Held, Mark, Move, is_unwritten
 from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.decoding import Decoder
-from onceflow.delivery.model import Retry
-from onceflow.errors import AbortableError, InvariantError
+from onceflow.delivery.model import Rate, Retry
+from onceflow.delivery.pace import Paces
+from onceflow.errors import AbortableError, ConfigError, InvariantError
 
 PLACE = ("views", 0)
 CLAIM = Claim(PLACE, 3, Mark(10, "before"))
@@ -47,6 +48,19 @@ def test_delays_grow_to_their_bound_and_begin_again_after_a_success(
     breaker.succeed()
     assert not breaker.is_open
     assert (breaker.fail() or 0) * 1000 <= (1 + jitter) * delay + 1e-6
+
+
+def test_deliveries_that_share_a_rate_keep_it_together() -> None:
+    paces = Paces()
+    rate = Rate(records_per_second=100, shared="crm")
+    one, other = paces.of(rate), paces.of(rate)
+    delays = [pace.delay_s(50, now_s=7.0) for pace in (one, other, one)]
+    assert delays == [0, 0.5, 1]
+    assert one.delay_s(1, now_s=60.0) == 0
+    alone = paces.of(Rate(records_per_second=100))
+    assert alone.delay_s(50, now_s=7.0) == alone.delay_s(1, now_s=7.5) == 0
+    with pytest.raises(ConfigError, match="share a rate differ"):
+        paces.of(Rate(records_per_second=200, shared="crm"))
 
 
 def test_two_seeds_give_different_delays_and_one_seed_the_same() -> None:

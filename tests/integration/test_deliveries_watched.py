@@ -1,0 +1,162 @@
+"""Deliveries that are served, and seen from outside: `serve`, `status` and `why-stuck`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support.deliveries import FILE, PARTITIONS, RECORDS, RUN_TIMEOUT_S, Job
+from tests.support.stores import PostgresStore
+
+from onceflow.devkit.broker_config import HOST
+from onceflow.devkit.broker_start import free_ports
+from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
+from tests.support.eventually import eventually
+from tests.support.sites.postgres import Postgres, running_postgres
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: Postgres) -> PostgresStore:
+    return PostgresStore(server)
+
+
+@pytest.fixture
+def job(
+    broker: RunningBroker, store: PostgresStore, topic: Callable[[str], str], tmp_path: Path
+) -> Job:
+    kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
+    return Job(kafka, store, tmp_path, topic("views"))
+
+
+def command(job: Job, *arguments: str) -> list[str]:
+    where = ["--bootstrap-servers", job.kafka.bootstrap_servers]
+    return [sys.executable, "-m", "onceflow.cli", *arguments, *where]
+
+
+def asked(job: Job, name: str, code: int = 0) -> dict[str, Any]:
+    """What a command says about the delivery."""
+    arguments = command(job, name, str(job.file), "--output", "json")
+    done = subprocess.run(
+        arguments, cwd=job.folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def causes(job: Job) -> list[str]:
+    return [cause["cause"] for cause in asked(job, "why-stuck", 1)["causes"]]
+
+
+@contextmanager
+def served(job: Job, *paths: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`onceflow serve`; gives the process and the address that it answers at."""
+    [port] = free_ports(1)
+    settings = {"monitoring": {"address": HOST, "port": port}}
+    (job.folder / "onceflow.yaml").write_text(json.dumps(settings))
+    arguments = command(job, "serve", *map(str, paths), "--config", "onceflow.yaml")
+    with (
+        (job.folder / "served").open("wb") as output,
+        subprocess.Popen(
+            arguments, cwd=job.folder, env={**os.environ}, stdout=output, stderr=output
+        ) as process,
+    ):
+        try:
+            yield process, f"http://{HOST}:{port}"
+        finally:
+            process.kill()
+
+
+def metrics_of(address: str) -> dict[str, float]:
+    """Sums over all labels but `state`; empty while nobody answers."""
+    try:
+        text = httpx.get(f"{address}/metrics", timeout=5).text
+    except httpx.TransportError:
+        return {}
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            state = sample.labels.get("state", "")
+            name = f"{sample.name.removeprefix('onceflow_delivery_')} {state}".strip()
+            found[name] = found.get(name, 0) + sample.value
+    return found
+
+
+def test_a_delivery_is_served_and_seen_from_outside(job: Job, store: PostgresStore) -> None:
+    job.set_up()
+    job.write_much()
+    before = asked(job, "status")
+    assert (before["target"], before["instances"]) == ("well", 0)
+    # 25 records of each partition were written again.
+    assert before["lag"] >= PARTITIONS * (RECORDS + 25)
+    assert causes(job)[0] == "not running"
+    with store.away():
+        assert causes(job) == ["target down", "not running"]
+        down = asked(job, "status")
+        assert "PostgreSQL" in down["target"]
+        assert (down["lag"], down["topics"]) == (None, [])
+    with served(job, job.folder) as (process, address):
+        eventually(
+            lambda: metrics_of(address).get("records_total") == PARTITIONS * RECORDS,
+            timeout_s=RUN_TIMEOUT_S,
+        )
+        job.assert_equal()
+        seen = metrics_of(address)
+        assert (seen["target_up"], seen["state running"], seen["desired_running"]) == (1, 1, 1)
+        assert seen["repeats_total"] == PARTITIONS * 25
+        assert httpx.get(f"{address}/readyz", timeout=5).status_code == 200
+        # Aborted records and marks of transactions at the end do not wait.
+        eventually(lambda: metrics_of(address).get("lag_records") == 0, timeout_s=60)
+        after = asked(job, "status")
+        assert (after["lag"], after["instances"]) == (0, 1)
+        with store.away():
+            job.write(RECORDS + 1, RECORDS + 100)
+            eventually(lambda: metrics_of(address).get("target_up") == 0, timeout_s=60)
+        eventually(lambda: store.content() == job.written, timeout_s=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(RUN_TIMEOUT_S) == 0
+    told = [json.loads(line) for line in (job.folder / "served").read_text().splitlines()]
+    assert {each.get("delivery") for each in told if each["event"] == "batch"} == {f"d-{job.name}"}
+
+
+def test_a_faulty_delivery_fails_alone(job: Job, store: PostgresStore) -> None:
+    job.set_up()
+    job.write_much()
+    folder = job.folder / "both"
+    folder.mkdir()
+    (folder / "dsn").write_text(store.server.dsn)
+    good = FILE.format(name=f"d-{job.name}", topic=job.topic, to=store.to)
+    (folder / "good.yaml").write_text(good)
+    (folder / "bad.yaml").write_text(good.replace(f"d-{job.name}", "bad").replace("mode:", "mdoe:"))
+    with served(job, folder) as (_, address):
+        eventually(lambda: store.content() == job.written, timeout_s=RUN_TIMEOUT_S)
+        seen = metrics_of(address)
+        assert (seen["state running"], seen["state failed"]) == (1, 1)
+        assert httpx.get(f"{address}/readyz", timeout=5).json()["waits_for"] == {"bad": "failed"}
+
+
+def test_pipelines_and_deliveries_are_not_served_together(job: Job) -> None:
+    job.set_up()
+    (job.folder / "pipeline.yaml").write_text("apiVersion: onceflow/v1\nname: views\n")
+    with served(job, job.folder / "pipeline.yaml", job.file) as (process, _):
+        assert process.wait(RUN_TIMEOUT_S) == 2
+    assert "one process serves pipelines or deliveries, not both" in (
+        (job.folder / "served").read_text()
+    )
