@@ -8,7 +8,7 @@ import signal
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from onceflow.devkit.broker_config import COPIES
 from tests.support.brokers.children import ChildProcessCluster, ClusterOptions
 from tests.support.brokers.choice import BrokerChoice, RunningBroker, choose_broker
 from tests.support.brokers.cluster import FaultyCluster
+from tests.support.everything import is_everything
 
 SEED_VARIABLE = "ONCEFLOW_TEST_SEED"
 SEED = pytest.StashKey[int]()
@@ -90,8 +91,12 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     return f"broker: {_choice(config).title}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first, so that no worker is left alone with a file at the end."""
+    left_out = _not_drawn(items, config)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: (item.get_closest_marker("explorer") is None, not _kills(item)))
 
 
@@ -125,6 +130,25 @@ def _place(item: pytest.Item) -> str:
 
 def _is_spread(config: pytest.Config) -> bool:
     return bool(config.getoption("numprocesses", default=None))
+
+
+def _not_drawn(items: Sequence[pytest.Item], config: pytest.Config) -> Sequence[pytest.Item]:
+    """Cases of tests with the mark `drawn` that this seed does not draw; none if one is asked for.
+
+    All workers of a run have one seed, and so leave out the same.
+    """
+    if is_everything() or any("[" in argument for argument in config.args):
+        return []
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        if (mark := item.get_closest_marker("drawn")) is not None:
+            test = item.nodeid.partition("[")[0], mark.args[0]
+            cases.setdefault(test, []).append(item)
+    found: list[pytest.Item] = []
+    for (name, count), of_test in cases.items():
+        drawn = Random(f"{config.stash[SEED]} {name}").sample(of_test, min(count, len(of_test)))
+        found += [item for item in of_test if item not in drawn]
+    return found
 
 
 def _needs_broker(item: pytest.Item) -> bool:

@@ -42,7 +42,7 @@ ELSEWHERE = {
 """Not those of a driver that goes on, and where they are played."""
 BATCH = 150
 """At a view a second, every batch closes a window: one without rows would show little."""
-DEATHS = 6
+DEATHS = 4
 """Of a short run, in a process that goes on: each takes some eight seconds of a processor."""
 SOME = {"take over": 1, "commit": 1}
 """Of a short run: each start of a process takes some fifteen seconds of a processor."""

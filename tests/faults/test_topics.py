@@ -39,6 +39,7 @@ def test_an_output_topic_made_anew_is_refused_at_the_next_start(job: ViewsJob) -
     assert read_topic(job.bootstrap_servers, job.output_topic) == []
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("is_created_again", [True, False], ids=["created-again", "deleted"])
 def test_an_output_topic_that_goes_while_a_pipeline_runs_halts_it(
     job: ViewsJob, is_created_again: bool

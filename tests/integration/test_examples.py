@@ -29,6 +29,7 @@ LONG = ("funnel", "inventory", "running-totals")
 """Only their own tests run each time."""
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in NAMES],

@@ -76,6 +76,7 @@ def totals(job: ViewsJob) -> dict[str, int]:
     return found
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("aggregates", ["", IN_PYTHON], ids=["of Spark", "in Python"])
 def test_late_records_are_kept_as_they_came_and_counted_to_the_record(
     job: ViewsJob, aggregates: str

@@ -208,6 +208,7 @@ def twins(broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return Twins(broker.bootstrap_servers, tmp_path)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("text", "names"),
     [(JOIN, ["join"]), (SESSIONS, ["sessions", "deduplication"]), (PROCESS, ["shops"])],

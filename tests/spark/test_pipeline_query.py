@@ -41,6 +41,7 @@ def in_order(rows: list[Row]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ["page-views", "sensors", "sessions", "trades"])
 def test_an_example_gives_what_its_oracle_expects(spark: SparkSession, name: str) -> None:
     path = EXAMPLES / name / "pipeline.yaml"

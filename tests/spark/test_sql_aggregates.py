@@ -142,6 +142,7 @@ SELECT card, count(merchant) AS n, max(struct(length(merchant), merchant)).merch
 FROM payments GROUP BY card"""
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("ours", "sparks", "sink"),
     [(OURS, SPARKS, SINK), (RUNNING, SPARKS_RUNNING, f"{SINK}\nemit: updates")],

@@ -122,6 +122,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", QUERIES)
 def test_state_is_what_sparks_own_source_reads_while_the_query_runs_and_after(
     spark: SparkSession, tmp_path: Path, name: str
@@ -154,6 +155,7 @@ def check_against_the_oracle(
         assert len(found) == len(whole)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("has_snapshots", [True, False])
 def test_a_key_is_looked_up_in_the_changes_since_the_newest_snapshot_or_the_first_batch(
     spark: SparkSession, tmp_path: Path, *, has_snapshots: bool
@@ -236,6 +238,7 @@ def test_sizes_count_every_row(spark: SparkSession, checkpoint: Path) -> None:
     assert all(size.bytes > 16 * size.rows for size in sizes)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["aggregation", "join"])
 def test_a_digest_tells_states_apart_and_knows_no_partitions(
     spark: SparkSession, tmp_path: Path, name: str

@@ -122,6 +122,7 @@ BEGIN_MS = 1_700_000_000_000
 
 
 @pytest.mark.usefixtures("plugin")
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "condition",
     ["", "WHERE value <> 'x' AND value IS NOT NULL AND cast(value AS STRING) LIKE '1%'"],
@@ -154,6 +155,7 @@ UNION = COUNT.format(source="(SELECT * FROM left UNION ALL SELECT * FROM right)"
 
 
 @pytest.mark.usefixtures("plugin")
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("query", [JOIN, UNION], ids=["join", "union"])
 def test_a_silent_source_of_two_holds_up_nothing(
     spark: SparkSession,
