@@ -11,13 +11,14 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector, Place, TopicSpec
 from onceflow.contracts.observer import Report
 from onceflow.contracts.target import Target
-from onceflow.contracts.target_block import TargetSpec
+from onceflow.contracts.target_block import SenderBlock, TargetSpec
 from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.carrier import Carrier, Stop
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.loader import DeliveryFile
 from onceflow.delivery.model import Delivery
 from onceflow.delivery.rejects import LetterTopic, Rejects
+from onceflow.delivery.sending import SendingTarget
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Consumer, Hooks, OnFault, OnForeign, Rules
 
@@ -69,7 +70,7 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
         deadline = around.clock.within(LOOK_UP_TIMEOUT_S)
         broker.brokers(deadline)
         ends = topic_ends(source.topics, broker, deadline)
-        target = block.target(TargetSpec(delivery.name, source.columns, delivery.folder))
+        target = _target(delivery, around)
         stack.callback(target.close)
         report = around.report
         guarantee = str(delivery.guarantee())
@@ -150,6 +151,27 @@ def topic_ends(
         then = "check the names, or start the pipeline that creates them"
         raise ConfigError("topics do not exist", subject=", ".join(missing), then=then)
     return found
+
+
+def _target(delivery: Delivery, around: Around) -> Target:
+    block = delivery.to.block
+    spec = TargetSpec(
+        delivery.name,
+        delivery.source.columns,
+        delivery.folder,
+        delivery.source.topics,
+        around.connection,
+        around.clock,
+    )
+    if not isinstance(block, SenderBlock):
+        return block.target(spec)
+    return SendingTarget(
+        block.sender(spec),
+        around.connector.positions(delivery.name, around.connection),
+        around.clock,
+        block.key_lifetime_ms,
+        delivery.retry.when_key_expires,
+    )
 
 
 def _never() -> bool:
