@@ -63,8 +63,8 @@ ROWS: tuple[Row, ...] = (
     Row("2", "kill -9 of an executor's JVM", ONCE, _EXECUTORS),
     Row(
         "3",
-        "a death of the driver at four of 13 points of a take-over and a commit, which a seed draws;"
-        " kill -9 of its process at some of them",
+        "a death of the driver at four of 13 points of a take-over and a commit, which a seed"
+        " draws; kill -9 of its process at some of them",
         ONCE,
         (
             *_in(

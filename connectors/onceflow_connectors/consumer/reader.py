@@ -166,6 +166,14 @@ class FilteringConsumer:
         progress.offset = offset
         progress.is_moved = True
 
+    def next_offset(self, topic: str, partition: int) -> int | None:
+        """The next offset to read of a partition; None if nothing was read from its start.
+
+        Raises:
+            InvariantError: this member does not hold it.
+        """
+        return self._holdings.progress((topic, partition)).offset
+
     def assignment(self) -> Sequence[Partition]:
         """Topic and number of the partitions that this member holds at the moment."""
         return self._holdings.partitions()

@@ -9,6 +9,7 @@ from onceflow.contracts.connector import Connector
 from onceflow_connectors.kafka.admin.broker import KafkaBroker
 from onceflow_connectors.kafka.admin.bulletins import KafkaBulletinBoard
 from onceflow_connectors.kafka.admin.rights import grant, rights_of
+from onceflow_connectors.kafka.delivery.positions import KafkaPositions
 from onceflow_connectors.kafka.sink.appender import KafkaAppender
 from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
 from onceflow_connectors.kafka.sink.ledger import KafkaLedger
@@ -27,6 +28,7 @@ connector = Connector(
     ledger=KafkaLedger,
     broker=KafkaBroker,
     bulletin_board=KafkaBulletinBoard,
+    positions=KafkaPositions,
     rights=rights_of,
     grant=grant,
     partitions_of=partitions_of,

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from onceflow.clock import Deadline
 from onceflow.contracts.record import Record
 from onceflow.contracts.sink import Appender, Incarnation, Ledger
 from onceflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onceflow.contracts.positions import Positions
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -255,6 +258,7 @@ class Connector:
     Args:
         incarnation: of a transactional id, which is the first argument.
         ledger: of the pipeline that is named first; so is `bulletin_board`.
+        positions: of the delivery that is named first.
         rights: exactly those that a task needs. The group is of the consumers, for `Task.CONSUME`.
         grant: grants rights to a principal, such as `User:jane`, in addition to those it has; the
             connection is of a user who may. Raises ConfigError if refused and DeadlineError without
@@ -269,6 +273,7 @@ class Connector:
     ledger: Callable[[str, Connection], Ledger]
     broker: Callable[[Connection], Broker]
     bulletin_board: Callable[[str, Connection], BulletinBoard]
+    positions: Callable[[str, Connection], Positions]
     rights: Callable[[PipelineTopics, Task, str], Sequence[Right]]
     grant: Callable[[str, Sequence[Right], Connection, Deadline], None]
     partitions_of: Callable[[str, Sequence[bytes | None], int], list[int]]

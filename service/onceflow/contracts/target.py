@@ -34,25 +34,47 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Intent:
+    """Records that are being sent to a receiver: all of a partition from its position on.
+
+    Args:
+        until: the offset after the last of these records.
+        since_ms: unix milliseconds, from before the first try.
+    """
+
+    until: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The right of one instance to write what it reads from a partition.
 
     Args:
         claim_epoch: rises with each claim of the partition; only the newest may write.
         mark: the position in the target; None if nothing of the partition was ever written.
+        intent: what an earlier instance began to send and perhaps sent. The next batch of the
+            partition must hold everything before its end.
     """
 
     place: Place
     claim_epoch: int
     mark: Mark | None
+    intent: Intent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The position of a claimed partition before and after a batch."""
+    """The position of a claimed partition before and after a batch.
+
+    Args:
+        via: the position at the end of the claim's intent; None if there is no intent, or if the
+            topic no longer has the record before its end. Only for senders.
+    """
 
     claim: Claim
     to: Mark
+    via: Mark | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +95,9 @@ class Batch:
 class Target(Protocol):
     """One connection of one delivery. Not for several threads at once.
 
-    After a RetriableError or an OutcomeUnknownError the same call may be made again; the target
-    connects again by itself. Every method may raise these two, and ConfigError for what no retry
-    can change. Messages hold no secret.
+    After a RetriableError, a DeadlineError or an OutcomeUnknownError the same call may be made
+    again; the target connects again by itself. Every method may raise these, and ConfigError for
+    what no retry can change. Messages hold no secret.
     """
 
     def check(self) -> None:
@@ -98,14 +120,18 @@ class Target(Protocol):
         """The position of every partition of which something was written."""
 
     def write(self, batch: Batch) -> None:
-        """Write rows and positions in one step that happens as a whole or not at all.
+        """Write records and positions.
 
-        A batch that is in the target already is recognised by its positions and not written
-        again: after an answer that was lost, write the same batch again.
+        What comes from one partition is written in one step with the partition's position, as a
+        whole or not at all. A target may write several partitions in several steps. What is in the
+        target already is recognised by its position and not written again: after an answer that
+        was lost, write the same batch again.
 
         Raises:
-            AbortableError: another instance has claimed one of the partitions; nothing was written.
-            RecordError: the target will never take one of the records; nothing was written.
+            AbortableError: another instance has claimed one of the partitions; nothing of it was
+                written.
+            RecordError: the target will never take one of the records; nothing of its partition
+                was written.
         """
 
     def refused(self, batch: Batch) -> Mapping[int, str]:

@@ -8,14 +8,16 @@ makes the target.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from onceflow.clock import Clock, SystemClock
 from onceflow.columns import Columns
 from onceflow.contracts.block import Block
+from onceflow.contracts.connector import Connection
 from onceflow.contracts.kinds import find_kind, installed
-from onceflow.contracts.target import Target
+from onceflow.contracts.target import Sender, Target
 from onceflow.errors import Fault
 from onceflow.protocol.guarantee import Guarantee
 
@@ -30,11 +32,16 @@ class TargetSpec:
         delivery: name of the delivery.
         columns: of the rows; none for a target that takes records as they came.
         folder: of the delivery file, which relative names are relative to.
+        topics: that the delivery reads.
+        connection: to the brokers of these topics.
     """
 
     delivery: str
     columns: Columns
     folder: Path
+    topics: tuple[str, ...] = ()
+    connection: Connection = field(default_factory=lambda: Connection(""))
+    clock: Clock = field(default_factory=SystemClock)
 
 
 class TargetBlock(Block):
@@ -75,6 +82,25 @@ class TargetBlock(Block):
     def deletes_by(self) -> tuple[str, ...]:
         """Columns that a record without a value deletes by; empty: it is rejected."""
         return ()
+
+
+class SenderBlock(TargetBlock):
+    """The block of a receiver that keeps no position: the delivery keeps it in a topic.
+
+    Before records are sent for the first time, the intent to do so is committed; after the answers,
+    the position. So a record is sent again only if its answer was lost, in the same batch.
+    """
+
+    takes_rows = False
+
+    def sender(self, spec: TargetSpec) -> Sender:
+        """Make the sender. Connects to nothing before its first use."""
+        raise NotImplementedError
+
+    @property
+    def key_lifetime_ms(self) -> int | None:
+        """How long the receiver recognises a record; None if forever, or not at all."""
+        return None
 
 
 def installed_targets() -> Sequence[str]:

@@ -138,6 +138,10 @@ class Carrier:
         self._is_finished = is_finished
         self._pending = Pending()
         self._claims: dict[Place, Claim] = {}
+        self._begun: dict[Place, int] = {}
+        """Ends of what an earlier instance began to send, and this one has not read again yet."""
+        self._via: dict[Place, Mark] = {}
+        """Positions at those ends, once they were reached."""
 
     def run(self) -> None:
         """Deliver until everything is there, or a drain is asked for.
@@ -162,6 +166,8 @@ class Carrier:
         """Join, and carry. Returns whether everything is delivered."""
         self._pending = Pending()
         self._claims.clear()
+        self._begun.clear()
+        self._via.clear()
         hooks = Hooks(load_position=self._claim, on_revoked=self._forget, on_gap=self._warn_of_gap)
         try:
             with self._consumer(hooks) as records:
@@ -174,6 +180,9 @@ class Carrier:
     def _carry(self, records: FilteringConsumer) -> bool:
         while not self._stop.is_set():
             is_idle = self._patiently(self._collect, records)
+            if self._begun:
+                self._require_room()
+                continue
             self._flush(records)
             if is_idle and self._patiently(self._is_finished):
                 return True
@@ -182,7 +191,8 @@ class Carrier:
     def _collect(self, records: FilteringConsumer) -> bool:
         """Read until a batch is full, or its first record has waited long enough.
 
-        After an error, call it again: what was read stays.
+        After an error, call it again: what was read stays. While `_begun` is not empty, the batch
+        lacks records that it must hold: they are in the topic, so call it again.
 
         Returns:
             Whether there was nothing to read.
@@ -197,6 +207,8 @@ class Carrier:
         while not is_complete:
             is_first = not self._pending
             record = records.poll(IDLE_POLL_S if is_first else until.remaining_s())
+            if self._begun:
+                self._pass_ends(records)
             if record is None:
                 return not self._pending
             if is_first:
@@ -205,6 +217,39 @@ class Carrier:
             is_complete = len(self._pending) >= most or until.is_over
             is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
         return False
+
+    def _pass_ends(self, records: FilteringConsumer) -> None:
+        """Note the position at each end that was reached."""
+        held = records.assignment()
+        for place, end in [*self._begun.items()]:
+            if place not in held:  # claimed again when it comes back
+                del self._begun[place]
+                continue
+            offset = records.next_offset(*place) or 0
+            if offset >= end:
+                del self._begun[place]
+            if offset == end:
+                position = records.position(*place)
+                self._via[place] = Mark(position.offset, position.state)
+
+    def _require_room(self) -> None:
+        """Bound what other partitions bring while records of a begun batch are waited for.
+
+        Raises:
+            AbortableError: it is too much; read all again.
+        """
+        begun = (self._claims[place] for place in self._begun)
+        starts = sum(claim.mark.offset if claim.mark else 0 for claim in begun)
+        room = sum(self._begun.values()) - starts + 2 * self._limits.max_records
+        if len(self._pending) < room:
+            return
+        ends = ", ".join(f"{topic}[{n}]@{end}" for (topic, n), end in self._begun.items())
+        raise AbortableError(
+            "records that were being sent do not come, and others fill the memory",
+            subject=ends,
+            expected="records of these partitions before that offset",
+            then="everything is read again from the stored positions",
+        )
 
     def _flush(self, records: FilteringConsumer) -> None:
         """Write what was read, and its positions."""
@@ -224,7 +269,8 @@ class Carrier:
         moves = [self._move(position) for position in positions]
         self._write(moves)
         for move in moves:
-            self._claims[move.claim.place] = replace(move.claim, mark=move.to)
+            self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
+            self._via.pop(move.claim.place, None)
         seconds = self._clock.monotonic_s() - began_s
         written = len(self._pending.records)
         self._pending = Pending()
@@ -238,7 +284,8 @@ class Carrier:
 
     def _move(self, position: Position) -> Move:
         claim = self._claims[position.topic, position.partition]
-        return Move(claim, Mark(position.offset, position.state))
+        via = self._via.get(claim.place)
+        return Move(claim, Mark(position.offset, position.state), via)
 
     def _write(self, moves: Sequence[Move]) -> None:
         while True:
@@ -261,6 +308,10 @@ class Carrier:
         claim = self._target.claim((topic, partition))
         reach(CrashPoint.AFTER_CLAIM)
         self._claims[topic, partition] = claim
+        self._via.pop(claim.place, None)
+        self._begun.pop(claim.place, None)
+        if claim.intent is not None:
+            self._begun[claim.place] = claim.intent.until
         if claim.mark is None:
             return None
         return Position(topic, partition, claim.mark.offset, claim.mark.state)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from onceflow.clock import Clock
 from onceflow.contracts.connector import Connection, Connector
 from onceflow.contracts.target import Target
-from onceflow.contracts.target_block import TargetSpec
+from onceflow.contracts.target_block import SenderBlock, TargetSpec
 from onceflow.delivery.model import Delivery
+from onceflow.delivery.sending import SendingTarget
 
 
 def make_target(
@@ -17,6 +18,16 @@ def make_target(
     Raises:
         ConfigError: what it needs is not installed.
     """
-    del connector, connection, clock
-    spec = TargetSpec(delivery.name, delivery.source.columns, delivery.folder)
-    return delivery.to.block.target(spec)
+    block, source = delivery.to.block, delivery.source
+    spec = TargetSpec(
+        delivery.name, source.columns, delivery.folder, source.topics, connection, clock
+    )
+    if not isinstance(block, SenderBlock):
+        return block.target(spec)
+    return SendingTarget(
+        block.sender(spec),
+        connector.positions(delivery.name, connection),
+        clock,
+        block.key_lifetime_ms,
+        delivery.retry.when_key_expires,
+    )

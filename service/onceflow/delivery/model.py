@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, create_model
 
@@ -116,6 +116,9 @@ class BatchLimits(Block):
     )
 
 
+WhenKeyExpires: TypeAlias = Literal["stop", "send"]
+
+
 class Retry(Block):
     """How a target is tried again that does not answer, or not now. Order is kept."""
 
@@ -145,6 +148,12 @@ class Retry(Block):
         ge=1,
         description="Failures in a row after which the delivery ends with exit code 3. Left out:"
         " it never gives up.",
+    )
+    when_key_expires: WhenKeyExpires = Field(
+        default="stop",
+        description="What happens to records without an answer that the receiver may have and no"
+        " longer recognises, because the first try is too long ago: the delivery stops with exit"
+        " code 6, or sends them, perhaps a second time. Only for receivers that keep no position.",
     )
 
     @classmethod

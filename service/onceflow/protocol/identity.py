@@ -136,6 +136,15 @@ def consumer_group(pipeline: str) -> str:
     return f"onceflow.{pipeline}"
 
 
+DELIVERIES_TOPIC = "onceflow.deliveries"
+"""Compacted topic with the positions of deliveries whose targets keep none."""
+
+
+def delivery_transactional_id(delivery: str, topic: str, partition: int) -> str:
+    """Transactional id for what one delivery writes from one partition."""
+    return f"onceflow-delivery.{delivery}.{topic}.{partition}"
+
+
 def bulletin_group(pipeline: str) -> str:
     """Group whose offsets carry bulletins as their metadata. Nothing may join it."""
     return f"onceflow.{pipeline}.bulletins"

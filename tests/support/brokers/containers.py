@@ -6,7 +6,9 @@ How they are set up comes from the same place as for child processes.
 
 from __future__ import annotations
 
+import base64
 import os
+import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -86,8 +88,11 @@ class ContainerCluster(FaultyCluster):
             network = starting.enter_context(Network(docker_network_kw={"labels": _labels()}))
             # Chosen before, so that they stay over a restart.
             ports = free_ports(self._count)
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             containers = [
-                starting.enter_context(_container(number, ports, network))
+                starting.enter_context(
+                    _container(number, ports, network).with_env("CLUSTER_ID", cluster_id)
+                )
                 for number in range(1, self._count + 1)
             ]
             self.brokers = [

@@ -64,6 +64,11 @@ class KafkaBroker:
         patience = deadline.clock.within(deadline.at_most_s(NO_ANSWER_S))
         return len(self._cluster(patience).nodes)
 
+    def cluster_id(self, deadline: Deadline) -> str:
+        """Return the id of the cluster, which no other cluster has. Gives up as `brokers`."""
+        patience = deadline.clock.within(deadline.at_most_s(NO_ANSWER_S))
+        return str(self._cluster(patience).cluster_id)
+
     def broker_config(self, deadline: Deadline) -> Mapping[str, str]:
         node = self._cluster(deadline).nodes[0]
         resource = ConfigResource(ResourceType.BROKER, str(node.id))

@@ -94,6 +94,17 @@ class KafkaIncarnation:
         self._stage = _Stage.OPEN
         return count
 
+    def flush(self, deadline: Deadline) -> None:
+        """Wait until every record of the transaction is acknowledged.
+
+        Raises:
+            AbortableError, FencedError, RecordError: one was refused.
+            DeadlineError: not all are acknowledged in time.
+        """
+        self._leave(_Stage.OPEN)
+        self._open_outbox().flush(deadline)
+        self._stage = _Stage.OPEN
+
     def send_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int], deadline: Deadline
     ) -> None:

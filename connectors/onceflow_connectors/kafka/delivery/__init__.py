@@ -1,0 +1,1 @@
+"""Positions of deliveries in a compacted topic, and another Kafka as a target."""

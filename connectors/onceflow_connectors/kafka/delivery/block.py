@@ -1,0 +1,67 @@
+"""The block `kafka` of a delivery file. Imports no client: a file is checked without brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from onceflow.contracts.block import Combination
+from onceflow.contracts.target import Target
+from onceflow.contracts.target_block import TargetBlock, TargetSpec
+from onceflow.contracts.values import TopicName, fault
+from onceflow.protocol.guarantee import Guarantee, Level
+from onceflow.protocol.identity import is_internal_topic
+
+
+class KafkaBlock(TargetBlock):
+    """Topics of another Kafka cluster. Records and position are written in one transaction."""
+
+    takes_rows = False
+
+    bootstrap_servers: str = Field(
+        min_length=1, description="The target's brokers, as `host:port`, comma separated."
+    )
+    properties_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="File with settings of the target's clients by librdkafka's names, one"
+        " `name=value` a line: how to sign in, TLS, and those that docs/security.md lists. Relative"
+        " to the delivery file. Only this file may hold the password.",
+    )
+    topic: TopicName | None = Field(
+        default=None,
+        description="The topic that records are written to. Left out: the name of the topic that"
+        " they are read from.",
+    )
+    partition: Literal["same", "key"] = Field(
+        default="same",
+        description="`same`: the number of the partition that a record is read from, so that order"
+        " and sequences stay; `key`: by the record's key, as Java's clients do it, without the"
+        " header of Onceflow, whose sequences would have gaps.",
+    )
+    create: bool = Field(
+        default=False,
+        description="Whether a topic that does not exist in the target is created, with as many"
+        " partitions as the one that is read. Left out, it must exist.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """A topic of our own or of Kafka's."""
+        topic = given.get("topic")
+        if isinstance(topic, str) and is_internal_topic(topic):
+            yield ("topic",), fault("this topic belongs to Onceflow or Kafka itself")
+
+    def target(self, spec: TargetSpec) -> Target:
+        from onceflow_connectors.kafka.delivery.target import KafkaTarget  # noqa: PLC0415
+
+        return KafkaTarget(self, spec)
+
+    def guarantee(self) -> Guarantee:
+        return Guarantee(Level.EXACTLY_ONCE, "from topic to topic, for read_committed readers")
+
+    def describe(self) -> str:
+        where = f"topic {self.topic}" if self.topic else "topics of the same names"
+        return f"Kafka at {self.bootstrap_servers}, {where}, partition by {self.partition}"
