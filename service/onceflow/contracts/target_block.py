@@ -15,7 +15,7 @@ from typing import ClassVar
 from onceflow.columns import Columns
 from onceflow.contracts.block import Block
 from onceflow.contracts.kinds import find_kind, installed
-from onceflow.contracts.target import Target
+from onceflow.contracts.target import Sender, Target
 from onceflow.errors import Fault
 from onceflow.protocol.guarantee import Guarantee
 
@@ -75,6 +75,21 @@ class TargetBlock(Block):
     def deletes_by(self) -> tuple[str, ...]:
         """Columns that a record without a value deletes by; empty: it is rejected."""
         return ()
+
+
+class SenderBlock(TargetBlock):
+    """The block of a receiver that keeps no position."""
+
+    takes_rows: ClassVar[bool] = False
+
+    def sender(self, spec: TargetSpec) -> Sender:
+        """Make the sender. Connects to nothing before its first use."""
+        raise NotImplementedError
+
+    @property
+    def key_lifetime_ms(self) -> int | None:
+        """How long the receiver discards repeats; None if it does not."""
+        return None
 
 
 def installed_targets() -> Sequence[str]:
