@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -204,6 +204,35 @@ def test_a_request_of_several_records_is_repeated_as_it_was(bench: Bench, body: 
     assert [each for each in text if each.isdigit()] == [str(n) for n in range(9)]
 
 
+def test_requests_stay_as_they_were_if_one_is_cut_in_halves(bench: Bench) -> None:
+    """Another process cuts them in the same way, so it must not matter what this one has tried."""
+    bad = Rule(times=ALWAYS, contains="bad", status=422)
+    bench.receiver.obey(bad, Rule(status=503), lifetime_s=LIFETIME_S)
+    given = {"records_per_request": 4, "body": "ndjson", "order": "partition", **KEYS}
+    sender = bench.sender(**given)
+    sent = [record(n, "a", b"bad" if n == 3 else str(n).encode()) for n in range(8)]
+    assert sender.send(sent, 1).acknowledged == frozenset()
+    found = sender.send(sent, 2)
+    assert ([*found.refused], len(found.acknowledged)) == ([3], 7)
+    assert bench.bodies == [
+        *("0\n1\n2\nbad\n", "0\n1\n"),
+        *("0\n1\n", "2\nbad\n", "2\n", "bad\n", "4\n5\n6\n7\n"),
+    ]
+    assert bench.sender(**given).send(sent, 1) == found
+    assert bench.stored == ["0\n1\n", "2\n", "4\n5\n6\n7\n"]
+
+
+def test_a_batch_that_begins_again_is_cut_as_if_nothing_was_tried(bench: Bench) -> None:
+    """After a rebalance the same process may begin again."""
+    bad = Rule(times=ALWAYS, contains="bad", status=422)
+    bench.receiver.obey(bad, Rule(status=503))
+    sender = bench.sender(records_per_request=4, body="ndjson", **KEYS)
+    sent = [record(n, "a", b"bad" if n == 3 else str(n).encode()) for n in range(4)]
+    assert sender.send(sent, 1).failure is not None
+    assert sender.send(sent, 1).failure is None
+    assert bench.bodies[:3] == ["0\n1\n2\nbad\n", "0\n1\n", "0\n1\n2\nbad\n"]
+
+
 def test_a_request_that_is_still_carried_out_is_asked_for_again(bench: Bench) -> None:
     bench.receiver.obey(Rule(delay_s=1.5), lifetime_s=LIFETIME_S)
     sender = bench.sender(timeout="500 ms", **KEYS)
@@ -224,6 +253,13 @@ def test_other_content_under_a_used_key_stops_the_delivery(bench: Bench, count: 
     assert sender.send(sent, 1).failure is None
     with pytest.raises(CorruptionError, match="other content under the key"):
         sender.send([replace(each, value=b"other") for each in sent], 2)
+
+
+def test_after_a_lost_connection_no_further_request_of_the_call_is_sent(bench: Bench) -> None:
+    bench.receiver.obey(Rule(times=ALWAYS, cut="before"))
+    found = bench.sender(in_flight=2).send([record(n, str(n)) for n in range(100)], 1)
+    assert isinstance(found.failure, OutcomeUnknownError)
+    assert len(bench.requests) <= 2
 
 
 def test_a_receiver_that_is_down_is_reported_and_found_again(tmp_path: Path) -> None:
@@ -270,40 +306,48 @@ def test_a_frozen_receiver_costs_one_timeout_and_not_one_for_each_record(tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("several", [{}, {"records_per_request": 3, "body": "ndjson"}])
+@pytest.mark.parametrize("several", [{}, {"records_per_request": 5, "body": "ndjson"}])
 def test_whatever_fails_each_record_has_its_effect_once_and_in_order(
     bench: Bench, seed: int, several: dict[str, Any]
 ) -> None:
+    """Also if the process ends, and another one sends everything again."""
     random = Random(seed)
-    faults = [
+    faults: Sequence[Callable[[], Rule]] = (
         lambda: Rule(cut="before"),
         lambda: Rule(cut="after"),
         lambda: Rule(status=random.choice([408, 500, 502, 503, 425])),
         lambda: Rule(delay_s=1.5),
         lambda: Rule(delay_s=0.05),
-    ]
-    sender = bench.sender(timeout="700 ms", in_flight=4, **several, **KEYS)
-    base = 10_000 * (seed + 1) + (5_000 if several else 0)
-    left = [record(base + n, random.choice("abcdef")) for n in range(60)]
-    attempts = 0
+    )
+    bad = Rule(times=ALWAYS, contains="bad", status=422)
+    given = {"timeout": "700 ms", "in_flight": 4, **several, **KEYS}
+    all_records = [record(n, random.choice("abcdef")) for n in range(60)]
+    all_records[17] = record(17, "a", b"bad")
+    sender, left, attempt, calls = bench.sender(**given), all_records, 0, 0
 
-    def try_again() -> bool:
-        nonlocal attempts, left
-        attempts += 1
+    def go_on() -> bool:
+        nonlocal sender, left, attempt, calls
+        calls += 1
+        if calls in {4, 7, 10}:
+            sender, left, attempt = bench.sender(**given), all_records, 0
+        attempt += 1
         rules = [
             Rule(times=random.randint(0, 3), delay_s=0.01) if n % 2 else random.choice(faults)()
             for n in range(6)
         ]
-        bench.receiver.obey(*(rules if attempts < 12 else ()), lifetime_s=LIFETIME_S)
-        found = sender.send(left, attempts)
-        assert not found.refused
-        left = [each for n, each in enumerate(left) if n not in found.acknowledged]
-        return not left
+        bench.receiver.obey(bad, *(rules if calls < 12 else ()), lifetime_s=LIFETIME_S)
+        found = sender.send(left, attempt)
+        assert [left[n].offset for n in found.refused] in ([], [17])
+        left = [
+            each
+            for n, each in enumerate(left)
+            if n not in found.acknowledged and n not in found.refused
+        ]
+        return not left and calls > 10
 
-    eventually(try_again, timeout_s=60)
-    assert attempts > 2
+    eventually(go_on, timeout_s=60)
     lines = "\n".join(bench.stored).split()
-    assert sorted(int(each[2:]) for each in lines) == list(range(base, base + 60))
+    assert sorted(int(each[2:]) for each in lines) == [n for n in range(60) if n != 17]
     for key in "abcdef":
         numbers = [int(each[2:]) for each in lines if each[0] == key]
         assert numbers == sorted(numbers)

@@ -209,6 +209,26 @@ def test_a_receiver_that_our_authorities_do_not_know_gets_nothing(
     assert (shy.requests, shy.probes) == ([], [])
 
 
+def test_certificates_are_read_again_after_a_failure(shy: Bench, authority: Authority) -> None:
+    ca = shy.folder / "ca.pem"
+    ca.write_bytes(Authority.in_folder(shy.folder / "strangers").certificate.read_bytes())
+    sender = shy.sender(ca_file="ca.pem", **files_of(authority))
+    with pytest.raises(ConfigError, match="do not agree on TLS"):
+        sender.send(records("a"), 1)
+    ca.write_bytes(authority.certificate.read_bytes())
+    assert sender.send(records("a"), 2) == acknowledged(0)
+
+
+def test_a_connection_that_was_closed_between_two_calls_is_not_used_with_tls_either(
+    shy: Bench, authority: Authority
+) -> None:
+    sender = shy.sender(ca_file=str(authority.certificate), **files_of(authority))
+    for _ in range(3):
+        assert sender.send(records("aabbcc"), 1).failure is None
+        shy.receiver.kill()
+        shy.receiver.start()
+
+
 @pytest.mark.parametrize("is_strange", [True, False])
 def test_without_the_right_certificate_nothing_is_acknowledged(
     shy: Bench, authority: Authority, is_strange: bool

@@ -43,9 +43,10 @@ UNSEEN = Weakness(
     " that it discards repeats of a key for as long as `lifetime` says",
     "Ask its operator for both.",
 )
-CUT_ELSEWHERE = Weakness(
-    "after a crash, requests of several records may hold others, and so have other keys",
-    "Set `records_per_request: 1`.",
+SAME_RECORDS = Weakness(
+    "a request of several records is recognised only if it is made again with the same records, and"
+    " a receiver that rejects it may not keep a part of it",
+    "Let the delivery drain before you change `records_per_request`, `body` or `schema`.",
 )
 
 
@@ -231,9 +232,8 @@ class HttpBlock(SenderBlock):
         scope = f"from the topic to {shown_url(self.url)}"
         if self.idempotency is None:
             return Guarantee(Level.AT_LEAST_ONCE, scope, (NO_KEY,))
-        if self.records_per_request > 1:
-            return Guarantee(Level.AT_LEAST_ONCE, scope, (CUT_ELSEWHERE,))
-        return Guarantee(Level.EXACTLY_ONCE, scope, (UNSEEN,))
+        several = (SAME_RECORDS,) * (self.records_per_request > 1)
+        return Guarantee(Level.EXACTLY_ONCE, scope, (UNSEEN, *several))
 
     def describe(self) -> str:
         return f"HTTP, {self.method} {shown_url(self.url)}"

@@ -66,8 +66,8 @@ def grouped(
         records: of the call.
         among: indices of the records to send, ascending.
         most: records of one request.
-        cuts: places of requests whose answer was lost. Such a request is made again as it was, with
-            the same body and the same key.
+        cuts: places of requests that have no answer yet. They are made again as they were, with the
+            same bodies and the same keys.
     """
     earlier = {places[0]: places for places in cuts}
     requests: list[Request] = []

@@ -45,6 +45,7 @@ MAX_FAILURES = 10
 """Failed requests of one call after which it sends no more, whatever they say."""
 MAX_ANSWER_BYTES = 64 * 1024
 """Read of an answer. A longer one counts by its status, and its connection is closed."""
+TURNS = 5
 BLOCK_BYTES = 16 * 1024
 MAX_BYTES_AT_ONCE = 1024 * 1024
 
@@ -82,7 +83,7 @@ class HttpSender:
             return Answers(frozenset(), {}, error)
         call = _Call(records, attempt, secret_headers(self._block, self._spec.folder))
         self._run(self._deliver(call))
-        self._cuts = call.cuts
+        self._cuts = [request.places for request in call.open]
         return call.answers()
 
     def close(self) -> None:
@@ -113,8 +114,9 @@ class HttpSender:
 
     async def _opened(self) -> aiohttp.ClientSession:
         if self._session is not None:
-            # Lets the loop notice connections that were closed since the last call.
-            for _ in range(3):
+            # Lets the loop notice connections that were closed since the last call. TLS needs
+            # several turns for it.
+            for _ in range(TURNS):
                 await asyncio.sleep(0)
             return self._session
         block, timeout_s = self._block, self._block.timeout_ms / 1000
@@ -165,7 +167,10 @@ class HttpSender:
         reasons = {n: unsendable(block, record) for n, record in enumerate(call.records)}
         call.refused.update({n: reason for n, reason in reasons.items() if reason})
         among = [n for n, reason in reasons.items() if not reason]
-        requests = grouped(call.records, among, block.records_per_request, self._cuts)
+        # The first attempt is cut as the one before a crash was.
+        cuts = self._cuts if call.attempt > 1 else ()
+        requests = grouped(call.records, among, block.records_per_request, cuts)
+        call.open.update(requests)
         ready = deque(chain(requests, block.order))
         flying = 0
 
@@ -194,11 +199,13 @@ class HttpSender:
         """Send one request. Returns whether there is a decision about each of its records."""
         outcome = await self._outcome(session, request, call)
         if outcome.error is not None:
-            call.fail(request, outcome.error, stops=outcome.stops)
+            call.fail(outcome.error, stops=outcome.stops)
             return False
         if outcome.refusal and len(request.indices) > 1:
             # One record may be the reason, or the size of them all.
             one, other = request.halves()
+            call.open.discard(request)
+            call.open.update((one, other))
             is_settled = await self._settle(session, one, call) and not call.is_stopped
             return is_settled and await self._settle(session, other, call)
         if outcome.refusal:
@@ -206,6 +213,7 @@ class HttpSender:
         else:
             call.acknowledged.update(request.indices)
             reach(CrashPoint.MID_PRODUCE)
+        call.open.discard(request)
         return True
 
     async def _outcome(
@@ -253,7 +261,7 @@ class _Call:
         error: the first of those that no retry can change.
         is_stopped: whether no further request is sent.
         is_broken: whether a request had no answer.
-        cuts: requests of several records that come again as they were.
+        open: requests without a decision. They are made again as they are.
     """
 
     records: Sequence[Record]
@@ -266,14 +274,12 @@ class _Call:
     failures: int = 0
     is_stopped: bool = False
     is_broken: bool = False
-    cuts: list[tuple[Place, ...]] = field(default_factory=list)
+    open: set[Request] = field(default_factory=set)
 
-    def fail(self, request: Request, error: OnceflowError, *, stops: bool) -> None:
+    def fail(self, error: OnceflowError, *, stops: bool) -> None:
         """Note that a request is not settled."""
         self.failures += 1
         self.is_stopped = self.is_stopped or stops or self.failures >= MAX_FAILURES
-        if len(request.indices) > 1:
-            self.cuts.append(request.places)
         if not isinstance(error, RetriableError | OutcomeUnknownError):
             self.error = self.error or error
         elif self.failure is None:

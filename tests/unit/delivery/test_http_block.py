@@ -65,8 +65,8 @@ def test_what_is_promised_depends_on_the_receivers_memory(tmp_path: Path) -> Non
     assert block.key_lifetime_ms == 24 * 3_600_000
     several = f"{keys}, records_per_request: 10, body: ndjson"
     delivery = load_delivery(written(tmp_path, several)).delivery
-    assert str(delivery.guarantee()).startswith("at least once")
-    assert "records_per_request: 1" in str(delivery.guarantee().reasons[0])
+    assert str(delivery.guarantee()).startswith("exactly once")
+    assert "made again with the same records" in str(delivery.guarantee().reasons[1])
 
 
 @pytest.mark.parametrize(
