@@ -181,7 +181,9 @@ class Sender(Protocol):
             attempt: counts from 1 for each batch.
 
         Raises:
-            ConfigError: for what no retry can change, such as wrong credentials.
+            ConfigError: for what no retry can change, such as wrong credentials. If some records
+                were acknowledged first, only the next call raises it.
+            CorruptionError: the receiver has had other content under the key of a record. Likewise.
         """
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class SenderBlock(TargetBlock):
     the position. So a record is sent again only if its answer was lost, in the same batch.
     """
 
-    takes_rows = False
+    takes_rows: ClassVar[bool] = False
 
     def sender(self, spec: TargetSpec) -> Sender:
         """Make the sender. Connects to nothing before its first use."""

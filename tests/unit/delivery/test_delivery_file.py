@@ -216,6 +216,7 @@ def test_the_schema_accepts_what_the_loader_accepts() -> None:
 def test_a_delivery_imports_neither_spark_nor_arrow() -> None:
     program = (
         "import sys; import onceflow.delivery.serving, onceflow_connectors.postgres.target;"
+        "import onceflow_connectors.http.sender;"
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas', 'py4j'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,1 @@
+"""The receiver `http` of deliveries. Needs aiohttp: the extra `http`."""
