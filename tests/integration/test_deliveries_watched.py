@@ -51,7 +51,7 @@ def command(job: Job, *arguments: str) -> list[str]:
 
 
 def asked(job: Job, name: str, code: int = 0) -> dict[str, Any]:
-    """What a command says about the delivery."""
+    """The answer of a command about the delivery."""
     arguments = command(job, name, str(job.file), "--output", "json")
     done = subprocess.run(
         arguments, cwd=job.folder, capture_output=True, text=True, timeout=60, check=False
@@ -85,7 +85,7 @@ def served(job: Job, *paths: Path) -> Iterator[tuple[subprocess.Popen[bytes], st
 
 
 def metrics_of(address: str) -> dict[str, float]:
-    """Sums over all labels but `state`; empty while nobody answers."""
+    """Sums over all labels but `state`; empty while nothing answers."""
     try:
         text = httpx.get(f"{address}/metrics", timeout=5).text
     except httpx.TransportError:

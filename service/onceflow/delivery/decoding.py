@@ -1,26 +1,20 @@
 """From a record to the values of a row. Pure.
 
-Numbers, text and truth values are as JSON has them; dates and times are ISO 8601 text, BINARY is
-base64, as Spark's `to_json` writes them. Fields that are not columns are left out, and columns
-without a field are null.
+Values are as `onceflow.columns.json_values` reads them. Fields that are not columns are left out,
+and columns without a field are null.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from onceflow.columns import Array, Columns, Scalar, Type
+from onceflow.columns import Array, Columns, Scalar, Type, scalar_reader
 from onceflow.contracts.target import Values
-
-_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-"""Numbers that JSON does not have, as Spark writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,33 +137,9 @@ def _read(column: _Column, value: Any) -> Any:
 
 def _reader(kind: Type) -> Callable[[Any], Any]:
     """Make the function that reads a JSON value that is not null."""
-    if not isinstance(kind, Scalar):
-        return partial(_parts, list if isinstance(kind, Array) else dict)
-    if kind.digits:
-        return kind.accept
-    match kind.name:
-        case "float" | "double":
-            return partial(_number, kind.accept)
-        case "binary":
-            return partial(base64.b64decode, validate=True)
-        case "date":
-            return date.fromisoformat
-        case "timestamp" | "timestamp_ntz":
-            return partial(_time, kind.accept)
-        case _:
-            return kind.accept
-
-
-def _number(accept: Callable[[Any], float], value: Any) -> float:
-    if isinstance(value, str):
-        value = _NUMBERS.get(value, value)
-    elif isinstance(value, Decimal):
-        value = float(value)
-    return accept(value)
-
-
-def _time(accept: Callable[[Any], datetime], value: Any) -> datetime:
-    return accept(datetime.fromisoformat(value))
+    if isinstance(kind, Scalar):
+        return scalar_reader(kind)
+    return partial(_parts, list if isinstance(kind, Array) else dict)
 
 
 def _parts(expected: type, value: Any) -> str:

@@ -1,10 +1,11 @@
-"""Stands between a service and its object store: holds one write back, or hangs up on everybody."""
+"""Stands between a service and its object store: holds a write back, hangs up, or tells lies."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -40,6 +41,8 @@ class StoreProxy:
     def __init__(self, port_of_store: int) -> None:
         self.held: HeldWrite | None = None
         self.is_away = False
+        self.ignores_conditions = False
+        self.unanswered = ""
         handler = type("Handler", (_Handler,), {"proxy": self, "port_of_store": port_of_store})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -64,6 +67,13 @@ class StoreProxy:
             yield
         finally:
             self.is_away = False
+
+    @contextmanager
+    def losing_an_answer(self, ending: str) -> Iterator[None]:
+        """Pass on the first write to a path that ends so, and hang up instead of answering."""
+        self.unanswered = ending
+        yield
+        assert not self.unanswered, "no such write came"
 
     @contextmanager
     def holding(self, ending: str) -> Iterator[HeldWrite]:
@@ -107,9 +117,22 @@ class _Handler(BaseHTTPRequestHandler):
             content = answer.read()
             if held is not None:
                 held.status = answer.status
-            self.answer(answer.status, answer.getheaders(), content)
+            if self.is_left_unanswered():
+                self.close_connection = True
+                return
+            status, headers = answer.status, answer.getheaders()
+            if self.proxy.ignores_conditions and status == HTTPStatus.PRECONDITION_FAILED:
+                status, headers, content = HTTPStatus.OK, [("ETag", '"of-another"')], b""
+            self.answer(status, headers, content)
         finally:
             store.close()
+
+    def is_left_unanswered(self) -> bool:
+        ending = self.proxy.unanswered
+        if not ending or self.command != "PUT" or not self.path.partition("?")[0].endswith(ending):
+            return False
+        self.proxy.unanswered = ""
+        return True
 
     def body(self) -> bytes:
         """As it came, also in chunks."""

@@ -1,0 +1,1 @@
+"""The target `delta` of deliveries. Needs deltalake, obstore and Arrow: the extra `delta`."""
