@@ -32,6 +32,9 @@ PEEK_TIMEOUT_S = 10.0
 LETTER_PARTITIONS = 1
 LETTER_LIMIT_BYTES = 1_000_000
 """Of a letter; a little less than what Kafka's topics take if they have no setting of their own."""
+LONGEST_BATCH_MS = 3_600_000
+"""After which Kafka gives the partitions to another instance, although this one lives. A target that
+is down is waited for within a batch, and another instance could not write either."""
 PREFETCH_KBYTES = 16 * 1024
 """Most that the client keeps of records that were not read yet, in all partitions together."""
 _FOREIGN: Mapping[str, OnForeign] = {
@@ -177,6 +180,7 @@ def _consumers(delivery: Delivery, connection: Connection) -> Callable[[Hooks], 
         **connection.properties,
         "queued.max.messages.kbytes": PREFETCH_KBYTES,
         "session.timeout.ms": source.takeover_after_ms,
+        "max.poll.interval.ms": LONGEST_BATCH_MS,
         # Three may get lost.
         "heartbeat.interval.ms": source.takeover_after_ms // 4,
     }

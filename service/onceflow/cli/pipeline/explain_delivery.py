@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from onceflow.cli.pipeline.explain import WIDTH, arrow, box
 from onceflow.cli.shared.output import ResultFormat, print_json
+from onceflow.contracts.target_block import SenderBlock
 from onceflow.delivery.loader import load_delivery
 from onceflow.pipeline.analysis.explain import Passage, Station
+from onceflow.protocol.identity import DELIVERIES_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +66,13 @@ def _picture(delivery: Delivery) -> Iterator[RenderableType]:
     )
     yield box(Station(f"delivery {delivery.name}", facts))
     guarantee = delivery.guarantee()
-    yield from arrow(Passage(str(guarantee), "position and rows in one step"))
-    yield box(Station(delivery.to.block.describe(), ("keeps the position of the delivery",)))
+    block = delivery.to.block
+    if isinstance(block, SenderBlock):
+        step, keeps = "the position moves after the answers", f"the topic {DELIVERIES_TOPIC} keeps"
+    else:
+        step, keeps = "records and position in one step", "keeps"
+    yield from arrow(Passage(str(guarantee), step))
+    yield box(Station(block.describe(), (f"{keeps} the position of the delivery",)))
     for reason in guarantee.reasons:
         yield f"\nnot more: {reason}"
 
