@@ -15,15 +15,15 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.deliveries import FILE, PARTITIONS, RECORDS, RUN_TIMEOUT_S, Job
-from tests.support.stores import PostgresStore
 
 from onceflow.devkit.broker_config import HOST
 from onceflow.devkit.broker_start import free_ports
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
+from tests.support.deliveries import FILE, PARTITIONS, RECORDS, RUN_TIMEOUT_S, Job
 from tests.support.eventually import eventually
 from tests.support.sites.postgres import Postgres, running_postgres
+from tests.support.stores import PostgresStore
 
 
 @pytest.fixture(scope="module")

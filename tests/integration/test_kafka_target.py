@@ -33,6 +33,7 @@ from onceflow.errors import (
 )
 from onceflow.protocol.identity import DELIVERIES_TOPIC
 from onceflow.protocol.record import HEADER_NAME
+from onceflow_connectors.kafka.admin.broker import KafkaBroker
 from onceflow_connectors.kafka.delivery import positions as positions_module
 from onceflow_connectors.kafka.delivery import target as target_module
 from onceflow_connectors.kafka.delivery.block import KafkaBlock
@@ -81,6 +82,13 @@ class Bench:
 
     def read(self, topic: str = "") -> list[Written]:
         return read_topic(self.address, topic or self.topic)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether no transaction is open in the target."""
+        with closing(KafkaBroker(Connection(self.address))) as broker:
+            offsets = broker.offsets(self.topic, SystemClock().within(20))
+        return all(stable == end for _, stable, end in offsets.values())
 
     def values(self, partition: int = 0) -> list[bytes | None]:
         return [each.value for each in self.read() if each.partition == partition]
@@ -208,6 +216,8 @@ def test_records_that_are_refused_are_found_and_nothing_is_written(bench: Bench)
         claim = target.claim((bench.topic, 0))
         with pytest.raises(RecordError):
             target.write(batch(records, claim))
+        # Readers do not wait for the time-out of what has failed.
+        eventually(lambda: bench.is_decided, timeout_s=20)
         found = target.refused(batch(records, claim))
         assert {n: why.partition(":")[0] for n, why in found.items()} == {
             2: "MSG_SIZE_TOO_LARGE",

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from onceflow.contracts.target_block import SenderBlock
 from onceflow.delivery.model import Delivery, delivery_model
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.file.loader import validation_faults
@@ -68,6 +69,12 @@ def json_schema() -> dict[str, Any]:
 
 def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
     to = delivery.to
+    is_given = "when_key_expires" in delivery.retry.model_fields_set
+    if is_given and not isinstance(to.block, SenderBlock):
+        what = f"this means nothing to `{to.kind}`, where a record is recognised by its position"
+        where = "retry.when_key_expires"
+        line = document.place(("retry", "when_key_expires")).line
+        yield Fault(what, where, line, suggestion="Remove it.", rule=Rule.WRONG_VALUE)
     if to.block.takes_rows and delivery.source.ddl is None:
         line = document.place(("from",)).line
         what = f"`{to.kind}` needs the columns of a row"

@@ -122,6 +122,14 @@ def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
         ),
         (
             "name: views",
+            "retry: {when_key_expires: send}\nname: views",
+            (
+                "line 3, retry.when_key_expires: this means nothing to `postgres`, where a record"
+                " is recognised by its position. Remove it."
+            ),
+        ),
+        (
+            "name: views",
             "retry: {delay: 2 min}\nname: views",
             (
                 "line 3, retry.delay: the first delay is longer than the longest; expected"
@@ -219,3 +227,16 @@ def test_a_delivery_imports_neither_spark_nor_arrow() -> None:
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas', 'py4j', 'deltalake'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_another_kafka_takes_records_without_a_schema(tmp_path: Path) -> None:
+    text = GOOD[: GOOD.index("  schema:")] + 'to:\n  kafka: {bootstrap_servers: "west:9092"}\n'
+    delivery = load_delivery(written(tmp_path, text)).delivery
+    assert str(delivery.guarantee()) == (
+        "exactly once from topic to topic, for read_committed readers"
+    )
+    assert delivery.to.block.describe() == (
+        "Kafka at west:9092, topics of the same names, partition by same"
+    )
+    [fault] = faults_of(tmp_path, text.replace("}", ", topic: onceflow.deliveries}"))
+    assert fault.startswith("line 7, to.kafka.topic: topics that begin with `onceflow.`")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from onceflow.contracts.block import Combination
 from onceflow.contracts.target import Target
 from onceflow.contracts.target_block import TargetBlock, TargetSpec
-from onceflow.contracts.values import TopicName, fault
+from onceflow.contracts.values import TopicName
 from onceflow.protocol.guarantee import Guarantee, Level
-from onceflow.protocol.identity import is_internal_topic
 
 
 class KafkaBlock(TargetBlock):
@@ -46,13 +43,6 @@ class KafkaBlock(TargetBlock):
         description="Whether a topic that does not exist in the target is created, with as many"
         " partitions as the one that is read. Left out, it must exist.",
     )
-
-    @classmethod
-    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """A topic of our own or of Kafka's."""
-        topic = given.get("topic")
-        if isinstance(topic, str) and is_internal_topic(topic):
-            yield ("topic",), fault("this topic belongs to Onceflow or Kafka itself")
 
     def target(self, spec: TargetSpec) -> Target:
         from onceflow_connectors.kafka.delivery.target import KafkaTarget  # noqa: PLC0415
