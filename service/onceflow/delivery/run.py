@@ -33,8 +33,8 @@ LETTER_PARTITIONS = 1
 LETTER_LIMIT_BYTES = 1_000_000
 """Of a letter; a little less than what Kafka's topics take if they have no setting of their own."""
 LONGEST_BATCH_MS = 3_600_000
-"""After which Kafka gives the partitions to another instance, although this one lives. A target that
-is down is waited for within a batch, and another instance could not write either."""
+"""After which Kafka gives the partitions to another instance, although this one lives. A target
+that is down is waited for within a batch, and another instance could not write either."""
 PREFETCH_KBYTES = 16 * 1024
 """Most that the client keeps of records that were not read yet, in all partitions together."""
 _FOREIGN: Mapping[str, OnForeign] = {
