@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from zlib import crc32
@@ -228,6 +228,15 @@ class KafkaPositions:
                 record = OutputRecord(partition, key, entry.to_json())
                 with _reporting():
                     _commit(incarnation, record, output, deadline)
+        except RecordError:
+            # Readers need not wait for the time-out. An abort would: librdkafka does not get there
+            # while records wait that were sent after the refused one.
+            incarnation.discard()
+            incarnation = KafkaIncarnation(name, self._connection)
+            with suppress(OnceflowError):
+                incarnation.initialise(deadline)
+            raise
+        else:
             return entry
         finally:
             incarnation.discard()
@@ -300,17 +309,13 @@ def _as(kind: type[OnceflowError], error: OnceflowError, then: str) -> OnceflowE
 def _commit(
     incarnation: KafkaIncarnation, position: OutputRecord, output: Output | None, deadline: Deadline
 ) -> None:
-    """Write in one transaction. One that fails is aborted: readers wait for nothing."""
+    """Write in one transaction. One that fails ends with the next initialisation of its id."""
     incarnation.begin()
-    try:
-        if output is not None:
-            _send(incarnation, output, deadline)
-        incarnation.send(DELIVERIES_TOPIC, [position], deadline)
-        reach(CrashPoint.BEFORE_COMMIT)
-        incarnation.commit(deadline)
-    except (AbortableError, RecordError):
-        incarnation.abort(deadline)
-        raise
+    if output is not None:
+        _send(incarnation, output, deadline)
+    incarnation.send(DELIVERIES_TOPIC, [position], deadline)
+    reach(CrashPoint.BEFORE_COMMIT)
+    incarnation.commit(deadline)
     reach(CrashPoint.AFTER_COMMIT)
 
 
