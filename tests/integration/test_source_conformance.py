@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onceflow.contracts.connector import Connection
-from onceflow.testing import (
+from onceflow.testing.sources import (
     CompactionPromises,
     GrowthPromises,
     IdentityPromises,

@@ -20,8 +20,8 @@ from onceflow.errors import (
     LineageError,
     RecordError,
 )
-from onceflow.testing import RecordsRead, SourceUnderTest
-from onceflow.testing.source_contract import records
+from onceflow.testing.sources import RecordsRead, SourceUnderTest
+from onceflow.testing.sources.contract import records
 from onceflow_connectors.kafka.source import consumers
 from onceflow_connectors.kafka.source.consumers import (
     CHUNK_RECORDS,

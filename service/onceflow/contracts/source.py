@@ -4,8 +4,8 @@ A source has two halves: a `Planner` on the driver, which decides how far each b
 `Reader` in the workers, which reads. Both are made by its block (`contracts.source_block`).
 
 A *position* is a small JSON object. Spark logs the end position of a batch before it reads the
-batch; all that a source needs to read the same records again must be in it. `onceflow.testing`
-checks any implementation against these promises.
+batch; all that a source needs to read the same records again must be in it.
+`onceflow.testing.sources` checks any implementation against these promises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Kafka topic as an origin of `onceflow.testing`."""
+"""A Kafka topic as an origin of `onceflow.testing.sources`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Producer
 
 from onceflow.contracts.connector import Connection
-from onceflow.testing import Record, SourceUnderTest
+from onceflow.testing.sources import Record, SourceUnderTest
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.eventually import eventually
 from tests.support.outside.history import read_topic
@@ -94,7 +94,7 @@ class KafkaOrigin:
 
 @dataclass
 class KafkaTransaction:
-    """Implements `onceflow.testing.Transaction`."""
+    """Implements `onceflow.testing.sources.Transaction`."""
 
     producer: Producer
 

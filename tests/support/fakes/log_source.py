@@ -1,4 +1,4 @@
-"""A rewindable source over one small file: it keeps every promise of `onceflow.testing`.
+"""A rewindable source over one small file: it keeps every promise of `onceflow.testing.sources`.
 
 It has everything that makes Kafka's logs difficult (transactions, compaction, retention, identity,
 growth) and, being a file, can be read by other processes.
@@ -21,7 +21,7 @@ from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Position, SourceSpec, Split, TopicRanges
 from onceflow.contracts.source_block import Capabilities, SourceBlock
 from onceflow.errors import CorruptionError
-from onceflow.testing import Record
+from onceflow.testing.sources import Record
 
 TOPIC = "log:entries"
 BATCH_ROWS = 4
@@ -52,7 +52,7 @@ class LogFile:
 
 
 class LogOrigin:
-    """An origin of `onceflow.testing` that can do everything."""
+    """An origin of `onceflow.testing.sources` that can do everything."""
 
     def __init__(self, file: LogFile, block: LogBlock) -> None:
         self._file = file
@@ -100,7 +100,7 @@ class LogOrigin:
 
 @dataclass
 class LogTransaction:
-    """Implements `onceflow.testing.Transaction`."""
+    """Implements `onceflow.testing.sources.Transaction`."""
 
     file: LogFile
     partition: int

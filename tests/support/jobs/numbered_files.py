@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 from onceflow.contracts.source_block import SourceBlock, find_source
-from onceflow.testing import Record
+from onceflow.testing.sources import Record
 
-PACKAGE = Path(__file__).parents[3] / "examples" / "numbered-files"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PACKAGE = EXAMPLES / "numbered-files"
 KIND = "numbered-files"
 LINES_PER_FILE = 3
 
 
-def install(folder: Path) -> None:
-    """Install the package into a folder, which then has to be on the path of Python."""
+def install(folder: Path, package: Path = PACKAGE) -> None:
+    """Install a package into a folder, which then has to be on the path of Python."""
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder)]
-    subprocess.run([*command, str(PACKAGE)], check=True)
+    subprocess.run([*command, str(package)], check=True)
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 class Files:
-    """An origin of `onceflow.testing`: a folder next to a pipeline file."""
+    """An origin of `onceflow.testing.sources`: a folder next to a pipeline file."""
 
     def __init__(self, folder: Path, partitions: int = 2) -> None:
         self.folder = folder

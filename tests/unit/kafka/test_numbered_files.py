@@ -23,7 +23,7 @@ from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.ledger import BatchPlan
 from onceflow.runtime.query.progress import lag_of
 from onceflow.runtime.source.data_source import SourceHandle
-from onceflow.testing import (
+from onceflow.testing.sources import (
     SPEC,
     GrowthPromises,
     RecordsRead,

@@ -1,4 +1,4 @@
-"""A right source passes `onceflow.testing`, and each wrong one fails the test of what it breaks."""
+"""A right source passes `onceflow.testing.sources`; each wrong one fails what it breaks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from onceflow.contracts.source import Position, Split, TopicRanges
 from onceflow.errors import OnceflowError
-from onceflow.testing import (
+from onceflow.testing.sources import (
     CompactionPromises,
     GrowthPromises,
     IdentityPromises,
@@ -225,7 +225,7 @@ def test_a_broken_promise_is_found(
     kind: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Records that are missing never come: no need to wait for them.
-    monkeypatch.setattr("onceflow.testing.reading.SETTLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("onceflow.testing.sources.reading.SETTLE_TIMEOUT_S", 0.0)
     role = "reader_class" if issubclass(kind, LogReader) else "planner_class"
     classes = {} if issubclass(kind, LogBlock) else {role: f"{__name__}.{kind.__name__}"}
     with open_log(tmp_path, **classes) as origin:

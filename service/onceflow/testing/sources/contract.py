@@ -17,7 +17,7 @@ from onceflow.contracts.source import Position, SourceSpec, Split, TopicRanges
 from onceflow.errors import CorruptionError
 from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import canonical_json
-from onceflow.testing.reading import (
+from onceflow.testing.sources.reading import (
     SETTLE_TIMEOUT_S,
     SPEC,
     CompactedOrigin,
