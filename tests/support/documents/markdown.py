@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PROMISES = ROOT / "service" / "onceflow" / "testing" / "source_contract.py"
+KIT = ROOT / "service" / "onceflow" / "testing"
+PROMISES = (KIT / "sources" / "contract.py", KIT / "targets" / "contract.py")
 """Whose tests a class inherits."""
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
@@ -96,7 +97,7 @@ def names_of_tests(path: Path) -> set[str]:
     """`name` of each test function and `Class::name` of each test method, without running any."""
     module = ast.parse(path.read_text(encoding="utf-8"))
     found = {test.name for test in _tests(module)}
-    promises = {node.name: node for node in _classes(PROMISES)}
+    promises = {node.name: node for kit in PROMISES for node in _classes(kit)}
     for node in _classes(path):
         bases = [promises[b.id] for b in node.bases if isinstance(b, ast.Name) and b.id in promises]
         for tests in map(_tests, (node, *bases)):
