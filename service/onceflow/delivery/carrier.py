@@ -21,7 +21,7 @@ from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits
 from onceflow.delivery.pace import Pace
-from onceflow.delivery.rejects import REFUSED, UNREADABLE, Rejects
+from onceflow.delivery.rejects import REFUSED, UNREADABLE, Dropped, Rejects
 from onceflow.errors import (
     AbortableError,
     DeadlineError,
@@ -60,6 +60,7 @@ class Pending:
     rows: list[Values] = field(default_factory=list)
     deleted: set[int] = field(default_factory=set)
     unreadable: list[tuple[Record, str]] = field(default_factory=list)
+    dropped: dict[Place, Dropped] = field(default_factory=dict)
     size_bytes: int = 0
 
     def add(self, record: Record, decoder: Decoder) -> None:
@@ -76,8 +77,22 @@ class Pending:
                 self.deleted.add(len(self.rows))
             self.rows.append(row)
 
+    def drop(self, record: Record) -> None:
+        """Leave a record out, and remember that."""
+        before = self.dropped.get((record.topic, record.partition))
+        if before is None:
+            self.dropped[record.topic, record.partition] = Dropped(record, record)
+        else:
+            before.last = record
+            before.count += 1
+
+    @property
+    def dropped_count(self) -> int:
+        """Records that were left out."""
+        return sum(each.count for each in self.dropped.values())
+
     def __len__(self) -> int:
-        return len(self.records) + len(self.unreadable)
+        return len(self.records) + len(self.unreadable) + self.dropped_count
 
     def without(self, refused: frozenset[int]) -> Pending:
         """The same without the records of these indices."""
@@ -87,6 +102,7 @@ class Pending:
             rows=[self.rows[n] for n in kept] if self.rows else [],
             deleted={new for new, old in enumerate(kept) if old in self.deleted},
             unreadable=self.unreadable,
+            dropped=self.dropped,
             size_bytes=self.size_bytes,
         )
 
@@ -97,6 +113,7 @@ class Pending:
         kept.unreadable = [
             each for each in kept.unreadable if (each[0].topic, each[0].partition) not in lost
         ]
+        kept.dropped = {place: each for place, each in kept.dropped.items() if place not in lost}
         return kept
 
 
@@ -120,6 +137,7 @@ class Carrier:
         limits: BatchLimits,
         breaker: Breaker,
         pace: Pace | None,
+        max_age_ms: int | None,
         clock: Clock,
         report: Report,
         stop: Stop,
@@ -132,6 +150,7 @@ class Carrier:
         self._limits = limits
         self._breaker = breaker
         self._pace = pace
+        self._max_age_ms = max_age_ms
         self._clock = clock
         self._report = report
         self._stop = stop
@@ -213,7 +232,10 @@ class Carrier:
                 return not self._pending
             if is_first:
                 until = clock.within(limits.max_delay_ms / 1000)
-            self._pending.add(record, decoder)
+            if self._is_too_old(record):
+                self._pending.drop(record)
+            else:
+                self._pending.add(record, decoder)
             is_complete = len(self._pending) >= most or until.is_over
             is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
         return False
@@ -266,21 +288,34 @@ class Carrier:
         reach(CrashPoint.BEFORE_BEGIN)
         if self._pending.unreadable:
             self._patiently(self._rejects.take, UNREADABLE, self._pending.unreadable)
+        if self._pending.dropped:
+            self._patiently(self._rejects.note, [*self._pending.dropped.values()])
+            count = self._pending.dropped_count
+            self._report("warning", text=f"{count:,} records had waited for too long: dropped")
         moves = [self._move(position) for position in positions]
         self._write(moves)
         for move in moves:
             self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
             self._via.pop(move.claim.place, None)
         seconds = self._clock.monotonic_s() - began_s
-        written = len(self._pending.records)
+        written, dropped = len(self._pending.records), self._pending.dropped_count
         self._pending = Pending()
         self._report(
             "batch",
             records=written,
             rejected=self._rejects.count - rejected_before,
+            dropped=dropped,
             repeats=records.counters.discarded,
             seconds=round(seconds, 3),
         )
+
+    def _is_too_old(self, record: Record) -> bool:
+        most_ms = self._max_age_ms
+        if most_ms is None or self._clock.unix_ms() - record.timestamp_ms <= most_ms:
+            return False
+        # What an earlier instance began to send belongs to its batch, whatever its age.
+        claim = self._claims.get((record.topic, record.partition))
+        return claim is None or claim.intent is None or record.offset >= claim.intent.until
 
     def _move(self, position: Position) -> Move:
         claim = self._claims[position.topic, position.partition]

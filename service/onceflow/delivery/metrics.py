@@ -25,6 +25,7 @@ PREFIX = "onceflow_delivery_"
 _COUNTS: Mapping[str, str] = {
     "records": "Records that were delivered.",
     "rejected": "Records that were rejected.",
+    "dropped": "Records that had waited for too long.",
     "repeats": "Records that were discarded because they had been delivered.",
     "batches": "Batches that were delivered.",
     "tries_failed": "Calls of the target that failed, and were or will be made again.",
@@ -98,6 +99,7 @@ class DeliveryMetrics(Collector):
                 newest.counts["batches"] += 1
                 newest.counts["records"] += facts["records"]
                 newest.counts["rejected"] += facts["rejected"]
+                newest.counts["dropped"] += facts["dropped"]
                 newest.counts["repeats"] += facts["repeats"] - newest.repeats_of_run
                 newest.repeats_of_run = facts["repeats"]
                 self._seconds.labels(delivery).observe(facts["seconds"])

@@ -44,6 +44,10 @@ GAPS = Weakness(
     "records that retention or compaction has removed are passed over, with a warning",
     "Leave out `on_gap: continue` to stop instead.",
 )
+DROPS = Weakness(
+    "records that wait for too long are dropped, and a gap record names them",
+    "Leave out `when_behind: {policy: drop_oldest}` to let them wait.",
+)
 
 
 def _checked_columns(value: object) -> object:
@@ -162,6 +166,34 @@ class Retry(Block):
         yield from wrong_delays(given)
 
 
+class WhenBehind(Block):
+    """Policy for records that wait because the target is slower than the topics."""
+
+    policy: Literal["block", "drop_oldest"] = Field(
+        default="block",
+        description="`block`: the lag grows and nothing is dropped; `drop_oldest`: records that"
+        " have waited for longer than `max_age` are not delivered. A gap record in the topic of"
+        " `dead_letter` names each range that was dropped.",
+    )
+    max_age_ms: DurationMs | None = Field(
+        default=None,
+        alias="max_age",
+        description="With `drop_oldest`: how old a record may be when it is read, by its"
+        " timestamp.",
+    )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """An age exactly for dropping."""
+        is_dropping = given.get("policy") == "drop_oldest"
+        if is_dropping and given.get("max_age") is None:
+            suggestion = "Add `max_age`, such as `2 hours`."
+            yield (), fault("`drop_oldest` without `max_age`", suggestion=suggestion)
+        if not is_dropping and given.get("max_age") is not None:
+            suggestion = "Remove it, or set `policy: drop_oldest`."
+            yield ("max_age",), fault("`max_age` means nothing to `block`", suggestion=suggestion)
+
+
 class Rate(Block):
     """How fast records are delivered at most."""
 
@@ -228,23 +260,31 @@ class Delivery(Block):
     dead_letter: DeadLetterBlock | None = Field(
         default=None, description="Where rejected records go, before their batch is written."
     )
-    when_behind: Annotated[Literal["block"], not_yet("drop_oldest")] = Field(
-        default="block",
-        description="What happens if the target is slower than the topics: with `block` the lag"
-        " grows and nothing is dropped.",
+    when_behind: WhenBehind = Field(
+        default=WhenBehind(), description="What happens if the target is slower than the topics."
     )
 
     _folder: Path = PrivateAttr(default=Path())
 
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Dead letters without a topic, or to a topic that is read."""
+        """Dead letters or gap records without a topic, or to a topic that is read."""
         letters = given.get("dead_letter")
         if given.get("on_reject") == "dead_letter" and letters is None:
             yield (
                 ("on_reject",),
                 fault(
                     "no topic is named for dead letters",
+                    suggestion="Add `dead_letter: {topic: ...}` to the delivery.",
+                ),
+            )
+        behind = given.get("when_behind")
+        is_dropping = isinstance(behind, Mapping) and behind.get("policy") == "drop_oldest"
+        if is_dropping and letters is None:
+            yield (
+                ("when_behind",),
+                fault(
+                    "no topic is named for gap records",
                     suggestion="Add `dead_letter: {topic: ...}` to the delivery.",
                 ),
             )
@@ -286,6 +326,7 @@ class Delivery(Block):
         found = self.to.block.guarantee()
         conditions = (FOREIGN,) * (self.source.foreign == "deliver")
         conditions += (GAPS,) * (self.source.on_gap == "continue")
+        conditions += (DROPS,) * (self.when_behind.policy == "drop_oldest")
         return Guarantee(found.level, found.scope, (*found.reasons, *conditions))
 
 

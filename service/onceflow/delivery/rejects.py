@@ -1,19 +1,25 @@
-"""Rejected records: written to the dead-letter topic, dropped and counted, or the end of it."""
+"""Rejected records: written to the dead-letter topic, dropped and counted, or the end of it.
+
+And the gap records of those that were dropped because the target was too slow.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from onceflow.clock import Clock
 from onceflow.contracts.record import Record
 from onceflow.contracts.sink import Appender, OutputRecord
-from onceflow.errors import AbortableError, RecordError, RetriableError
+from onceflow.errors import AbortableError, InvariantError, RecordError, RetriableError
 from onceflow.pipeline.file.policies import OnReject
 from onceflow.protocol.dead_letter import HEADER_PREFIX, DeadLetter
 
 UNREADABLE = "undecodable"
 REFUSED = "refused_by_target"
+DROPPED = "dropped_when_behind"
 APPEND_TIMEOUT_S = 60.0
 
 
@@ -61,6 +67,27 @@ class Letters(Protocol):
         """Keep them durably before it returns."""
 
 
+@dataclass
+class Dropped:
+    """Records of one partition that were not delivered because they had waited for too long."""
+
+    first: Record
+    last: Record
+    count: int = 1
+
+    def gap(self) -> dict[str, object]:
+        """The content of its gap record."""
+        return {
+            "topic": self.first.topic,
+            "partition": self.first.partition,
+            "first_offset": self.first.offset,
+            "last_offset": self.last.offset,
+            "records": self.count,
+            "first_timestamp_ms": self.first.timestamp_ms,
+            "last_timestamp_ms": self.last.timestamp_ms,
+        }
+
+
 class Rejects:
     """Carries out `on_reject` for one delivery.
 
@@ -92,6 +119,18 @@ class Rejects:
         if self._letters is not None and self._policy == "dead_letter":
             self._letters.append([self._letter(record, code, reason) for record, reason in found])
         self.count += len(found)
+
+    def note(self, dropped: Sequence[Dropped]) -> None:
+        """Write a gap record for each range. When it returns, the position may pass them."""
+        if self._letters is None:
+            raise InvariantError("there is no topic for gap records")
+        self._letters.append([self._gap_letter(each) for each in dropped])
+
+    def _gap_letter(self, dropped: Dropped) -> DeadLetter:
+        """As of the first record, without its content: the records are in the topic."""
+        letter = self._letter(dropped.first, DROPPED, f"{dropped.count} records were dropped")
+        gap = json.dumps(dropped.gap()).encode()
+        return replace(letter, key=None, value=gap, headers=())
 
     def _letter(self, record: Record, code: str, reason: str) -> DeadLetter:
         own = tuple(each for each in record.headers if not each[0].startswith(HEADER_PREFIX))

@@ -96,6 +96,7 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
             limits=delivery.batch,
             breaker=Breaker(delivery.retry, around.random),
             pace=around.paces.of(delivery.rate) if delivery.rate else None,
+            max_age_ms=delivery.when_behind.max_age_ms,
             clock=around.clock,
             report=report,
             stop=around.stop,

@@ -13,7 +13,7 @@ import pytest
 
 from onceflow.columns import NO_COLUMNS, parse_columns
 from onceflow.delivery.breaker import Breaker
-from onceflow.delivery.carrier import Carrier
+from onceflow.delivery.carrier import Carrier, Pending
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits, Retry
 from onceflow.delivery.pace import Pace
@@ -30,6 +30,7 @@ from tests.support.fakes.target import Failure, MemoryTarget, Store
 
 TOPIC = "views"
 COLUMNS = parse_columns("n BIGINT NOT NULL, page STRING")
+AGE_MS = 60_000
 DOWN = RetriableError("the server does not answer")
 
 
@@ -74,6 +75,8 @@ class Scene:
     clock: ManualClock = field(default_factory=ManualClock)
     before_poll: deque[Callable[[], object]] = field(default_factory=deque)
     before_positions: deque[Callable[[], object]] = field(default_factory=deque)
+    pace: Pace | None = None
+    max_age_ms: int | None = None
     target: MemoryTarget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +94,6 @@ class Scene:
         retry: Retry | None = None,
         limits: BatchLimits | None = None,
         decoder: Decoder | None = None,
-        pace: Pace | None = None,
     ) -> None:
         def consumer(hooks: Hooks) -> FilteringConsumer:
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
@@ -107,7 +109,8 @@ class Scene:
             rejects=Rejects("to-memory", policy, self.letters_sink()),
             limits=limits or BatchLimits(),
             breaker=Breaker(retry or Retry(jitter=0), Random(1)),
-            pace=pace,
+            pace=self.pace,
+            max_age_ms=self.max_age_ms,
             clock=self.clock,
             report=self.report,
             stop=stop or Flag(),
@@ -192,11 +195,50 @@ def test_a_batch_has_bounds(scene: Scene) -> None:
 
 def test_a_rate_spaces_batches_and_bounds_them(scene: Scene) -> None:
     scene.write(*range(1, 101))
-    scene.run(pace=Pace(20))
+    scene.pace = Pace(20)
+    scene.run()
     assert scene.store.batches == [20] * 5
     # The last one goes when the four before it have had their second each.
     assert scene.clock.monotonic_s() == pytest.approx(4)
     assert scene.numbers == [*range(1, 101)]
+
+
+def test_records_that_waited_for_too_long_are_dropped_and_a_gap_record_names_them(
+    scene: Scene,
+) -> None:
+    scene.write(*range(1, 8))
+    scene.write(*range(1, 4), partition=1)
+    scene.max_age_ms = AGE_MS
+    scene.run()
+    assert scene.numbers == sorted([*range(1, 8), *range(1, 4)])
+    assert scene.letters == []
+    scene.write(*range(8, 31))
+    scene.write(*range(4, 7), partition=1)
+    scene.clock.sleep(AGE_MS / 1000 + 1)
+    scene.run(limits=BatchLimits(max_records=15))
+    assert scene.numbers == sorted([*range(1, 8), *range(1, 4)])
+    gaps = [json.loads(each.value or b"") for each in scene.letters]
+    found = [(g["partition"], g["first_offset"], g["last_offset"], g["records"]) for g in gaps]
+    dropped = sum(each[3] for each in found)
+    assert dropped == 26
+    assert {(p, n) for p, first, last, _ in found for n in range(first, last + 1)} == {
+        *((0, n) for n in range(7, 30)),
+        *((1, n) for n in range(3, 6)),
+    }
+    assert {each.reason for each in scene.letters} == {"dropped_when_behind"}
+    assert [each["dropped"] for each in scene.named("batch") if each["dropped"]] == [15, 11]
+    # The position has passed them.
+    scene.run()
+    assert scene.numbers == sorted([*range(1, 8), *range(1, 4)])
+
+
+def test_dropped_records_of_a_partition_that_is_lost_are_forgotten() -> None:
+    pending = Pending()
+    for partition in (0, 1, 1):
+        pending.drop(Record(TOPIC, partition, 5, 0, None, b""))
+    kept = pending.without_partitions(frozenset({(TOPIC, 0)}))
+    assert [(place, each.count) for place, each in kept.dropped.items()] == [((TOPIC, 1), 2)]
+    assert (len(pending), len(kept)) == (3, 2)
 
 
 def test_a_target_that_is_down_is_probed_with_growing_delays_and_loses_nothing(

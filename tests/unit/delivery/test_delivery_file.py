@@ -101,8 +101,11 @@ def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
         ),
         (
             "name: views",
-            "when_behind: drop_oldest\nname: views",
-            "line 3, when_behind: `drop_oldest` is not yet supported by this version",
+            "when_behind: {policy: drop_oldest, max_age: 1 hour}\nname: views",
+            (
+                "line 3, when_behind: no topic is named for gap records. Add `dead_letter: {topic:"
+                " ...}` to the delivery."
+            ),
         ),
         (
             "name: views",

@@ -33,15 +33,15 @@ def test_records_are_counted_over_the_runs_of_a_process() -> None:
     metrics = new_metrics()
     tell = metrics.report_of(NAME)
     for repeats in (5, 9):
-        tell("batch", records=100, rejected=1, repeats=repeats, seconds=0.2)
+        tell("batch", records=100, rejected=1, dropped=3, repeats=repeats, seconds=0.2)
     tell("failed", error="RetriableError", text="down", exit_code=3)
     tell("delivering", to="PostgreSQL", guarantee="exactly once")
     # Repeats are counted by a run, from zero.
-    tell("batch", records=10, rejected=0, repeats=2, seconds=0.1)
+    tell("batch", records=10, rejected=0, dropped=0, repeats=2, seconds=0.1)
     found = scraped(metrics)
     assert found["records_total"] == 210
     assert found["rejected_total"] == 2
-    assert found["repeats_total"] == 11
+    assert (found["repeats_total"], found["dropped_total"]) == (11, 6)
     assert found["batches_total"] == 3
     assert found["batch_duration_seconds_count"] == 3
     assert found["failures_total RetriableError"] == 1

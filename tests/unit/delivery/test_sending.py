@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from dataclasses import replace
 
@@ -204,6 +205,21 @@ def test_an_open_intent_that_the_receiver_no_longer_recognises_stops_the_deliver
     scene.send("send")
     assert len(scene.sender.calls) == 2
     assert scene.kept.kept[PLACE].intent is None
+
+
+def test_what_an_earlier_instance_began_to_send_is_sent_again_however_old_it_is(
+    scene: SendingScene,
+) -> None:
+    scene.key_lifetime_ms = None
+    scene.max_age_ms = 60_000
+    scene.write(*range(1, 4))
+    scene.crash(Scripted(answered=0, lost=1))
+    scene.write(*range(4, 7))
+    scene.clock.sleep(61)
+    scene.send()
+    assert [offsets for offsets, _ in scene.sender.calls] == [[0, 1, 2], [0, 1, 2]]
+    [gap] = scene.letters
+    assert json.loads(gap.value or b"")["first_offset"] == 3
 
 
 def test_a_retry_is_not_sent_after_the_receiver_has_forgotten_the_first_try(

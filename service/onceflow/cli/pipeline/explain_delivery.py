@@ -58,12 +58,14 @@ def _picture(delivery: Delivery) -> Iterator[RenderableType]:
     tries = "until it works" if retry.attempts is None else f"{retry.attempts} times"
     most = f"{batch.max_records:,} records or {batch.max_bytes / 2**20:g} MiB"
     span = f"{retry.delay_ms / 1000:g} to {retry.max_delay_ms / 1000:g} s"
-    facts = (
+    facts: tuple[str, ...] = (
         f"reads as group {delivery.group}",
         f"writes at most {most} at once, and waits {batch.max_delay_ms:,} ms for them",
         f"tries a target that fails again {tries}, after {span}",
         _rejection(delivery),
     )
+    if (age_ms := delivery.when_behind.max_age_ms) is not None:
+        facts += (f"drops records that have waited for longer than {age_ms / 1000:,g} s",)
     yield box(Station(f"delivery {delivery.name}", facts))
     guarantee = delivery.guarantee()
     block = delivery.to.block
