@@ -11,9 +11,11 @@ from typing import Any
 
 FILE = Path(__file__).parent / "helm" / "onceflow" / "files" / "dashboard.json"
 BY = '{pipeline=~"$pipeline"}'
+OF = '{delivery=~"$delivery"}'
 WIDTH, HEIGHT, COLUMNS = 8, 7, 3
 Query = tuple[str, str]
-"""An expression, in which `BY` means the chosen pipelines, and the name of its lines."""
+"""An expression, in which `BY` means the chosen pipelines and `OF` the chosen deliveries, and the
+name of its lines."""
 Panel = tuple[str, str, Sequence[Query]]
 """Title, unit by Grafana's names, queries."""
 
@@ -179,6 +181,78 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ),
         ),
     ),
+    (
+        "Deliveries",
+        (
+            (
+                "State and target",
+                "short",
+                (
+                    ("onceflow_delivery_state OF == 1", "{{delivery}}: {{state}}"),
+                    ("onceflow_delivery_desired_running OF", "{{delivery}} desired"),
+                    ("onceflow_delivery_target_up OF", "{{delivery}} target"),
+                ),
+            ),
+            (
+                "Failures and restarts an hour",
+                "short",
+                (
+                    ("increase(onceflow_delivery_failures_total OF[1h])", "{{delivery}} {{error}}"),
+                    ("increase(onceflow_delivery_restarts_total OF[1h])", "{{delivery}} restarts"),
+                    ("increase(onceflow_delivery_tries_failed_total OF[1h])", "{{delivery}} tries"),
+                ),
+            ),
+            (
+                "Delivered, and not",
+                "cps",
+                (
+                    ("rate(onceflow_delivery_records_total OF[5m])", "{{delivery}} delivered"),
+                    ("rate(onceflow_delivery_rejected_total OF[5m])", "{{delivery}} rejected"),
+                    ("rate(onceflow_delivery_dropped_total OF[5m])", "{{delivery}} dropped"),
+                    ("rate(onceflow_delivery_repeats_total OF[5m])", "{{delivery}} repeats"),
+                ),
+            ),
+            (
+                "Records that wait",
+                "short",
+                (
+                    (
+                        "sum by (delivery) (onceflow_delivery_lag_records OF)",
+                        "{{delivery}}",
+                    ),
+                ),
+            ),
+            (
+                "Oldest that waits, and time until it is deleted",
+                "s",
+                (
+                    ("onceflow_delivery_lag_seconds OF", "{{delivery}} waits"),
+                    ("onceflow_delivery_retention_left_seconds OF", "{{delivery}} left"),
+                ),
+            ),
+            (
+                "Time of a batch, and batches a second",
+                "s",
+                (
+                    (
+                        (
+                            "rate(onceflow_delivery_batch_duration_seconds_sum OF[5m])"
+                            " / rate(onceflow_delivery_batch_duration_seconds_count OF[5m])"
+                        ),
+                        "{{delivery}} mean",
+                    ),
+                    (
+                        (
+                            "histogram_quantile(0.99, sum by (delivery, le)"
+                            " (rate(onceflow_delivery_batch_duration_seconds_bucket OF[5m])))"
+                        ),
+                        "{{delivery}} 99th percentile",
+                    ),
+                    ("rate(onceflow_delivery_batches_total OF[5m])", "{{delivery}} batches"),
+                ),
+            ),
+        ),
+    ),
 )
 
 
@@ -211,26 +285,38 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + place), "expr": text.replace(" BY", BY), "legendFormat": name}
+            {"refId": chr(ord("A") + place), "expr": _filled(text), "legendFormat": name}
             for place, (text, name) in enumerate(queries)
         ],
+    }
+
+
+def _filled(text: str) -> str:
+    return text.replace(" BY", BY).replace(" OF", OF)
+
+
+def _choice(name: str, label: str, metric: str) -> dict[str, Any]:
+    """A list at the top, of the values of a label."""
+    return {
+        "name": name,
+        "type": "query",
+        "label": label,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": f"label_values({metric}, {name})",
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
     }
 
 
 def dashboard() -> dict[str, Any]:
     """Build the dashboard as Grafana imports it."""
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Source"}
-    chosen = {
-        "name": "pipeline",
-        "type": "query",
-        "label": "Pipeline",
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": "label_values(onceflow_pipeline_state, pipeline)",
-        "refresh": 2,
-        "includeAll": True,
-        "multi": True,
-        "current": {"text": "All", "value": "$__all"},
-    }
+    chosen = [
+        _choice("pipeline", "Pipeline", "onceflow_pipeline_state"),
+        _choice("delivery", "Delivery", "onceflow_delivery_state"),
+    ]
     return {
         "uid": "onceflow",
         "title": "Onceflow",
@@ -239,7 +325,7 @@ def dashboard() -> dict[str, Any]:
         "timezone": "utc",
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [source, chosen]},
+        "templating": {"list": [source, *chosen]},
         "panels": [*panels()],
     }
 

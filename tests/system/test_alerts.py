@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from deploy.dashboard import text as dashboard_text
+from onceflow.delivery.metrics import DeliveryMetrics
 from onceflow.serve.metrics import Metrics
 from tests.deploy.chart import ROOT
 from tests.support.clock import ManualClock
@@ -39,9 +40,10 @@ def promtool(*arguments: str) -> str:
 
 def exported() -> set[str]:
     """Names of every metric, as Prometheus stores them."""
-    metrics = Metrics(ManualClock(), list, {"version": "1"})
+    of_pipelines = Metrics(ManualClock(), list, {"version": "1"}).registry.collect()
+    of_deliveries = DeliveryMetrics(list, {"version": "1"}).registry.collect()
     names = set()
-    for family in metrics.registry.collect():
+    for family in (*of_pipelines, *of_deliveries):
         suffixes = {"counter": ("_total",), "info": ("_info",), "histogram": HISTOGRAM_PARTS}
         names |= {family.name + suffix for suffix in suffixes.get(family.type, ("",))}
     return names
