@@ -21,12 +21,10 @@ from onceflow.pipeline.file.policies import Restart
 from onceflow.run import Surroundings
 from onceflow.runtime.checkpoint.disk import require_lasting
 from onceflow.runtime.spark.session import SharedEngine
-from onceflow.serve.ending import end_within
 from onceflow.serve.fleet import DrainableRun, Fleet, Member, Status
 from onceflow.serve.history import History
-from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serve.metrics import Metrics
-from onceflow.serve.monitoring import Health, monitoring_app
+from onceflow.serve.monitoring import run_monitored
 from onceflow.serve.renewal import Renewal
 from onceflow.serve.restarts import Restarts
 from onceflow.settings import Settings
@@ -135,20 +133,11 @@ class Service:
             ConfigError: a port is taken; nothing was started.
             Exception: as `Fleet.run`.
         """
-        monitoring = self.settings.monitoring
-        app = monitoring_app(self.metrics.registry, Health(self.around.clock, self.fleet))
-        with answering(app, Endpoint(monitoring.address, monitoring.port)) as port:
-            self._report("listening", what="monitoring", address=monitoring.address, port=port)
-            error: BaseException | None = None
-            try:
-                self.fleet.run()
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                # The process ends soon, even if a client hangs.
-                end_within(error)
-                self.engine.stop()
+        registry, clock = self.metrics.registry, self.around.clock
+        try:
+            run_monitored(self.fleet, registry, self.settings.monitoring, clock, self._report)
+        finally:
+            self.engine.stop()
 
     def _member(self, entry: Entry, options: RunOptions, report: Report) -> Member:
         history = self.histories[entry.name]

@@ -18,8 +18,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from onceflow.contracts.observer import Report
-from onceflow.serve.fleet import Desired, Observed, Status
-from onceflow.serve.metrics import BUCKETS_S
+from onceflow.serve.fleet import Status
+from onceflow.serve.metrics import BUCKETS_S, status_metrics
 
 PREFIX = "onceflow_delivery_"
 _COUNTS: Mapping[str, str] = {
@@ -85,7 +85,7 @@ class DeliveryMetrics(Collector):
             yield InfoMetricFamily(
                 "onceflow_build", "Versions of this process.", value=dict(self._versions)
             )
-            yield from self._states()
+            yield from status_metrics(self._statuses(), _gauge, _counter)
             yield from self._counts()
             yield from self._figures()
 
@@ -114,17 +114,6 @@ class DeliveryMetrics(Collector):
                 newest.lags = facts["lags"]
                 told = {name: facts.get(name) for name in _GAUGES}
                 newest.figures = {k: value for k, value in told.items() if value is not None}
-
-    def _states(self) -> Iterator[Metric]:
-        state = _gauge("state", "1 for the state that a delivery is in.", "state")
-        desired = _gauge("desired_running", "1 if it is to run.")
-        restarts = _counter("restarts", "Starts after a failure, by this process.")
-        for status in self._statuses():
-            for each in Observed:
-                state.add_metric([status.name, each], float(each is status.observed))
-            desired.add_metric([status.name], float(status.desired is Desired.RUNNING))
-            restarts.add_metric([status.name], status.restarts)
-        yield from (state, desired, restarts)
 
     def _counts(self) -> Iterator[Metric]:
         for name, what in _COUNTS.items():

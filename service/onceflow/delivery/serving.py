@@ -16,10 +16,8 @@ from onceflow.delivery.metrics import DeliveryMetrics
 from onceflow.delivery.run import Around, run_delivery
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.policies import Restart
-from onceflow.serve.ending import end_within
 from onceflow.serve.fleet import Fleet, Member, Status
-from onceflow.serve.http_server import Endpoint, answering
-from onceflow.serve.monitoring import Health, monitoring_app
+from onceflow.serve.monitoring import run_monitored
 from onceflow.serve.renewal import Renewal
 from onceflow.serve.restarts import Restarts
 from onceflow.settings import Settings
@@ -82,19 +80,8 @@ class DeliveryService:
             ConfigError: a port is taken; nothing was started.
             Exception: as `Fleet.run`.
         """
-        monitoring = self._settings.monitoring
-        app = monitoring_app(self.metrics.registry, Health(self._around.clock, self.fleet))
-        with answering(app, Endpoint(monitoring.address, monitoring.port)) as port:
-            self._report("listening", what="monitoring", address=monitoring.address, port=port)
-            error: BaseException | None = None
-            try:
-                self.fleet.run()
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                # The process ends soon, even if a client hangs.
-                end_within(error)
+        registry, clock = self.metrics.registry, self._around.clock
+        run_monitored(self.fleet, registry, self._settings.monitoring, clock, self._report)
 
     def _member(self, name: str, file: Path, report: Report) -> Member:
         listeners = (self.metrics.report_of(name), report)

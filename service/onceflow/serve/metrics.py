@@ -124,7 +124,7 @@ class Metrics(Collector):
             yield InfoMetricFamily(
                 f"{PREFIX}build", "Versions of this process.", value=dict(self._versions)
             )
-            yield from self._states()
+            yield from status_metrics(self._statuses(), _gauge, _counter, "pipeline_")
             yield from self._ledgers()
             yield from self._counts()
             yield from self._gauges()
@@ -161,17 +161,6 @@ class Metrics(Collector):
     def note_commit(self, pipeline: str, seconds: float) -> None:
         """Count the time of a transaction."""
         self._commit_seconds.labels(pipeline).observe(seconds)
-
-    def _states(self) -> Iterator[Metric]:
-        state = _gauge("pipeline_state", "1 for the state that a pipeline is in.", "state")
-        desired = _gauge("pipeline_desired_running", "1 if it is to run.")
-        restarts = _counter("restarts", "Starts after a failure, by this process.")
-        for status in self._statuses():
-            for each in Observed:
-                state.add_metric([status.name, each], float(each is status.observed))
-            desired.add_metric([status.name], float(status.desired is Desired.RUNNING))
-            restarts.add_metric([status.name], status.restarts)
-        yield from (state, desired, restarts)
 
     def _ledgers(self) -> Iterator[Metric]:
         heads = {name: newest.head for name, newest in self._newest.items() if newest.head}
@@ -245,6 +234,31 @@ class _Watcher(Observer):
         with self.metrics.newest(self.pipeline) as newest:
             newest.transactions[outcome] += 1
         self.metrics.note_commit(self.pipeline, seconds)
+
+
+def status_metrics(
+    statuses: Sequence[Status],
+    gauge: Callable[..., GaugeMetricFamily],
+    counter: Callable[..., CounterMetricFamily],
+    prefix: str = "",
+) -> Iterator[Metric]:
+    """The metrics of a fleet: state, what is desired, and restarts.
+
+    Args:
+        statuses: of its members.
+        gauge: makes a metric, of a name, a help text and further labels than that of the member.
+        counter: the same.
+        prefix: of the names of gauges.
+    """
+    state = gauge(f"{prefix}state", "1 for the state that it is in.", "state")
+    desired = gauge(f"{prefix}desired_running", "1 if it is to run.")
+    restarts = counter("restarts", "Starts after a failure, by this process.")
+    for status in statuses:
+        for each in Observed:
+            state.add_metric([status.name, each], float(each is status.observed))
+        desired.add_metric([status.name], float(status.desired is Desired.RUNNING))
+        restarts.add_metric([status.name], status.restarts)
+    yield from (state, desired, restarts)
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -12,7 +12,11 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from onceflow.clock import Clock
+from onceflow.contracts.observer import Report
+from onceflow.serve.ending import end_within
 from onceflow.serve.fleet import Desired, Fleet, Observed, Status
+from onceflow.serve.http_server import Endpoint, answering
+from onceflow.settings import Monitoring
 
 STALLED_AFTER_S = 30.0
 """The loop over all pipelines turns twice a second; one that has not for this long hangs."""
@@ -70,6 +74,30 @@ def monitoring_app(registry: CollectorRegistry, health: Health) -> FastAPI:
         return {"ok": is_ready, "is_draining": is_draining, "waits_for": waiting}
 
     return app
+
+
+def run_monitored(
+    fleet: Fleet, registry: CollectorRegistry, settings: Monitoring, clock: Clock, report: Report
+) -> None:
+    """Run a fleet until it has ended, and answer Prometheus and probes meanwhile.
+
+    From the end on, the process has to end soon, even if a client hangs: see `end_within`.
+
+    Raises:
+        ConfigError: the port is taken; nothing was started.
+        Exception: as `Fleet.run`.
+    """
+    app = monitoring_app(registry, Health(clock, fleet))
+    with answering(app, Endpoint(settings.address, settings.port)) as port:
+        report("listening", what="monitoring", address=settings.address, port=port)
+        error: BaseException | None = None
+        try:
+            fleet.run()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            end_within(error)
 
 
 @dataclass
