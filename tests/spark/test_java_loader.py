@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from onceflow.errors import ConfigError
 from onceflow.java import compiled
 from onceflow.java.choice import use_java
 from onceflow.java.loader import class_loader
@@ -56,6 +57,13 @@ def test_without_a_jar_that_fits_the_sources_are_compiled(
     (sources / "onceflow" / "Answer.java").write_text(SOURCE.format(43))
     compiled.compiled_jar.cache_clear()
     assert answer(spark, sources) == ("JavaSourceClassLoader", 43)
+
+
+def test_a_source_that_cannot_be_compiled_is_named(sources: Path) -> None:
+    (sources / "onceflow" / "Answer.java").write_text("package onceflow; public class {")
+    with pytest.raises(ConfigError, match=r"cannot be compiled: Answer.java; found"):
+        compile_into_jar(sources)
+    assert not compiled.compiled_jar(sources).exists()
 
 
 def test_the_environment_of_the_tests_has_the_jar_of_our_sources() -> None:

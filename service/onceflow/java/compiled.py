@@ -94,20 +94,29 @@ def compile_to_jar(sources: Sequence[Path], folders: Sequence[Path], java: Java,
     with TemporaryDirectory() as classes:
         command: list[str | Path] = [java.executable, "-cp", known, _COMPILER]
         command += ["-d", classes, "-classpath", known, *sources]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S
-        )
+        found = _failure_of(command)
         files = sorted(Path(classes).rglob("*.class"))
-        if done.returncode != 0 or not files:
+        if found is not None or not files:
             raise ConfigError(
                 "our Java sources cannot be compiled",
                 subject=", ".join(file.name for file in sources),
-                found=(done.stderr or done.stdout).strip()[:300],
+                found=found or "no classes",
             )
         with zipfile.ZipFile(jar, "w") as archive:
             for file in files:
                 name = file.relative_to(classes).as_posix()
                 archive.writestr(zipfile.ZipInfo(name, _FIRST_DAY), file.read_bytes())
+
+
+def _failure_of(command: Sequence[str | Path]) -> str | None:
+    """The complaint of a compiler; None if it has none."""
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)[:300]
+    return None if done.returncode == 0 else (done.stderr or done.stdout).strip()[:300]
 
 
 def _files(sources: Path) -> Sequence[Path]:

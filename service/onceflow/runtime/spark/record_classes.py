@@ -7,6 +7,7 @@ broker: Spark runs a small query over numbers.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import join
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from onceflow.errors import require
+from onceflow.errors import ConfigError, require
 from onceflow.java.choice import Java
 from onceflow.java.classes import record_with, recording_options, remove_old
 from onceflow.java.compiled import compile_ours
@@ -143,7 +144,10 @@ def _end_jvm(spark: SparkSession) -> None:
 def main(java: Java) -> None:
     """Make the Spark home, our classes, and the archive for one Java."""
     make_spark_home(spark_home())
-    compile_ours(java)
+    try:
+        compile_ours(java)
+    except (ConfigError, OSError) as error:
+        sys.stderr.write(f"onceflow: each start will compile our Java again: {error}\n")
     archive = class_archive(java)
     record(archive)
     remove_old(archive, _KEPT)
