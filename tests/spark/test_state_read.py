@@ -162,7 +162,8 @@ def test_a_key_is_looked_up_in_the_changes_since_the_newest_snapshot_or_the_firs
 ) -> None:
     with running(windows(spark), tmp_path, has_snapshots=has_snapshots):
         pass
-    assert len([*tmp_path.glob("state/0/*/*.zip")]) == 2 * has_snapshots
+    # Spark may have made more meanwhile: it looks once a minute.
+    assert (len([*tmp_path.glob("state/0/*/*.zip")]) >= 2) is has_snapshots
     deadline = SystemClock().within(WAIT_S)
     with reading(spark, tmp_path) as reader:
         operator = reader.operator(None)
