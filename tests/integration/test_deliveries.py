@@ -15,8 +15,9 @@ import pytest
 from onceflow.crashpoints import CrashPoint
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
-from tests.support.deliveries import PARTITIONS, RECORDS, RUN_TIMEOUT_S, Job, Store
+from tests.support.deliveries import RECORDS, RUN_TIMEOUT_S, Job, Store
 from tests.support.eventually import eventually
+from tests.support.jobs.delivery_process import PARTITIONS, any_arrival
 from tests.support.sites.object_store import ObjectStore, running_store
 from tests.support.sites.postgres import Postgres, running_postgres
 from tests.support.stores import DeltaStore, PostgresStore
@@ -72,7 +73,7 @@ def job(
 ) -> Job:
     """A job with the store of the test's parameter."""
     kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
-    return Job(kafka, _store(request), tmp_path, topic("views"))
+    return Job(kafka, tmp_path, topic("views"), store=_store(request))
 
 
 def _store(request: pytest.FixtureRequest) -> Store:
@@ -89,7 +90,7 @@ def _store(request: pytest.FixtureRequest) -> Store:
 @pytest.mark.parametrize("job", ["postgres", "delta", IN_STORE], indirect=True)
 def test_the_store_equals_the_topic_and_repeats_are_not_written(job: Job) -> None:
     job.set_up()
-    job.write_much()
+    job.write_much(RECORDS)
     job.deliver()
     job.assert_equal()
     first, *batches = job.events()
@@ -108,11 +109,8 @@ def test_a_kill_at_each_point_loses_and_repeats_no_row(
     job: Job, point: CrashPoint, random: Random
 ) -> None:
     job.set_up()
-    job.write_much()
-    is_claim = point in {CrashPoint.BEFORE_CLAIM, CrashPoint.AFTER_CLAIM}
-    arrival = random.randint(1, PARTITIONS if is_claim else 8)
-    assert job.run(f"{point.value}:kill:{arrival}") == -signal.SIGKILL
-    assert job.proof.read_text() == point.value
+    job.write_much(RECORDS)
+    job.die(point, any_arrival(point, random))
     job.write(RECORDS + 1, RECORDS + 50)
     job.deliver()
     job.assert_equal()
@@ -124,14 +122,10 @@ def test_a_frozen_instance_that_wakes_up_late_writes_nothing_twice(
     job: Job, point: CrashPoint, random: Random
 ) -> None:
     job.set_up()
-    job.write_much()
-    crash = f"{point.value}:stop:{random.randint(1, 8)}"
-    with job.running("--until", "caught-up", crash=crash, name="frozen") as frozen:
-        eventually(job.proof.exists, timeout_s=RUN_TIMEOUT_S)
+    job.write_much(RECORDS)
+    with job.frozen(point, random.randint(1, 8)):
         job.deliver()
         job.assert_equal()
-        frozen.send_signal(signal.SIGCONT)
-        assert frozen.wait(RUN_TIMEOUT_S) == 0
     assert job.events("frozen")[-1]["event"] == "caught_up"
     job.assert_equal()
 

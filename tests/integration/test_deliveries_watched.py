@@ -20,8 +20,9 @@ from onceflow.devkit.broker_config import HOST
 from onceflow.devkit.broker_start import free_ports
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
-from tests.support.deliveries import FILE, PARTITIONS, RECORDS, RUN_TIMEOUT_S, Job
+from tests.support.deliveries import FILE, RECORDS, RUN_TIMEOUT_S, Job
 from tests.support.eventually import eventually
+from tests.support.jobs.delivery_process import PARTITIONS
 from tests.support.sites.postgres import Postgres, running_postgres
 from tests.support.stores import PostgresStore
 
@@ -42,7 +43,7 @@ def job(
     broker: RunningBroker, store: PostgresStore, topic: Callable[[str], str], tmp_path: Path
 ) -> Job:
     kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
-    return Job(kafka, store, tmp_path, topic("views"))
+    return Job(kafka, tmp_path, topic("views"), store=store)
 
 
 def command(job: Job, *arguments: str) -> list[str]:
@@ -101,7 +102,7 @@ def metrics_of(address: str) -> dict[str, float]:
 
 def test_a_delivery_is_served_and_seen_from_outside(job: Job, store: PostgresStore) -> None:
     job.set_up()
-    job.write_much()
+    job.write_much(RECORDS)
     before = asked(job, "status")
     assert (before["target"], before["instances"]) == ("well", 0)
     # 25 records of each partition were written again.
@@ -133,18 +134,18 @@ def test_a_delivery_is_served_and_seen_from_outside(job: Job, store: PostgresSto
         process.send_signal(signal.SIGTERM)
         assert process.wait(RUN_TIMEOUT_S) == 0
     told = [json.loads(line) for line in (job.folder / "served").read_text().splitlines()]
-    assert {each.get("delivery") for each in told if each["event"] == "batch"} == {f"d-{job.name}"}
+    assert {each.get("delivery") for each in told if each["event"] == "batch"} == {job.name}
 
 
 def test_a_faulty_delivery_fails_alone(job: Job, store: PostgresStore) -> None:
     job.set_up()
-    job.write_much()
+    job.write_much(RECORDS)
     folder = job.folder / "both"
     folder.mkdir()
     (folder / "dsn").write_text(store.server.dsn)
-    good = FILE.format(name=f"d-{job.name}", topic=job.topic, to=store.to)
+    good = FILE.format(name=job.name, topic=job.topic, to=store.to)
     (folder / "good.yaml").write_text(good)
-    (folder / "bad.yaml").write_text(good.replace(f"d-{job.name}", "bad").replace("mode:", "mdoe:"))
+    (folder / "bad.yaml").write_text(good.replace(job.name, "bad").replace("mode:", "mdoe:"))
     with served(job, folder) as (_, address):
         eventually(lambda: store.content() == job.written, timeout_s=RUN_TIMEOUT_S)
         seen = metrics_of(address)

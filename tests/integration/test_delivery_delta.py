@@ -16,7 +16,8 @@ from onceflow.errors import ConfigError
 from onceflow.protocol.dead_letter import DeadLetter
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
-from tests.support.deliveries import FILE, RECORDS, Job, views
+from tests.support.deliveries import FILE, RECORDS, Job
+from tests.support.jobs.delivery_process import numbered
 from tests.support.outside.history import read_topic
 from tests.support.stores import DeltaStore
 
@@ -33,7 +34,7 @@ def job(
     broker: RunningBroker, store: DeltaStore, topic: Callable[[str], str], tmp_path: Path
 ) -> Job:
     kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
-    return Job(kafka, store, tmp_path, topic("views"))
+    return Job(kafka, tmp_path, topic("views"), store=store)
 
 
 def test_records_that_the_table_refuses_go_to_the_dead_letters(job: Job, store: DeltaStore) -> None:
@@ -49,7 +50,7 @@ def test_records_that_the_table_refuses_go_to_the_dead_letters(job: Job, store: 
                 each,
                 value=json.dumps({"n": n, "page": str(n), "parts": parts.get(n, good)}).encode(),
             )
-            for n, each in enumerate(views(range(1, RECORDS + 1), 0), start=1)
+            for n, each in enumerate(numbered(range(1, RECORDS + 1), 0), start=1)
         ],
     )
     job.deliver()

@@ -7,7 +7,6 @@ frozen or cut on the way.
 from __future__ import annotations
 
 import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,14 +18,12 @@ import pytest
 from onceflow.crashpoints import CrashPoint
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
-from tests.support.eventually import eventually
-from tests.support.jobs.delivery_process import RUN_TIMEOUT_S, DeliveryProcess
+from tests.support.jobs.delivery_process import PARTITIONS, DeliveryProcess
 from tests.support.outside.history import read_topic
 from tests.support.sites.receiver import Receiver, Rule, running_receiver
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 200
-PARTITIONS = 2
 FILE = """\
 apiVersion: onceflow/v1
 kind: delivery
@@ -105,7 +102,7 @@ def test_each_record_is_posted_once_also_over_restarts(posting: Posting) -> None
     posting.write(RECORDS - 20, RECORDS + 20)
     posting.deliver()
     posting.assert_each_record_has_its_effect_once()
-    assert not posting.waits()
+    assert not posting.waits
 
 
 def test_whatever_the_receiver_does_each_record_has_its_effect_once(posting: Posting) -> None:
@@ -113,7 +110,7 @@ def test_whatever_the_receiver_does_each_record_has_its_effect_once(posting: Pos
     posting.set_up(*(rule for fault in faults for rule in (Rule(times=9), fault)))
     posting.deliver()
     posting.assert_each_record_has_its_effect_once()
-    assert len(posting.waits()) >= 3
+    assert len(posting.waits) >= 3
 
 
 @pytest.mark.crash
@@ -122,9 +119,7 @@ def test_a_kill_at_each_point_loses_and_repeats_no_effect(
     posting: Posting, point: CrashPoint, random: Random
 ) -> None:
     posting.set_up()
-    arrival = 1 if point is CrashPoint.AFTER_CLAIM else random.randint(1, 8)
-    assert posting.run(f"{point.value}:kill:{arrival}") == -signal.SIGKILL
-    assert posting.proof.read_text() == point.value
+    posting.die(point, 1 if point is CrashPoint.AFTER_CLAIM else random.randint(1, 8))
     posting.write(RECORDS + 1, RECORDS + 50)
     posting.write_file(batch=random.choice([7, 40, 100]))
     posting.deliver()
@@ -134,10 +129,6 @@ def test_a_kill_at_each_point_loses_and_repeats_no_effect(
 @pytest.mark.crash
 def test_a_frozen_instance_that_wakes_up_late_has_no_second_effect(posting: Posting) -> None:
     posting.set_up()
-    crash = f"{CrashPoint.MID_PRODUCE.value}:stop:3"
-    with posting.running("--until", "caught-up", crash=crash, name="frozen") as frozen:
-        eventually(posting.proof.exists, timeout_s=RUN_TIMEOUT_S)
+    with posting.frozen(CrashPoint.MID_PRODUCE, 3):
         posting.deliver()
-        frozen.send_signal(signal.SIGCONT)
-        assert frozen.wait(RUN_TIMEOUT_S) == 0
     posting.assert_each_record_has_its_effect_once()

@@ -20,12 +20,16 @@ from tests.support.brokers.choice import RunningBroker, choose_broker
 from tests.support.brokers.cluster import FaultyCluster
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.eventually import eventually
-from tests.support.jobs.delivery_process import RUN_TIMEOUT_S, DeliveryProcess, numbered
+from tests.support.jobs.delivery_process import (
+    PARTITIONS,
+    RUN_TIMEOUT_S,
+    DeliveryProcess,
+    any_arrival,
+)
 from tests.support.outside.history import Written, read_topic
 from tests.support.outside.topics import create_topic
 
 RECORDS = 300
-PARTITIONS = 2
 FILE = """\
 apiVersion: onceflow/v1
 kind: delivery
@@ -65,12 +69,6 @@ class Copy(DeliveryProcess):
         given = {"name": self.name, "topic": self.topic, "address": self.address}
         self.file.write_text(text.format(**given))
 
-    def write_much(self) -> None:
-        """In every partition, with an aborted transaction at the end of the topic."""
-        for partition in range(PARTITIONS):
-            self.write(1, RECORDS, partition)
-        self.kafka.write_aborted(self.topic, numbered(range(9000, 9010), 0))
-
     def expected(self) -> list[tuple[object, ...]]:
         """Each record of the source as often as a reader that discards repeats sees it."""
         seen: set[tuple[int, bytes | None]] = set()
@@ -102,7 +100,7 @@ def copy(
 
 def test_the_copy_equals_the_topic_and_repeats_are_not_written(copy: Copy) -> None:
     copy.set_up()
-    copy.write_much()
+    copy.write_much(RECORDS)
     copy.deliver()
     copy.assert_equal()
     first, *batches = copy.events()
@@ -123,11 +121,8 @@ def test_a_kill_at_each_point_loses_and_repeats_no_record(
     copy: Copy, point: CrashPoint, random: Random
 ) -> None:
     copy.set_up()
-    copy.write_much()
-    is_claim = point in {CrashPoint.BEFORE_CLAIM, CrashPoint.AFTER_CLAIM}
-    arrival = random.randint(1, PARTITIONS if is_claim else 8)
-    assert copy.run(f"{point.value}:kill:{arrival}") == -signal.SIGKILL
-    assert copy.proof.read_text() == point.value
+    copy.write_much(RECORDS)
+    copy.die(point, any_arrival(point, random))
     copy.write(RECORDS + 1, RECORDS + 50)
     copy.deliver()
     copy.assert_equal()
@@ -148,16 +143,12 @@ def test_a_frozen_instance_that_wakes_up_late_writes_nothing_twice(
     copy: Copy, point: CrashPoint, random: Random
 ) -> None:
     copy.set_up()
-    copy.write_much()
+    copy.write_much(RECORDS)
     # The first transactions are those of the claims.
     first = 1 + PARTITIONS if point is CrashPoint.BEFORE_COMMIT else 1
-    crash = f"{point.value}:stop:{first + random.randrange(6)}"
-    with copy.running("--until", "caught-up", crash=crash, name="frozen") as frozen:
-        eventually(copy.proof.exists, timeout_s=RUN_TIMEOUT_S)
+    with copy.frozen(point, first + random.randrange(6)):
         copy.deliver()
         copy.assert_equal()
-        frozen.send_signal(signal.SIGCONT)
-        assert frozen.wait(RUN_TIMEOUT_S) == 0
     assert copy.events("frozen")[-1]["event"] == "caught_up"
     copy.assert_equal()
 
@@ -196,7 +187,7 @@ def test_brokers_that_are_down_for_a_while_delay_and_lose_nothing(copy: Copy) ->
             wait_for(copy, RECORDS)
             cluster.brokers[0].kill()
             copy.write(RECORDS + 1, 2 * RECORDS)
-            eventually(lambda: len(copy.waits()) >= 2, timeout_s=RUN_TIMEOUT_S)
+            eventually(lambda: len(copy.waits) >= 2, timeout_s=RUN_TIMEOUT_S)
             cluster.brokers[0].restart()
             cluster.wait_until_ready()
             wait_for(copy, 2 * RECORDS)

@@ -14,7 +14,8 @@ from onceflow.errors import ConfigError, RecordError
 from onceflow.protocol.dead_letter import DeadLetter
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
-from tests.support.deliveries import FILE, RECORDS, Job, views
+from tests.support.deliveries import FILE, RECORDS, Job
+from tests.support.jobs.delivery_process import numbered
 from tests.support.outside.history import read_topic
 from tests.support.sites.cut_proxy import cut_proxy
 from tests.support.sites.postgres import Postgres, running_postgres
@@ -39,7 +40,7 @@ def job(
     broker: RunningBroker, store: PostgresStore, topic: Callable[[str], str], tmp_path: Path
 ) -> Job:
     kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
-    return Job(kafka, store, tmp_path, topic("views"))
+    return Job(kafka, tmp_path, topic("views"), store=store)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_connection_that_is_cut_neither_loses_nor_repeats_a_row(
     job: Job, server: Postgres, marks: tuple[bytes, ...], is_answered: bool
 ) -> None:
     job.set_up()
-    job.write_much()
+    job.write_much(RECORDS)
     with cut_proxy(server.port) as proxy:
         (job.folder / "dsn").write_text(server.dsn_at(proxy.port))
         proxy.arm(*marks, is_answered=is_answered)
@@ -73,7 +74,7 @@ def test_records_that_the_table_refuses_go_to_the_dead_letters(
     store.columns = "n int8 CHECK (n % 100 <> 50), page text"
     job.set_up(FILE + f"dead_letter: {{{{topic: {letters}}}}}\n")
     job.write(1, RECORDS)
-    unreadable = replace(views([RECORDS + 1], 0)[0], value=b"no JSON")
+    unreadable = replace(numbered([RECORDS + 1], 0)[0], value=b"no JSON")
     job.kafka.write(job.topic, [unreadable])
     job.deliver()
     refused = {50, 150, 250}

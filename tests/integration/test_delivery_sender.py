@@ -23,12 +23,16 @@ from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.eventually import eventually
 from tests.support.fakes import file_sender
-from tests.support.jobs.delivery_process import RUN_TIMEOUT_S, DeliveryProcess, numbered
+from tests.support.jobs.delivery_process import (
+    PARTITIONS,
+    RUN_TIMEOUT_S,
+    DeliveryProcess,
+    any_arrival,
+)
 from tests.support.outside.history import read_topic
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 200
-PARTITIONS = 2
 FILE = """\
 apiVersion: onceflow/v1
 kind: delivery
@@ -60,11 +64,6 @@ class Sending(DeliveryProcess):
     def write_file(self, batch: int = 40, more: str = "", retry: str = "") -> None:
         given = {"name": self.name, "topic": self.topic, "batch": batch, "more": more}
         self.file.write_text(FILE.format(**given, retry=retry))
-
-    def write_much(self) -> None:
-        for partition in range(PARTITIONS):
-            self.write(1, RECORDS, partition)
-        self.kafka.write_aborted(self.topic, numbered(range(9000, 9010), 0))
 
     def calls(self) -> list[dict[str, Any]]:
         file = self.folder / "received"
@@ -99,7 +98,7 @@ def sending(broker: RunningBroker, topic: Callable[[str], str], tmp_path: Path) 
 
 def test_each_record_is_sent_once_also_over_restarts(sending: Sending) -> None:
     sending.set_up()
-    sending.write_much()
+    sending.write_much(RECORDS)
     sending.deliver()
     assert sending.counts() == Counter(sending.expected())
     sending.write(RECORDS - 20, RECORDS + 20)
@@ -117,11 +116,8 @@ def test_a_kill_at_each_point_loses_no_record_and_repeats_only_the_batch_under_w
 ) -> None:
     """After the kill there are more records, and batches may be larger."""
     sending.set_up()
-    sending.write_much()
-    is_claim = point in {CrashPoint.BEFORE_CLAIM, CrashPoint.AFTER_CLAIM}
-    arrival = random.randint(1, PARTITIONS if is_claim else 8)
-    assert sending.run(f"{point.value}:kill:{arrival}") == -signal.SIGKILL
-    assert sending.proof.read_text() == point.value
+    sending.write_much(RECORDS)
+    sending.die(point, any_arrival(point, random))
     sending.write(RECORDS + 1, RECORDS + 50)
     sending.write_file(batch=random.choice([7, 40, 100]))
     sending.deliver()
@@ -135,14 +131,10 @@ def test_a_frozen_instance_that_wakes_up_late_moves_no_position(
 ) -> None:
     """It may still send what it was about to send; it never sends what comes after."""
     sending.set_up()
-    sending.write_much()
-    crash = f"{point.value}:stop:3"
-    with sending.running("--until", "caught-up", crash=crash, name="frozen") as frozen:
-        eventually(sending.proof.exists, timeout_s=RUN_TIMEOUT_S)
+    sending.write_much(RECORDS)
+    with sending.frozen(point, 3) as frozen:
         sending.deliver()
-        frozen.send_signal(signal.SIGCONT)
-        assert frozen.wait(RUN_TIMEOUT_S) == 0
-        pid = frozen.pid
+    pid = frozen.pid
     sending.assert_repeats_only_what_was_under_way()
     late = [call for call in sending.calls() if call["process"] == pid]
     assert len(late) == 3
@@ -174,8 +166,7 @@ def test_what_the_receiver_no_longer_recognises_stops_the_delivery_until_told(
     sending.set_up()
     sending.write(1, 30)
     sending.write_file(more="key_lifetime: 1 ms")
-    crash = f"{CrashPoint.AFTER_EFFECT.value}:kill:1"
-    assert sending.run(crash) == -signal.SIGKILL
+    sending.die(CrashPoint.AFTER_EFFECT, 1)
     assert sending.run() == 6
     assert "records may have been sent, and the receiver no longer recognises" in sending.errors
     assert len(sending.calls()) == 1

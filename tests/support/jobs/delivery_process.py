@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, ClassVar
 
-from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE
+from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint
 from tests.support.contracts.consumer_steps import Written, sequenced
 from tests.support.contracts.real_consumer import RealConsumerKafka
+from tests.support.eventually import eventually
 
 RUN_TIMEOUT_S = 240
+PARTITIONS = 2
+"""Of the topic of a delivery."""
 
 
 @dataclass
@@ -31,6 +36,7 @@ class DeliveryProcess:
     folder: Path
     topic: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    run_timeout_s: ClassVar[int] = RUN_TIMEOUT_S
 
     @property
     def name(self) -> str:
@@ -49,6 +55,12 @@ class DeliveryProcess:
         records = numbered(range(first, last + 1), partition)
         self.kafka.write(self.topic, records)
         self.kafka.write(self.topic, records[-25:])
+
+    def write_much(self, records: int) -> None:
+        """So many in every partition, with an aborted transaction at the end of the topic."""
+        for partition in range(PARTITIONS):
+            self.write(1, records, partition)
+        self.kafka.write_aborted(self.topic, numbered(range(9000, 9010), 0))
 
     @contextmanager
     def running(self, *options: str, crash: str = "", name: str = "out") -> Iterator[Any]:
@@ -72,8 +84,23 @@ class DeliveryProcess:
 
     def run(self, crash: str = "") -> int:
         with self.running("--until", "caught-up", crash=crash) as process:
-            code: int = process.wait(RUN_TIMEOUT_S)
+            code: int = process.wait(self.run_timeout_s)
         return code
+
+    def die(self, point: CrashPoint, arrival: int) -> None:
+        """Run until it is killed at a point, in this arrival there."""
+        assert self.run(f"{point.value}:kill:{arrival}") == -signal.SIGKILL
+        assert self.proof.read_text() == point.value
+
+    @contextmanager
+    def frozen(self, point: CrashPoint, arrival: int) -> Iterator[Any]:
+        """Freeze a run at a point; it wakes up when the block is left, and ends well."""
+        crash = f"{point.value}:stop:{arrival}"
+        with self.running("--until", "caught-up", crash=crash, name="frozen") as process:
+            eventually(self.proof.exists, timeout_s=self.run_timeout_s)
+            yield process
+            process.send_signal(signal.SIGCONT)
+            assert process.wait(self.run_timeout_s) == 0
 
     def deliver(self) -> None:
         assert self.run() == 0, self.errors
@@ -86,6 +113,7 @@ class DeliveryProcess:
                 found.append(json.loads(line))
         return found
 
+    @property
     def waits(self) -> list[dict[str, Any]]:
         return [each for each in self.events() if each["event"] == "waiting"]
 
@@ -94,10 +122,20 @@ class DeliveryProcess:
         return (self.folder / "out.err").read_text()
 
 
+def any_arrival(point: CrashPoint, random: Random) -> int:
+    """An arrival at a point that each start comes to: one for each claim, or for each batch."""
+    is_claim = point in {CrashPoint.BEFORE_CLAIM, CrashPoint.AFTER_CLAIM}
+    return random.randint(1, PARTITIONS if is_claim else 8)
+
+
+def page_of(number: int, partition: int) -> str:
+    return f"{partition}/{number}"
+
+
 def numbered(numbers: Sequence[int], partition: int) -> list[Written]:
     """Records whose payload names partition and number."""
     return [
-        replace(each, value=json.dumps({"n": n, "page": f"{partition}/{n}"}).encode())
+        replace(each, value=json.dumps({"n": n, "page": page_of(n, partition)}).encode())
         for n, each in zip(
             numbers, sequenced(*numbers, partition=partition, tag=1 + partition), strict=True
         )
