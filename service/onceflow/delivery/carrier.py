@@ -288,17 +288,17 @@ class Carrier:
         reach(CrashPoint.BEFORE_BEGIN)
         if self._pending.unreadable:
             self._patiently(self._rejects.take, UNREADABLE, self._pending.unreadable)
-        if self._pending.dropped:
+        dropped = self._pending.dropped_count
+        if dropped:
             self._patiently(self._rejects.note, [*self._pending.dropped.values()])
-            count = self._pending.dropped_count
-            self._report("warning", text=f"{count:,} records had waited for too long: dropped")
+            self._report("warning", text=f"{dropped:,} records had waited for too long: dropped")
         moves = [self._move(position) for position in positions]
         self._write(moves)
         for move in moves:
             self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
             self._via.pop(move.claim.place, None)
         seconds = self._clock.monotonic_s() - began_s
-        written, dropped = len(self._pending.records), self._pending.dropped_count
+        written = len(self._pending.records)
         self._pending = Pending()
         self._report(
             "batch",

@@ -20,7 +20,7 @@ from onceflow.delivery.making import make_target
 from onceflow.delivery.model import Delivery
 from onceflow.delivery.pace import Paces
 from onceflow.delivery.rejects import LetterTopic, Rejects
-from onceflow.delivery.survey import opened_survey
+from onceflow.delivery.survey import has_record, opened_survey
 from onceflow.delivery.watch import watching
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Consumer, Hooks, OnFault, OnForeign, Rules
@@ -134,16 +134,10 @@ class CatchUp:
         for place, (start, end) in [*self._left.items()]:
             mark = marks.get(place)
             at = max(start, mark.offset) if mark else start
-            if at >= end or not self._has_record(place, at, end):
+            deadline = self._clock.within(PEEK_TIMEOUT_S)
+            if at >= end or not has_record(self._broker, place, (at, end), deadline):
                 del self._left[place]
         return not self._left
-
-    def _has_record(self, place: Place, start: int, end: int) -> bool:
-        """Whether a range holds more than marks of transactions, and aborted records."""
-        topic, partition = place
-        deadline = self._clock.within(PEEK_TIMEOUT_S)
-        records = self._broker.read(topic, {partition: (start, end)}, deadline)
-        return next(iter(records), None) is not None
 
 
 def topic_ends(

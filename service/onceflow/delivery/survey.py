@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Broker, Connection, Connector, OpenTransaction
+from onceflow.contracts.connector import Broker, Connection, Connector, OpenTransaction, Place
 from onceflow.contracts.target import Target
 from onceflow.delivery.making import make_target
 from onceflow.delivery.model import Delivery
 from onceflow.errors import CorruptionError, OnceflowError
-from onceflow.observe.facts import InputFacts
-from onceflow.observe.retention import Forecast, forecast, look
+from onceflow.observe.facts import InputFacts, lag_of, waiting_text
+from onceflow.observe.retention import Forecast, forecasts
 from onceflow.observe.survey import inputs_of, transactions_in
 from onceflow.texts import iso_text
 
@@ -54,13 +54,12 @@ class DeliveryFacts:
     @property
     def lag(self) -> int | None:
         """Offsets that wait in all partitions together; None if that could not be seen."""
-        return sum(one.lag for one in self.inputs) if self.inputs else None
+        return lag_of(self.inputs)
 
     @property
     def waiting(self) -> str:
         """The lag, for people."""
-        lag = self.lag
-        return "it is unknown how many records wait" if lag is None else f"{lag:,} records wait"
+        return waiting_text(self.lag)
 
 
 @contextmanager
@@ -162,12 +161,12 @@ class DeliverySurvey:
         """
         if one.lag == 0:
             return one
-        rest = {one.partition: (one.position, one.last_stable_offset)}
+        place, end = (one.topic, one.partition), one.last_stable_offset
         try:
-            record = next(iter(self.broker.read(one.topic, rest, self._deadline())), None)
+            is_waiting = has_record(self.broker, place, (one.position, end), self._deadline())
         except CorruptionError:  # retention has overtaken the position
             return one
-        return one if record is not None else replace(one, position=one.last_stable_offset)
+        return one if is_waiting else replace(one, position=end)
 
     def oldest_waiting_ms(self, inputs: Sequence[InputFacts]) -> int | None:
         """Timestamp of the oldest record that waits, in Unix milliseconds; None if none does.
@@ -181,9 +180,7 @@ class DeliverySurvey:
         return min(found, default=None)
 
     def _forecasts(self, inputs: Sequence[InputFacts]) -> Sequence[Forecast]:
-        seen = look(self.broker, positions_in(inputs), self.clock, self._deadline())
-        found = [forecast(place, limits, [spot]) for place, (limits, spot) in seen.items()]
-        return [one for one in found if one is not None]
+        return forecasts(self.broker, positions_in(inputs), self.clock, self._deadline())
 
     def _passed(self) -> tuple[int, int] | None:
         """Offsets that are there, and those before the positions, in all partitions together."""
@@ -204,6 +201,16 @@ class DeliverySurvey:
 
     def _deadline(self) -> Deadline:
         return self.clock.within(LOOK_TIMEOUT_S)
+
+
+def has_record(broker: Broker, place: Place, offsets: tuple[int, int], deadline: Deadline) -> bool:
+    """Whether a range holds more than marks of transactions, and aborted records.
+
+    Raises:
+        CorruptionError: it begins before what the partition still holds.
+    """
+    topic, partition = place
+    return next(iter(broker.read(topic, {partition: offsets}, deadline)), None) is not None
 
 
 def positions_in(inputs: Sequence[InputFacts]) -> Mapping[str, Mapping[int, int]]:

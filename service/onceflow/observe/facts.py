@@ -82,13 +82,22 @@ class Facts:
     @property
     def lag(self) -> int | None:
         """Lag of all inputs together; None before the first batch, and if it could not be seen."""
-        return sum(one.lag for one in self.inputs) if self.inputs else None
+        return lag_of(self.inputs)
 
     @property
     def waiting(self) -> str:
         """The lag, for people."""
-        lag = self.lag
-        return "it is unknown how many records wait" if lag is None else f"{lag:,} records wait"
+        return waiting_text(self.lag)
+
+
+def lag_of(inputs: Sequence[InputFacts]) -> int | None:
+    """Lag of all partitions together; None if there is none."""
+    return sum(one.lag for one in inputs) if inputs else None
+
+
+def waiting_text(lag: int | None) -> str:
+    """A lag, for people."""
+    return "it is unknown how many records wait" if lag is None else f"{lag:,} records wait"
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,22 @@ def look(
     return found
 
 
+def forecasts(
+    broker: Broker,
+    positions: Mapping[str, Mapping[int, int]],
+    clock: Clock,
+    deadline: Deadline,
+) -> Sequence[Forecast]:
+    """Where retention overtakes a reader that stands still, from one look; arguments as of `look`.
+
+    Raises:
+        OnceflowError: the brokers did not tell.
+    """
+    seen = look(broker, positions, clock, deadline)
+    found = [forecast(place, limits, [spot]) for place, (limits, spot) in seen.items()]
+    return [one for one in found if one is not None]
+
+
 def positions_of(head: HeadEntry) -> Mapping[str, Mapping[int, int]]:
     """Topic -> partition -> next offset to read; of two sources of a topic, the lower.
 

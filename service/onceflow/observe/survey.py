@@ -18,7 +18,7 @@ from onceflow.contracts.connector import (
 from onceflow.contracts.sink import Ledger
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.observe.facts import Facts, InputFacts, OutputFacts
-from onceflow.observe.retention import Forecast, forecast, look, positions_of
+from onceflow.observe.retention import Forecast, forecasts, positions_of
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
 from onceflow.protocol.identity import (
     DRIVER_SLOT,
@@ -171,9 +171,7 @@ class Survey:
         return OutputFacts(found.topic_id, found.in_sync, at_least)
 
     def _forecasts(self, head: HeadEntry) -> Sequence[Forecast]:
-        seen = look(self.broker, positions_of(head), self.clock, self._deadline())
-        found = [forecast(place, limits, [spot]) for place, (limits, spot) in seen.items()]
-        return [one for one in found if one is not None]
+        return forecasts(self.broker, positions_of(head), self.clock, self._deadline())
 
     def _written(self, facts: Facts) -> int | None:
         """Offsets in all its input topics together; None if they are not known."""

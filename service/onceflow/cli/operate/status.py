@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceflow.cli.operate.target import (
@@ -15,6 +15,8 @@ from onceflow.cli.shared.options import BootstrapServers, ConfigFile, settings_o
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from onceflow.delivery.model import Delivery
     from onceflow.settings import Settings
 
@@ -60,7 +62,6 @@ def _show_delivery(delivery: Delivery, settings: Settings, output: ResultFormat)
 
 
 def _print_delivery(facts: dict[str, Any]) -> None:
-    from rich.table import Column, Table
     from rich.text import Text
 
     from onceflow.cli.shared.terminal import Terminal
@@ -74,15 +75,7 @@ def _print_delivery(facts: dict[str, Any]) -> None:
     console.print(f"  instances: {'unknown' if known is None else known}")
     for line in _notes(facts):
         console.print(Text(f"  {line}"))
-    table = Table(
-        Column("topic", overflow="fold"),
-        *(Column(name, no_wrap=True, justify="right") for name in _FIGURES),
-        Column("newest record", no_wrap=True),
-    )
-    for row in facts["topics"]:
-        figures = (f"{row[name]:,}" for name in _FIGURES)
-        table.add_row(f"{row['topic']}-{row['partition']}", *figures, row["newest_record"])
-    console.print(table)
+    console.print(_inputs_table(facts["topics"], {"topic": _place_of}))
 
 
 def _account_text(counts: Mapping[str, int]) -> str:
@@ -93,7 +86,6 @@ def _account_text(counts: Mapping[str, int]) -> str:
 
 def print_text(facts: dict[str, Any]) -> None:
     """Print the facts of a pipeline for people."""
-    from rich.table import Column, Table
     from rich.text import Text
 
     from onceflow.cli.shared.terminal import Terminal
@@ -112,18 +104,30 @@ def print_text(facts: dict[str, Any]) -> None:
         console.print(Text(f"  waived: {waiver}", style="yellow"))
     for line in _notes(facts):
         console.print(Text(f"  {line}"))
+    names = {"source": lambda row: str(row["source"]), "input": _place_of}
+    console.print(_inputs_table(facts["sources"], names))
+
+
+def _place_of(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}-{row['partition']}"
+
+
+def _inputs_table(
+    rows: Iterable[Mapping[str, Any]], names: Mapping[str, Callable[[Mapping[str, Any]], str]]
+) -> Table:
+    """A row for each partition: its names under these headings, figures, and the newest record."""
+    from rich.table import Column, Table
+
     # Names may be broken over lines, figures and times may not.
     table = Table(
-        Column("source", overflow="fold"),
-        Column("input", overflow="fold"),
+        *(Column(heading, overflow="fold") for heading in names),
         *(Column(name, no_wrap=True, justify="right") for name in _FIGURES),
         Column("newest record", no_wrap=True),
     )
-    for row in facts["sources"]:
+    for row in rows:
         figures = (f"{row[name]:,}" for name in _FIGURES)
-        place = f"{row['topic']}-{row['partition']}"
-        table.add_row(row["source"], place, *figures, row["newest_record"])
-    console.print(table)
+        table.add_row(*(name(row) for name in names.values()), *figures, row["newest_record"])
+    return table
 
 
 def _notes(facts: dict[str, Any]) -> Iterator[str]:
