@@ -152,6 +152,25 @@ class SinkState:
 
 
 @dataclass(frozen=True)
+class ReferenceVersion:
+    """The rows that a reference has in a batch.
+
+    Args:
+        of: of a file, the SHA-256 of its content; of a topic, the next offset of each partition,
+            such as `0:17,1:20`.
+        rows: SHA-256 of what is kept of them beside the checkpoint.
+    """
+
+    of: str
+    rows: str
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ReferenceVersion:
+        """Take it from an entry or an offset. Raises KeyError or TypeError if it is not there."""
+        return cls(_str(value["of"]), _str(value["rows"]))
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """Spark's plan of a batch, pinned before it runs; a replay has exactly the same.
 
@@ -159,12 +178,14 @@ class BatchPlan:
         event_watermark_ms: Spark's watermark during the batch.
         batch_timestamp_ms: the batch's clock; also the timestamp of its output records.
         parameters: name -> value, as text, for each that is set; the others have their default.
+        references: name -> which rows it has.
     """
 
     sources: SourceRanges
     event_watermark_ms: int
     batch_timestamp_ms: int
     parameters: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, ReferenceVersion] = field(default_factory=dict)
 
     def tag(self) -> int:
         """32-bit mark for record headers: crc32 of the canonical JSON."""
@@ -380,6 +401,10 @@ class HeadEntry:
                     _int(fields["event_watermark_ms"]),
                     _int(fields["batch_timestamp_ms"]),
                     {n: _str(v) for n, v in fields.get("parameters", {}).items()},
+                    {
+                        n: ReferenceVersion.from_json(v)
+                        for n, v in fields.get("references", {}).items()
+                    },
                 ),
                 sink=SinkState(
                     _str(sink["topic"]),
@@ -437,11 +462,13 @@ def _partitions(value: Mapping[str, Any]) -> dict[int, Range]:
 
 
 def _plan_json(plan: BatchPlan) -> dict[str, Any]:
+    references = {name: asdict(version) for name, version in plan.references.items()}
     return {
         "sources": sources_to_json(plan.sources),
         "event_watermark_ms": plan.event_watermark_ms,
         "batch_timestamp_ms": plan.batch_timestamp_ms,
         **({"parameters": dict(plan.parameters)} if plan.parameters else {}),
+        **({"references": references} if references else {}),
     }
 
 

@@ -1,0 +1,98 @@
+package onceflow;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.analysis.MultiInstanceRelation;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils$;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.Iterator;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+
+/**
+ * A table of the pipeline file, without rows until a batch is planned.
+ *
+ * <p>Spark plans each batch of a query anew from one analysed plan. {@link ReferenceRule} then puts
+ * the rows of the batch in the place of this leaf. Without the rule, there is no plan.
+ */
+public class ReferenceRelation extends LogicalPlan implements MultiInstanceRelation {
+  private ReferenceRows rows;
+  private Seq columns;
+
+  /**
+   * Takes the table.
+   *
+   * @param folder where its versions are kept, and the one of a query whose offsets name none
+   */
+  public ReferenceRelation of(String name, StructType schema, String folder, String unset) {
+    rows = new ReferenceRows(name, schema, folder, unset);
+    columns = DataTypeUtils$.MODULE$.toAttributes(schema);
+    return this;
+  }
+
+  /** Returns a frame of the table, in a session that knows how to plan it from now on. */
+  public Object open(Object session) {
+    SparkSession opened = (SparkSession) session;
+    List rules = new ArrayList();
+    rules.add(new ReferenceRule());
+    opened.experimental().extraOptimizations_$eq(LateRows.seq(rules));
+    return Dataset$.MODULE$.ofRows(opened, this);
+  }
+
+  String name() {
+    return rows.name();
+  }
+
+  ReferenceRows rows() {
+    return rows;
+  }
+
+  public Seq output() {
+    return columns;
+  }
+
+  /** The same table, read a second time in one query. */
+  public LogicalPlan newInstance() {
+    List renewed = new ArrayList();
+    for (Iterator each = columns.iterator(); each.hasNext(); ) {
+      renewed.add(((Attribute) each.next()).newInstance());
+    }
+    ReferenceRelation again = new ReferenceRelation();
+    again.rows = rows;
+    again.columns = LateRows.seq(renewed);
+    return again;
+  }
+
+  public Seq children() {
+    return (Seq) Nil$.MODULE$;
+  }
+
+  public LogicalPlan withNewChildrenInternal(IndexedSeq children) {
+    return this;
+  }
+
+  public int productArity() {
+    return 1;
+  }
+
+  public Object productElement(int place) {
+    return rows.name();
+  }
+
+  public boolean canEqual(Object other) {
+    return other instanceof ReferenceRelation;
+  }
+
+  public boolean equals(Object other) {
+    return this == other;
+  }
+
+  public int hashCode() {
+    return rows.name().hashCode();
+  }
+}
