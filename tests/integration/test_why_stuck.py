@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.cli.operate import why_stuck
+from onceflow.cli.shared.findings import FOUND
 from onceflow.clock import Clock, SystemClock
 from onceflow.contracts.connector import Connection, find_connector
 from onceflow.errors import FencedError, OnceflowError, RecordError
@@ -329,7 +330,7 @@ def test_the_command_line_says_the_same(stage: Stage, monkeypatch: pytest.Monkey
         producer.abort_transaction(30)
     delete_topic(stage.address, stage.output)
     stuck = CliRunner().invoke(build_app(), ["why-stuck", stage.name, "-o", "json"])
-    assert stuck.exit_code == why_stuck.FOUND
+    assert stuck.exit_code == FOUND
     assert json.loads(stuck.stdout)["causes"][0]["cause"] == "sink refuses"
     as_text = CliRunner().invoke(build_app(), ["why-stuck", stage.name])
     assert "sink refuses: " in as_text.stdout

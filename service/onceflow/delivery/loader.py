@@ -18,8 +18,6 @@ from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_
 from onceflow.pipeline.text.keys import KeyIndex
 from onceflow.pipeline.text.yaml_text import Document, parse_yaml
 
-KIND = "delivery"
-
 
 @dataclass(frozen=True)
 class DeliveryFile:
@@ -27,15 +25,6 @@ class DeliveryFile:
 
     path: Path
     delivery: Delivery
-
-
-def is_delivery(path: Path) -> bool:
-    """Whether the file says that it is a delivery. False for one that cannot be read."""
-    try:
-        data = parse_yaml(read_text(path, MAX_PIPELINE_BYTES)).data
-    except ConfigError:
-        return False
-    return isinstance(data, dict) and data.get("kind") == KIND
 
 
 def load_delivery(path: Path) -> DeliveryFile:

@@ -13,9 +13,11 @@ import yaml
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from onceflow.delivery.loader import is_delivery, json_schema, load_delivery
+from onceflow.delivery.loader import json_schema, load_delivery
 from onceflow.delivery.model import delivery_model
 from onceflow.errors import ConfigError
+from onceflow.pipeline.file.kinds import FileKind
+from onceflow.pipeline.file.loader import kind_of
 from onceflow.pipeline.file.schema import reference_table
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +48,7 @@ def faults_of(folder: Path, text: str) -> list[str]:
 
 def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
     file = written(tmp_path, GOOD)
-    assert is_delivery(file)
+    assert kind_of(file) is FileKind.DELIVERY
     delivery = load_delivery(file).delivery
     assert delivery.source.columns.names == ("page", "views", "version")
     assert delivery.group == "onceflow-delivery-views-to-postgres"

@@ -18,9 +18,10 @@ import pytest
 import typer
 
 from onceflow.cli.main import build_app
-from onceflow.delivery.loader import is_delivery, load_delivery
+from onceflow.delivery.loader import load_delivery
 from onceflow.errors import OnceflowError
-from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.file.kinds import FileKind
+from onceflow.pipeline.file.loader import kind_of, load_pipeline
 from tests.deploy.chart import REWRITE
 from tests.support.documents.command_table import PAGE, command_table, table_in, with_table
 from tests.support.documents.markdown import ROOT, CodeBlock, Document, documents, names_of_tests
@@ -137,7 +138,7 @@ def test_pipelines_and_deliveries_are_valid(block: CodeBlock, tmp_path: Path) ->
     file = tmp_path / "pipeline.yaml"
     file.write_text(block.text)
 
-    load_delivery(file) if is_delivery(file) else load_pipeline(file)
+    load_delivery(file) if kind_of(file) is FileKind.DELIVERY else load_pipeline(file)
 
 
 @pytest.mark.parametrize("command", sorted(set(shell_commands())))

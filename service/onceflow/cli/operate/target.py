@@ -13,8 +13,7 @@ from onceflow.clock import SystemClock
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onceflow.delivery.model import Delivery
-    from onceflow.delivery.survey import DeliverySurvey
+    from onceflow.cli.kinds.commands import Commands
     from onceflow.observe.survey import Survey
     from onceflow.settings import Settings
 
@@ -68,27 +67,8 @@ def survey_of(text: str, settings: Settings) -> AbstractContextManager[Survey]:
     return opened_survey(check_pipeline_name(name), kafka(), connection, SystemClock(), timed)
 
 
-def delivery_in(text: str) -> Delivery | None:
-    """The delivery, if this is the file of one.
+def commands_for_target(text: str) -> Commands | None:
+    """The commands of the kind of file that this is; None for a pipeline, or its name."""
+    from onceflow.cli.kinds.commands import commands_for
 
-    Raises:
-        ConfigError: lists every fault of the file.
-    """
-    from onceflow.delivery.loader import is_delivery, load_delivery
-
-    if not text.endswith(FILE_SUFFIXES) or not is_delivery(Path(text)):
-        return None
-    return load_delivery(Path(text)).delivery
-
-
-def delivery_survey_of(
-    delivery: Delivery, settings: Settings
-) -> AbstractContextManager[DeliverySurvey]:
-    """Open a survey of a delivery.
-
-    Raises:
-        DeadlineError: no broker answers.
-    """
-    from onceflow.delivery.survey import opened_survey
-
-    return opened_survey(delivery, kafka(), settings.connection(), SystemClock())
+    return commands_for(Path(text)) if text.endswith(FILE_SUFFIXES) else None

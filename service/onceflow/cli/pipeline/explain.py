@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onceflow.cli.kinds.commands import commands_for
 from onceflow.cli.pipeline.analysis import Analysed, analysed, analysis_session, has_spark
 from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
+from onceflow.cli.shared.picture import WIDTH, arrow, box
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,11 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
-    from onceflow.pipeline.analysis.explain import Explanation, Passage, Station
+    from onceflow.pipeline.analysis.explain import Explanation
     from onceflow.settings import Settings
-
-WIDTH = 78
-"""Columns of the picture: fits every terminal, and reads well on a wide one."""
 
 
 def explain(
@@ -38,13 +37,10 @@ def explain(
     ] = None,
 ) -> None:
     """Draw a pipeline or a delivery from source to sink, with its guarantees."""
-    from onceflow.delivery.loader import is_delivery
     from onceflow.pipeline.file.loader import load_pipeline
 
-    if is_delivery(file):
-        from onceflow.cli.pipeline.explain_delivery import explain_delivery
-
-        explain_delivery(file, output)
+    if (commands := commands_for(file)) is not None:
+        commands.explain(file, output)
         return
 
     settings = settings_of(config=config)
@@ -137,20 +133,3 @@ def _picture(explanation: Explanation) -> Iterator[RenderableType]:
     yield f"\nledger      {names.ledger}\nposition    group {names.group}"
     yield "writes as   " + "\n            ".join(names.transactional_ids)
     yield f"checkpoint  {explanation.checkpoint}"
-
-
-def box(node: Station) -> RenderableType:
-    """A station as a frame with its facts."""
-    from rich.panel import Panel
-    from rich.text import Text
-
-    facts = Text("\n".join(node.facts))
-    return Panel(facts, title=node.title, title_align="left", expand=False)
-
-
-def arrow(edge: Passage) -> Iterator[RenderableType]:
-    """The way to the next station, with its promise."""
-    from rich.text import Text
-
-    yield Text("  │  ").append(edge.promise, style="bold green")
-    yield Text("  ▼  ").append(edge.because, style="dim")

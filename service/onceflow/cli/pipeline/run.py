@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onceflow.cli.kinds.commands import commands_for
 from onceflow.cli.shared.options import (
     BootstrapServers,
     ConfigFile,
@@ -75,12 +76,11 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
 
     A start that is refused names its remedy: --adopt, --new-generation or --accept-change.
     """
-    from onceflow.delivery.loader import is_delivery
-
     remedies = [new_generation, adopt, accept_change]
-    if is_delivery(file):
-        _check_delivery_options([standby, reason, *remedies])
-        _run_delivery(file, settings_of(bootstrap_servers, config), until)
+    if (commands := commands_for(file)) is not None:
+        _check_options([standby, reason, *remedies])
+        settings = settings_of(bootstrap_servers, config)
+        commands.run(file, settings, is_until_caught_up=until is Until.CAUGHT_UP)
         return
     from onceflow.app import RunOptions
     from onceflow.protocol.compare import Remedy
@@ -118,27 +118,9 @@ def _run_pipeline(
             application.run()
 
 
-def _check_delivery_options(of_pipelines: Sequence[object]) -> None:
+def _check_options(of_pipelines: Sequence[object]) -> None:
     if any(of_pipelines):
         raise ConfigError("these options are of pipelines", expected="no option but --until")
-
-
-def _run_delivery(file: Path, settings: Settings, until: Until | None) -> None:
-    from random import Random
-    from threading import Event
-
-    from onceflow.cli.shared.report import open_report
-    from onceflow.clock import SystemClock
-    from onceflow.delivery.loader import load_delivery
-    from onceflow.delivery.run import Around, run_delivery
-    from onceflow.serve.ending import drain_on_signals
-
-    clock, stop = SystemClock(), Event()
-    with open_report(clock) as report, drain_on_signals(stop.set):
-        # Instances that failed together draw different delays.
-        random = Random(clock.unix_ms())  # noqa: S311  for delays
-        around = Around(kafka(), settings.connection(), clock, report, stop, random)
-        run_delivery(load_delivery(file), around, is_until_caught_up=until is Until.CAUGHT_UP)
 
 
 def open_application(

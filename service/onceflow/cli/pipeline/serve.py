@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
-from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka
+from onceflow.cli.kinds.commands import commands_of
+from onceflow.cli.shared.options import BootstrapServers, ConfigFile
 from onceflow.errors import ConfigError
+from onceflow.pipeline.file.kinds import FileKind
 
 
 def serve(
@@ -41,54 +43,33 @@ def serve(
 
     files = find_files(paths)
     overrides = {"bootstrap_servers": bootstrap_servers}
-    if _are_deliveries(files):
-        if standby:
-            expected = "no --standby: start the service twice, and the instances share the work"
-            raise ConfigError("this option is of pipelines", expected=expected)
-        _serve_deliveries(files, overrides, config)
-    else:
+    commands = commands_of(_kind_of_all(files))
+    if commands is None:
         _serve_pipelines(files, overrides, config, is_standby=standby)
+    elif standby:
+        expected = "no --standby: start the service twice, and the instances share the work"
+        raise ConfigError("this option is of pipelines", expected=expected)
+    else:
+        commands.serve(files, overrides, config)
 
 
-def _are_deliveries(files: Sequence[Path]) -> bool:
-    from onceflow.delivery.loader import is_delivery
+def _kind_of_all(files: Sequence[Path]) -> FileKind:
+    """The kind of all files.
 
-    deliveries = [file for file in files if is_delivery(file)]
-    if deliveries and len(deliveries) < len(files):
+    Raises:
+        ConfigError: they are of several kinds.
+    """
+    from onceflow.pipeline.file.loader import kind_of
+
+    kinds = {file: kind_of(file) for file in files}
+    if len({*kinds.values()}) > 1:
         raise ConfigError(
-            "one process serves pipelines or deliveries, not both",
-            found=f"among {len(files)} files, deliveries: {', '.join(map(str, deliveries))}",
-            then="nothing was started. Deliveries need no Spark: serve them from a folder of their"
-            " own",
+            "one process serves files of one kind",
+            found=", ".join(f"{file} ({kind})" for file, kind in kinds.items()),
+            then="nothing was started. Only pipelines need Spark: serve others from a folder of"
+            " their own",
         )
-    return bool(deliveries)
-
-
-def _serve_deliveries(
-    files: Sequence[Path], overrides: Mapping[str, str | None], config: Path | None
-) -> None:
-    import os
-    from contextlib import ExitStack
-    from random import SystemRandom
-    from threading import Event
-
-    from onceflow.cli.shared.report import open_fleet_report
-    from onceflow.clock import SystemClock
-    from onceflow.config import read_settings
-    from onceflow.delivery.run import Around
-    from onceflow.delivery.serving import DeliveryService
-    from onceflow.serve.ending import drain_on_signals
-
-    settings, _ = read_settings(os.environ, overrides, config)
-    clock = SystemClock()
-    with ExitStack() as stack:
-        report_of = stack.enter_context(open_fleet_report(clock, "delivery"))
-        around = Around(
-            kafka(), settings.connection(), clock, report_of(""), Event(), SystemRandom()
-        )
-        service = DeliveryService(files, settings, around, report_of)
-        stack.enter_context(drain_on_signals(service.fleet.request_drain))
-        service.run()
+    return next(iter(kinds.values()))
 
 
 def _serve_pipelines(

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onceflow.cli.kinds.commands import commands_for, commands_of
 from onceflow.cli.pipeline.analysis import analysed, analysis_session, has_spark
 from onceflow.cli.pipeline.sarif import SarifLevel, SarifResult, sarif_log
 from onceflow.cli.shared.options import ConfigFile, FileOnly, load_allowed, settings_of
 from onceflow.cli.shared.output import fault_fields, print_json
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.file.kinds import FileKind
 from onceflow.pipeline.file.rules import Rule
 
 if TYPE_CHECKING:
@@ -37,13 +39,6 @@ class VerdictFormat(StrEnum):
     SARIF = "sarif"
 
 
-class FileKind(StrEnum):
-    """The kind of a file that a user writes."""
-
-    PIPELINE = "pipeline"
-    DELIVERY = "delivery"
-
-
 @dataclass(frozen=True)
 class FileVerdict:
     """The verdict on one file.
@@ -53,7 +48,7 @@ class FileVerdict:
         waived: waivers of rules that it breaks, as text.
         is_analysed: whether Spark has looked at the query.
         readers: what each kind of reader gets; empty as long as that is not known.
-        delivered: what a delivery promises; None for a pipeline.
+        promise: of a file of another kind; None for a pipeline.
     """
 
     path: Path
@@ -62,13 +57,13 @@ class FileVerdict:
     waived: tuple[str, ...] = ()
     is_analysed: bool = False
     readers: tuple[ReaderGuarantee, ...] = ()
-    delivered: Guarantee | None = None
+    promise: Guarantee | None = None
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """The guarantee of readers of committed records, or of a delivery; None if not known."""
-        if self.delivered is not None:
-            return self.delivered
+        """The guarantee of readers of committed records, or of the file; None if not known."""
+        if self.promise is not None:
+            return self.promise
         committed = (r.guarantee for r in self.readers if r.reading == "read_committed")
         return next(committed, None)
 
@@ -137,19 +132,17 @@ def validate(
 
 
 def _schema_of(kind: FileKind) -> Mapping[str, Any]:
-    from onceflow.delivery import loader
+    if (commands := commands_of(kind)) is not None:
+        return commands.json_schema()
     from onceflow.pipeline.file import schema
 
-    return loader.json_schema() if kind is FileKind.DELIVERY else schema.json_schema()
+    return schema.json_schema()
 
 
 def _loaded(path: Path, load: Callable[[Path], PipelineFile]) -> PipelineFile | FileVerdict:
-    from onceflow.delivery.loader import is_delivery, load_delivery
-
     try:
-        if is_delivery(path):
-            guarantee = load_delivery(path).delivery.guarantee()
-            return FileVerdict(path, is_analysed=True, delivered=guarantee)
+        if (commands := commands_for(path)) is not None:
+            return FileVerdict(path, is_analysed=True, promise=commands.guarantee_of(path))
         return load(path)
     except ConfigError as error:
         unreadable = Fault(str(error), rule=Rule.UNREADABLE_FILE)
@@ -206,7 +199,7 @@ def show(verdict: FileVerdict) -> None:
         for reader in verdict.readers:
             why = "".join(f": {reason}" for reason in reader.guarantee.reasons)
             typer.echo(f"  - {reader.reading}: {reader.guarantee}{why}")
-    for condition in verdict.delivered.reasons if verdict.delivered else ():
+    for condition in verdict.promise.reasons if verdict.promise else ():
         typer.echo(f"  - {condition}")
     for fault in verdict.faults:
         typer.echo(f"  - {fault}")

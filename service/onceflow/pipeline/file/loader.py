@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from onceflow.contracts.values import FAULT_TYPE
 from onceflow.errors import ConfigError, Fault, did_you_mean
 from onceflow.pipeline.file.formats import Avro
+from onceflow.pipeline.file.kinds import FileKind, kind_in
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_inside
@@ -97,6 +98,14 @@ def load_pipeline(path: Path, text: str | None = None) -> PipelineFile:
         ) from error
 
 
+def kind_of(path: Path) -> FileKind:
+    """The kind that the file says; a pipeline if it cannot be read: its loader says why."""
+    try:
+        return kind_in(parse_yaml(read_text(path, MAX_PIPELINE_BYTES)).data)
+    except ConfigError:
+        return FileKind.PIPELINE
+
+
 def _load(path: Path, text: str) -> PipelineFile:
     document = parse_yaml(text)
     faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
@@ -106,12 +115,15 @@ def _load(path: Path, text: str) -> PipelineFile:
         expected = "a mapping that begins with `apiVersion:`"
         found = Fault("not a pipeline", line=1, expected=expected, rule=Rule.WRONG_VALUE)
         raise _refused(path, (*faults, found))
-    if document.data.get("kind") == "delivery":
-        raise ConfigError(
-            "this is a delivery, not a pipeline",
-            subject=str(path),
-            then="only `onceflow run`, `validate` and `explain` take deliveries so far",
-        )
+    if (kind := kind_in(document.data)) is not FileKind.PIPELINE:
+        then = "give this command the file of a pipeline"
+        raise ConfigError(f"this is a {kind}, not a pipeline", subject=str(path), then=then)
+    if "kind" in document.data:
+        known = ", ".join(kind for kind in FileKind if kind is not FileKind.PIPELINE)
+        expected = f"{known}; or no `kind`, for a pipeline"
+        line = document.place(("kind",)).line
+        found = Fault("unknown kind of file", "kind", line, expected, rule=Rule.WRONG_VALUE)
+        raise _refused(path, [found])
     try:
         pipeline = Pipeline.model_validate(document.data).located_in(path.resolve().parent)
     except ValidationError as error:

@@ -1,0 +1,1 @@
+"""Commands for files of other kinds than pipelines: a module for each kind."""
