@@ -17,6 +17,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.record import FIRST_SEQUENCE, BatchOrder
+from onceflow.protocol.references import ReferenceVersion, versions_from_json, versions_to_json
 from onceflow.protocol.state_sample import StateSample
 
 OWNER_KEY = b"owner"
@@ -149,25 +150,6 @@ class SinkState:
             first = self.next_sequence(partition)
             sequence[partition] = (first, first + counts.get(partition, 0) - 1)
         return replace(self, sequence=sequence)
-
-
-@dataclass(frozen=True)
-class ReferenceVersion:
-    """The rows that a reference has in a batch.
-
-    Args:
-        of: of a file, the SHA-256 of its content; of a topic, the next offset of each partition,
-            such as `0:17,1:20`.
-        rows: SHA-256 of what is kept of them beside the checkpoint.
-    """
-
-    of: str
-    rows: str
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ReferenceVersion:
-        """Take it from an entry or an offset. Raises KeyError or TypeError if it is not there."""
-        return cls(_str(value["of"]), _str(value["rows"]))
 
 
 @dataclass(frozen=True)
@@ -401,10 +383,7 @@ class HeadEntry:
                     _int(fields["event_watermark_ms"]),
                     _int(fields["batch_timestamp_ms"]),
                     {n: _str(v) for n, v in fields.get("parameters", {}).items()},
-                    {
-                        n: ReferenceVersion.from_json(v)
-                        for n, v in fields.get("references", {}).items()
-                    },
+                    versions_from_json(fields.get("references", {})),
                 ),
                 sink=SinkState(
                     _str(sink["topic"]),
@@ -462,13 +441,12 @@ def _partitions(value: Mapping[str, Any]) -> dict[int, Range]:
 
 
 def _plan_json(plan: BatchPlan) -> dict[str, Any]:
-    references = {name: asdict(version) for name, version in plan.references.items()}
     return {
         "sources": sources_to_json(plan.sources),
         "event_watermark_ms": plan.event_watermark_ms,
         "batch_timestamp_ms": plan.batch_timestamp_ms,
         **({"parameters": dict(plan.parameters)} if plan.parameters else {}),
-        **({"references": references} if references else {}),
+        **({"references": versions_to_json(plan.references)} if plan.references else {}),
     }
 
 

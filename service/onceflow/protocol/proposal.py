@@ -13,9 +13,9 @@ from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
     BatchPlan,
     HeadEntry,
-    ReferenceVersion,
     SourceRanges,
 )
+from onceflow.protocol.references import ReferenceVersion
 
 
 @dataclass(frozen=True)

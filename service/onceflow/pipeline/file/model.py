@@ -232,13 +232,19 @@ class Pipeline(Block):
         """The topic of its parameters, if it has any."""
         return [self.parameters.topic] if self.parameters else []
 
+    @property
+    def reference_topics(self) -> list[str]:
+        """Topics that are read as tables."""
+        return [block.topic for block in self.references.values() if block.topic]
+
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, restarts, `idle_after`,
         what a source's block says of itself (`SourceBlock.outside_results`), where parameters and
-        references come from, and where rejected, late and divergent records go; the output's partitions and the
-        order of records, which the ledger pins; and waivers, which change nothing.
+        references come from, and where rejected, late and divergent records go; the output's
+        partitions and the order of records, which the ledger pins; and waivers, which change
+        nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -316,7 +322,16 @@ def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
             )
         if topic is not None:
             written.append(topic)
-    sources = given.get("sources")
+    sources, tables = given.get("sources"), given.get("references")
+    for name in tables if isinstance(tables, Mapping) else ():
+        if _topic_at(given, "references", name) in written:
+            yield (
+                ("references", str(name), "topic"),
+                fault(
+                    "a pipeline cannot read the topic that it writes",
+                    suggestion="Write to another topic.",
+                ),
+            )
     for name, source in sources.items() if isinstance(sources, Mapping) else ():
         for kind in kinds_in(source):
             try:

@@ -61,9 +61,10 @@ class ReferenceBlock(Block):
         if not isinstance(given.get("schema"), str) or not isinstance(valid_from, str | None):
             return
         try:
-            found = Reference(given["schema"], tuple(keys), valid_from).faults()
+            found = [*Reference(given["schema"], tuple(keys), valid_from).faults()]
         except ConfigError as error:
-            yield ("schema",), fault(error.what, expected=error.expected)
+            (told,) = error.faults
+            yield ("schema",), fault(told.what, expected=told.expected)
             return
         for each in found:
             yield (each.where,), fault(each.what, expected=each.expected)

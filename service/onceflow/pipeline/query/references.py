@@ -58,6 +58,7 @@ def table_faults(
     """Name of a reference and what is wrong with its use.
 
     Args:
+        pipeline: with its references.
         looked_up: reference -> its columns that influence the result.
     """
     for name, block in pipeline.references.items():

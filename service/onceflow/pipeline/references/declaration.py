@@ -1,8 +1,8 @@
-"""What a pipeline declares of a reference, and what is wrong with that. Needs no Arrow."""
+"""The declaration of a reference, and the rules for it. Needs no Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,7 +53,7 @@ class Reference:
         return self.key if self.valid_from is None else (*self.key, self.valid_from)
 
     def faults(self) -> Iterator[Fault]:
-        """What does not fit together, each with the key of its block in `where`.
+        """Find what does not fit together, each with the key of its block in `where`.
 
         Raises:
             ConfigError: the DDL is none.
@@ -77,5 +77,5 @@ class Reference:
             yield Fault(what, "schema", expected="another name")
 
 
-def _one_of(names: dict[str, object] | object) -> str:
-    return f"one of {', '.join(names)}"  # type: ignore[arg-type]
+def _one_of(names: Iterable[str]) -> str:
+    return f"one of {', '.join(names)}"

@@ -44,6 +44,7 @@ def table_of_file(reference: Reference, suffix: str, content: bytes) -> pa.Table
     """Read a file.
 
     Args:
+        reference: its declaration.
         suffix: one of `SUFFIXES`.
         content: all of it.
 
@@ -70,6 +71,7 @@ def changed_table(
     """Apply records to the table of a topic.
 
     Args:
+        reference: its declaration.
         table: before them; None if there is none yet.
         changes: key of a record -> its value, which replaces the row of this key; None deletes it.
 

@@ -24,11 +24,12 @@ from onceflow.protocol.identity import (
     pipeline_tag,
     revision_of,
 )
-from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, ReferenceVersion, SinkState
+from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
 from onceflow.protocol.order import Order
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.protocol.record import HeaderPacker
+from onceflow.protocol.references import ReferenceVersion
 from onceflow.protocol.state_sample import StateSample
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution

@@ -21,7 +21,7 @@ from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.rejects import REASON_COLUMN
 from onceflow.pipeline.query.steps import REJECTED_COLUMN
-from onceflow.protocol.ledger import ReferenceVersion
+from onceflow.protocol.references import ReferenceVersion
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""

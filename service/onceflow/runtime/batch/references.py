@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from onceflow.clock import Clock
 from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan.plan import jvm_of
-from onceflow.protocol.ledger import BatchPlan, ReferenceVersion
+from onceflow.protocol.ledger import BatchPlan
+from onceflow.protocol.references import ReferenceVersion, versions_from_json
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint
 
 
 class ReferenceDesk:
-    """Of one run.
+    """Looks after the references of one run.
 
     Args:
         warn: told of each version that could not be used, once.
@@ -39,7 +40,7 @@ class ReferenceDesk:
             if self._refused.get(name) != why:
                 self._warn(f"reference {name}: {why}; its last good version stays")
         self._refused = refused
-        return {name: ReferenceVersion.from_json(each) for name, each in told.items()}
+        return versions_from_json(told)
 
     def sweep(self, plan: BatchPlan) -> None:
         """After a batch with other versions: remove those that no planned batch has."""

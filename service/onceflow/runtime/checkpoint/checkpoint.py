@@ -23,9 +23,9 @@ from onceflow.protocol.ledger import (
     NOTHING_COMMITTED,
     BatchPlan,
     HeadEntry,
-    ReferenceVersion,
     canonical_json,
 )
+from onceflow.protocol.references import ReferenceVersion, versions_from_json
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.reference_files import ReferenceFiles
 from onceflow.runtime.checkpoint.state_files import find_copy, find_damage, version_of
@@ -216,7 +216,7 @@ class Checkpoint:
             entry.metadata["batchWatermarkMs"],
             entry.metadata["batchTimestampMs"],
             entry.parameters["values"],
-            {name: ReferenceVersion.from_json(each) for name, each in entry.references.items()},
+            versions_from_json(entry.references),
         )
 
     def write_plan(self, head: HeadEntry) -> None:
@@ -439,8 +439,7 @@ class Checkpoint:
             references: Mapping[str, Any] = next(
                 (o["references"] for o in offsets if "references" in o), {}
             )
-            for each in references.values():
-                ReferenceVersion.from_json(each)
+            versions_from_json(references)
             return LoggedBatch(metadata, positions, parameters, references)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._files.damaged(name) from error

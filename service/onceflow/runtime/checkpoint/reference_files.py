@@ -26,7 +26,7 @@ class ReferenceFiles:
     def write(self, rows: bytes) -> str:
         """Keep rows, from before a batch names them. Returns their name.
 
-        Written again if they are there, so that their age begins anew.
+        Written again if they are there, so that they are young.
         """
         name = hashlib.sha256(rows).hexdigest()
         self._files.write_alone(_file(name), rows)

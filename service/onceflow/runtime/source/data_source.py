@@ -216,7 +216,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _followers(self) -> Mapping[str, ParameterFollower | ReferenceFollower]:
-        """What adds to the offsets of this source, by the key there."""
+        """Those who add to the offsets of this source, by the key there."""
         handle = self._handle
         found: dict[str, ParameterFollower | ReferenceFollower] = {}
         if handle.parameters:
@@ -250,7 +250,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**offset, **more}
 
     def _besides(self, start: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What an offset says besides positions; looked up where the one before is `start`."""
+        """Look up what an offset says besides positions, after the one of `start`."""
         found = {name: each.next(start.get(name)) for name, each in self._followers.items()}
         return {name: told for name, told in found.items() if told}
 

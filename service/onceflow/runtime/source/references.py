@@ -1,7 +1,7 @@
 """Follows the references of a pipeline, in the process that plans a source.
 
 Which version a batch has goes into the offset of that source, which Spark logs before the batch;
-its rows are kept beside the checkpoint before that. So a change begins with a batch, and a replay
+its rows are kept with the checkpoint before that. So a change begins with a batch, and a replay
 finds the rows of its batch, whatever has become of the file or the topic.
 
 A version is good as a whole, or the last good one stays.
@@ -10,6 +10,7 @@ A version is good as a whole, or the last good one stays.
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ class FollowedReference:
 
     @property
     def place(self) -> str:
-        """What is followed."""
+        """The file or the topic."""
         return self.file or self.topic
 
     @property
@@ -108,7 +109,7 @@ class _Follower(Protocol):
     """Looks at a file or a topic."""
 
     def next(self, told: Told | None, *, is_last: bool) -> Told | None:
-        """What the next offset says; None if nothing has changed, and `told` is not None.
+        """Tell what the next offset says; None if nothing has changed, and `told` is not None.
 
         Args:
             told: by the offset before.
@@ -226,6 +227,8 @@ class FileFollower:
             found = self._path.stat()
         except OSError as error:
             raise RefusedTableError(f"it cannot be read: {error.strerror}") from error
+        if not stat.S_ISREG(found.st_mode):
+            raise RefusedTableError("it is not a regular file")
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _content(self, mark: object) -> bytes | None:

@@ -17,8 +17,8 @@ import scala.collection.immutable.Seq;
 /**
  * A table of the pipeline file, without rows until a batch is planned.
  *
- * <p>Spark plans each batch of a query anew from one analysed plan. {@link ReferenceRule} then puts
- * the rows of the batch in the place of this leaf. Without the rule, there is no plan.
+ * <p>Spark plans each batch of a query from one analysed plan. {@link ReferenceRule} then puts
+ * the rows of the batch where this leaf was. Without the rule, there is no plan.
  */
 public class ReferenceRelation extends LogicalPlan implements MultiInstanceRelation {
   private ReferenceRows rows;

@@ -19,7 +19,7 @@ public class ReferenceRule extends Rule {
     return (TreeNode) ((LogicalPlan) plan).transformUpWithSubqueries(new Filling());
   }
 
-  /** Puts rows in the place of a leaf. */
+  /** Puts rows where a leaf was. */
   public static class Filling extends AbstractPartialFunction {
     public boolean isDefinedAt(Object plan) {
       return plan instanceof ReferenceRelation;

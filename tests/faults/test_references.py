@@ -1,0 +1,79 @@
+"""References that change while drivers are killed: every batch has the version of the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from onceflow.crashpoints import CrashPoint
+from tests.faults.test_crash_points import COMMIT, TAKE_OVER
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.deaths import die_here
+from tests.support.drivers.here import run_here
+from tests.support.drivers.service import started
+from tests.support.eventually import eventually
+from tests.support.everything import some
+from tests.support.jobs.names import NamesJob
+
+DEATHS = 4
+"""Of a short run; see `test_crash_points`."""
+KILLS = 2
+BATCH = 20
+MIN_VERSIONS = 4
+
+
+def test_a_death_at_every_crash_point_leaves_each_batch_its_version(
+    broker: RunningBroker, tmp_path: Path, random: Random
+) -> None:
+    """Both references are others at each start."""
+    job = NamesJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    drawn = some([*TAKE_OVER, *COMMIT], DEATHS, random)
+    job.produce(random, (2 * len(drawn) + 4) * BATCH)
+    file = job.write_file(BATCH)
+    for point in drawn:
+        job.change(random)
+        job.change(random)
+        arrivals = 1 if point in TAKE_OVER else random.randint(1, 2)
+        die_here(file, job, CrashPoint(point), arrivals)
+    job.change(random)
+    run_here(file, job.bootstrap_servers)
+    job.check()
+    assert len({*job.versions()}) >= 2
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(600)
+def test_a_kill_in_mid_run_leaves_each_batch_its_version(
+    broker: RunningBroker, tmp_path: Path, random: Random
+) -> None:
+    """SIGKILL of whole processes while input, file and topic go on changing."""
+    job = NamesJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    file = job.write_file(BATCH)
+    job.change(random)
+    job.change(random)
+    points = [*some(COMMIT, KILLS, random), *some(TAKE_OVER, 1, random)]
+    for number, point in enumerate(points):
+        arrivals = 1 if point in TAKE_OVER else random.randint(4, 6)
+        crash = f"{point}:kill:{arrivals}"
+        folder = tmp_path / f"{number}-{point}"
+        with started(folder, file, job.bootstrap_servers, crash=crash) as service:
+            for _ in range(60):
+                batches = len(service.of_kind("batch"))
+                job.change(random)
+                job.produce(random)
+                eventually(
+                    lambda: not service.is_running or len(service.of_kind("batch")) > batches,  # noqa: B023
+                    timeout_s=120,
+                )
+                if not service.is_running:
+                    break
+        assert (folder / "crashed").is_file(), f"{crash} did not fire\n{service.errors[-4000:]}"
+    run_here(file, job.bootstrap_servers)
+    job.check()
+    assert len({*job.versions()}) >= MIN_VERSIONS
+    # Those of the last hundred batches, and what was written a moment ago.
+    assert job.kept() <= 2 * job.changes + 2

@@ -1,0 +1,155 @@
+"""References: a change begins with a batch, and a replay has the version of its batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from onceflow.cli.main import build_app
+from onceflow.crashpoints import CrashPoint
+from onceflow.errors import ConfigError, CorruptionError
+from onceflow.runtime.spark import jvm
+from tests.support.brokers.choice import RunningBroker
+from tests.support.drivers.here import (
+    QUICK,
+    Running,
+    run_here,
+    run_until_it_fails,
+    running_here,
+)
+from tests.support.eventually import eventually
+from tests.support.jobs.names import NamesJob
+
+SETTINGS = {"spark": {**QUICK.__dict__, "max_result_bytes": "256 MiB"}}
+
+
+@pytest.fixture
+def job(broker: RunningBroker, tmp_path: Path, random: Random) -> NamesJob:
+    made = NamesJob(broker.bootstrap_servers, tmp_path)
+    made.create_input()
+    made.change(random)
+    made.change(random)
+    return made
+
+
+def command(job: NamesJob, *arguments: str) -> str:
+    """Run a command on the pipeline file; returns what it prints."""
+    name, *rest = arguments
+    (job.folder / "onceflow.yaml").write_text(json.dumps(SETTINGS))
+    where = ["--bootstrap-servers", job.bootstrap_servers]
+    where += ["--config", str(job.folder / "onceflow.yaml")]
+    file = str(job.folder / "pipeline.yaml")
+    told = CliRunner().invoke(build_app(), [*name.split(), file, *rest, *where])
+    if told.exception is not None:
+        raise told.exception
+    return told.output
+
+
+def test_a_replay_has_the_version_of_its_batch_whatever_has_changed_since(
+    job: NamesJob, random: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = job.write_file()
+    job.produce(random, 40)
+    before = job.write_names({"F": "Ford", "X": "before"}), f"0:{len(job.records)}"
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.BEFORE_COMMIT, 2)
+    # The service is down, and several changes come in a row.
+    job.change(random)
+    job.tell("F-0", None)
+    after = job.write_names({"F": "Ford Motor"}), f"0:{len(job.records)}"
+    job.produce(random, 20)
+    run_here(file, job.bootstrap_servers)
+    assert job.versions() == [before, before, after]
+    job.check()
+    # A verification is a replay, too. It joins the Spark of this process, which others go on with.
+    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    for batch in ("0", "2"):
+        told = command(job, "ledger verify", "--batch", batch)
+        assert f"batch {batch}: 20 records computed again, all equal" in told
+
+
+def test_a_replay_needs_neither_the_file_nor_the_topic_but_what_was_kept(
+    job: NamesJob, random: Random
+) -> None:
+    file = job.write_file()
+    job.produce(random, 40)
+    run_until_it_fails(file, job.bootstrap_servers, CrashPoint.AFTER_COMMIT, 2)
+    job.names_file.unlink()
+    kept = job.checkpoint / "references"
+    hidden = kept.rename(kept.with_name("hidden"))
+    with pytest.raises(CorruptionError, match=r"kept version of a reference is missing.*halting"):
+        run_here(file, job.bootstrap_servers)
+    hidden.rename(kept)
+    events = run_here(file, job.bootstrap_servers)
+    (warning,) = [e["text"] for e in events.of_kind("warning") if "names" in e["text"]]
+    assert warning.startswith("reference names: it cannot be read: No such file or directory")
+    job.check()
+
+
+def test_changes_make_batches_and_bad_versions_are_told(job: NamesJob, random: Random) -> None:
+    file = job.write_file()
+    job.produce(random)
+    with running_here(file, job.bootstrap_servers) as running:
+        running.wait_for_batches(1)
+        for _ in range(3):
+            job.change(random)
+            wanted = f"0:{len(job.records)}"
+            eventually(lambda: job.versions()[-1][1] == wanted)  # noqa: B023
+            newest = [*job.files][-1]
+            eventually(lambda: job.versions()[-1][0] == newest)  # noqa: B023
+            job.produce(random)
+        good = job.names_file.read_bytes()
+        job.names_file.write_text("symbol,name\nF,one\nX,two\nF,three\n")
+        wait_for_warning(running, "names: line 2 and line 4 have the same key: symbol F")
+        job.names_file.write_text("symbol,title\nF,one\n")
+        wait_for_warning(running, "names: it has no column `name`; its last good version stays")
+        job.names_file.unlink()
+        wait_for_warning(running, "names: it cannot be read: No such file or directory")
+        job.produce(random)
+        job.names_file.write_bytes(good)
+        job.tell("F-bad", {"symbol": "F", "title": 7, "since": "2026-01-01T00:00:00Z"})
+        wait_for_warning(running, "titles: the record with key b'F-bad': JSON parse error")
+        bad = len(job.records)
+        job.produce(random)
+        job.tell("F-bad", None)
+        eventually(lambda: job.versions()[-1][1] == f"0:{bad + 1}")
+        job.produce(random)
+        eventually(lambda: len(job.written()) == len(job.trades))
+    job.check()
+    assert len({*job.versions()}) >= 5
+    assert f"reference names: {[*job.files][-1]}"[:40] in command(job, "status")
+
+
+def wait_for_warning(running: Running, text: str) -> None:
+    eventually(lambda: any(text in e["text"] for e in running.events.of_kind("warning")))
+
+
+def test_a_first_version_that_is_bad_ends_the_run(job: NamesJob, random: Random) -> None:
+    file = job.write_file()
+    job.produce(random)
+    job.names_file.write_text("symbol,name\nF,one\nF,two\n")
+    with pytest.raises(ConfigError) as refused:
+        run_here(file, job.bootstrap_servers)
+    assert refused.value.exit_code == 2
+    assert "line 2 and line 3 have the same key: symbol F" in str(refused.value)
+    job.change(random)
+    run_here(file, job.bootstrap_servers)
+    job.check()
+
+
+def test_another_declaration_has_to_be_accepted_and_is_read_at_once(
+    job: NamesJob, random: Random
+) -> None:
+    job.produce(random)
+    run_here(job.write_file(), job.bootstrap_servers)
+    changed = job.write_file(names="name STRING, listed STRING")
+    with pytest.raises(ConfigError, match=r"references\.names"):
+        run_here(changed, job.bootstrap_servers)
+    job.names_file.write_text("listed,symbol,name\nNYSE,F,Ford\n")
+    job.produce(random)
+    run_here(changed, job.bootstrap_servers, is_change_accepted=True, reason="listed")
+    names = [each.row["name"] for each in job.written()][20:]
+    assert {*names} <= {"Ford", None}
