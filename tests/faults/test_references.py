@@ -12,7 +12,7 @@ from tests.faults.test_crash_points import COMMIT, TAKE_OVER
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.deaths import die_here
 from tests.support.drivers.here import run_here
-from tests.support.drivers.service import started
+from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
 from tests.support.everything import some
 from tests.support.jobs.names import NamesJob
@@ -21,7 +21,7 @@ DEATHS = 4
 """Of a short run; see `test_crash_points`."""
 KILLS = 2
 BATCH = 20
-MIN_VERSIONS = 4
+MIN_VERSIONS, MAX_CHANGES = 4, 150
 
 
 def test_a_death_at_every_crash_point_leaves_each_batch_its_version(
@@ -61,19 +61,21 @@ def test_a_kill_in_mid_run_leaves_each_batch_its_version(
         crash = f"{point}:kill:{arrivals}"
         folder = tmp_path / f"{number}-{point}"
         with started(folder, file, job.bootstrap_servers, crash=crash) as service:
-            for _ in range(60):
-                batches = len(service.of_kind("batch"))
-                job.change(random)
-                job.produce(random)
-                eventually(
-                    lambda: not service.is_running or len(service.of_kind("batch")) > batches,  # noqa: B023
-                    timeout_s=120,
-                )
-                if not service.is_running:
-                    break
+            while service.is_running and job.changes < MAX_CHANGES:
+                _change(job, random, service)
         assert (folder / "crashed").is_file(), f"{crash} did not fire\n{service.errors[-4000:]}"
     run_here(file, job.bootstrap_servers)
     job.check()
     assert len({*job.versions()}) >= MIN_VERSIONS
     # Those of the last hundred batches, and what was written a moment ago.
     assert job.kept() <= 2 * job.changes + 2
+
+
+def _change(job: NamesJob, random: Random, service: Service) -> None:
+    """Change everything, and wait for a batch or the death of the service."""
+    batches = len(service.of_kind("batch"))
+    job.change(random)
+    job.produce(random)
+    eventually(
+        lambda: not service.is_running or len(service.of_kind("batch")) > batches, timeout_s=120
+    )

@@ -172,10 +172,10 @@ checkpoint: {self.checkpoint}
         assert {r["id"]: (r["name"], r["title"]) for r in rows} == self.expected()
 
     def versions(self) -> list[tuple[str, str]]:
-        """Of both references, batch after batch."""
+        """Return those of both references, batch after batch."""
         heads = [head["references"] for head in self.heads() if head["batch_id"] >= 0]
         return [(each["names"]["of"], each["titles"]["of"]) for each in heads]
 
     def kept(self) -> int:
-        """How many versions lie beside the checkpoint."""
+        """How many versions the checkpoint has."""
         return len([*(self.checkpoint / "references").glob("*.arrow")])
