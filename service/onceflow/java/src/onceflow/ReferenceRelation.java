@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.analysis.MultiInstanceRelation;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils$;
 import org.apache.spark.sql.classic.Dataset$;
@@ -17,12 +18,21 @@ import scala.collection.immutable.Seq;
 /**
  * A table of the pipeline file, without rows until a batch is planned.
  *
- * <p>Spark plans each batch of a query from one analysed plan. {@link ReferenceRule} then puts
- * the rows of the batch where this leaf was. Without the rule, there is no plan.
+ * <p>Spark plans each batch of a query from one analysed plan. {@link ReferenceRule} then puts the
+ * rows of the batch where this leaf was. Without the rule, there is no plan.
  */
 public class ReferenceRelation extends LogicalPlan implements MultiInstanceRelation {
   private ReferenceRows rows;
   private Seq columns;
+
+  /** For `of`. */
+  public ReferenceRelation() {}
+
+  /** For Spark, which copies a node by what it is made of. */
+  public ReferenceRelation(ReferenceRows rows, Seq columns) {
+    this.rows = rows;
+    this.columns = columns;
+  }
 
   /**
    * Takes the table.
@@ -56,16 +66,18 @@ public class ReferenceRelation extends LogicalPlan implements MultiInstanceRelat
     return columns;
   }
 
+  /** As for each leaf of Spark: its columns are not looked for below it. */
+  public AttributeSet producedAttributes() {
+    return outputSet();
+  }
+
   /** The same table, read a second time in one query. */
   public LogicalPlan newInstance() {
     List renewed = new ArrayList();
     for (Iterator each = columns.iterator(); each.hasNext(); ) {
       renewed.add(((Attribute) each.next()).newInstance());
     }
-    ReferenceRelation again = new ReferenceRelation();
-    again.rows = rows;
-    again.columns = LateRows.seq(renewed);
-    return again;
+    return new ReferenceRelation(rows, LateRows.seq(renewed));
   }
 
   public Seq children() {
@@ -77,11 +89,11 @@ public class ReferenceRelation extends LogicalPlan implements MultiInstanceRelat
   }
 
   public int productArity() {
-    return 1;
+    return 2;
   }
 
   public Object productElement(int place) {
-    return rows.name();
+    return place == 0 ? rows : columns;
   }
 
   public boolean canEqual(Object other) {

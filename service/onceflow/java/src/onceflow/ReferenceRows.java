@@ -52,6 +52,10 @@ public class ReferenceRows {
     return name;
   }
 
+  public String toString() {
+    return name;
+  }
+
   /** The rows; those of the last version are kept, for the next batch. */
   synchronized Seq ofBatch() {
     JsonNode told = (JsonNode) new Parameters().part("references").path(name);
@@ -128,8 +132,7 @@ public class ReferenceRows {
         ArrowUtils$.MODULE$.rootAllocator().newChildAllocator(name, 0L, Long.MAX_VALUE);
     UnsafeProjection projection = (UnsafeProjection) UnsafeProjection$.MODULE$.create(schema);
     try {
-      ArrowStreamReader reader =
-          new ArrowStreamReader(new ByteArrayInputStream(content), memory);
+      ArrowStreamReader reader = new ArrowStreamReader(new ByteArrayInputStream(content), memory);
       try {
         VectorSchemaRoot root = reader.getVectorSchemaRoot();
         check(ArrowUtils$.MODULE$.fromArrowSchema(root.getSchema()));
