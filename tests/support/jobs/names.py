@@ -171,6 +171,15 @@ checkpoint: {self.checkpoint}
         assert len(rows) == len(self.trades)
         assert {r["id"]: (r["name"], r["title"]) for r in rows} == self.expected()
 
+    def has_seen_all(self) -> bool:
+        """Whether the last batch has both references as they are now.
+
+        Records that change no row, such as a second deletion, make no version.
+        """
+        names, titles = self.versions()[-1]
+        newest = f"0:{len(self.records)}"
+        return names == [*self.files][-1] and self._titles(titles) == self._titles(newest)
+
     def versions(self) -> list[tuple[str, str]]:
         """Return those of both references, batch after batch."""
         heads = [head["references"] for head in self.heads() if head["batch_id"] >= 0]

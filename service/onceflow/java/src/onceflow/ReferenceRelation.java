@@ -48,9 +48,7 @@ public class ReferenceRelation extends LogicalPlan implements MultiInstanceRelat
   /** Returns a frame of the table, in a session that knows how to plan it from now on. */
   public Object open(Object session) {
     SparkSession opened = (SparkSession) session;
-    List rules = new ArrayList();
-    rules.add(new ReferenceRule());
-    opened.experimental().extraOptimizations_$eq(LateRows.seq(rules));
+    new PlanRules().put(opened, new ReferenceRule());
     return Dataset$.MODULE$.ofRows(opened, this);
   }
 

@@ -20,6 +20,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution$;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils$;
@@ -60,6 +61,9 @@ public class ReferenceRows {
   synchronized Seq ofBatch() {
     JsonNode told = (JsonNode) new Parameters().part("references").path(name);
     String wanted = ((JsonNode) told.path("rows")).asText(unset);
+    if (wanted.isEmpty() && !isStream()) {
+      return LateRows.seq(new ArrayList()); // only the plan is looked at
+    }
     if (wanted.isEmpty()) {
       throw new IllegalStateException(
           "onceflow.errors.ConfigError: a batch that was planned before has no version of a"
@@ -70,6 +74,11 @@ public class ReferenceRows {
       version = wanted;
     }
     return rows;
+  }
+
+  private static boolean isStream() {
+    String id = StreamExecution$.MODULE$.QUERY_ID_KEY();
+    return ((SparkSession) SparkSession.active()).sparkContext().getLocalProperty(id) != null;
   }
 
   private byte[] content(String wanted) {
