@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
@@ -22,7 +23,8 @@ from tests.support.drivers.here import (
     running_here,
 )
 from tests.support.eventually import eventually
-from tests.support.jobs.names import NamesJob
+from tests.support.jobs.names import FIRST, SYMBOLS, NamesJob
+from tests.support.outside.history import read_topic
 
 SETTINGS = {"spark": {**QUICK.__dict__, "max_result_bytes": "256 MiB"}}
 
@@ -150,3 +152,51 @@ def test_another_declaration_has_to_be_accepted_and_is_read_at_once(
     run_here(changed, job.bootstrap_servers, is_change_accepted=True, reason="listed")
     names = [each.row["name"] for each in job.written()][20:]
     assert {*names} <= {"Ford", None}
+
+
+def test_a_fork_goes_on_with_versions_of_its_own(job: NamesJob, random: Random) -> None:
+    file = job.write_file()
+    job.produce(random, 60)
+    run_here(file, job.bootstrap_servers)
+    at = job.heads()[-2]["batch_id"]
+    name = f"{job.name}-fork"
+    command(job, "fork", "--at", str(at), "--name", name, "--topic", f"{name}-out")
+    fork = NamesJob(job.bootstrap_servers, job.folder, name, job.trades, job.files, job.records)
+    job.change(random)
+    job.produce(random)
+    run_here(job.folder / f"{name}.yaml", job.bootstrap_servers)
+    expected = fork.expected()
+    rows = {each.row["id"]: (each.row["name"], each.row["title"]) for each in fork.written()}
+    assert rows == expected
+    assert len(rows) == len(job.trades) - 20 * (at + 1)
+    run_here(file, job.bootstrap_servers)
+    job.check()
+
+
+WINDOWED = """\
+query: |
+  SELECT window.start AS minute, n.name, count(*) AS trades
+  FROM trades t LEFT JOIN names n ON t.symbol = n.symbol
+  JOIN titles s ON t.symbol = s.symbol AND t.at >= s.since AND t.at < s.valid_until
+  GROUP BY window(t.at, '1 day'), n.name
+late: {topic: LATE}
+"""
+
+
+def test_late_trades_are_found_in_the_version_of_their_batch(job: NamesJob, random: Random) -> None:
+    file = job.write_file(batch=1000)
+    text = file.read_text()
+    begin, end = text.index("query: |"), text.index("sink:")
+    late = f"{job.name}-late"
+    file.write_text(text[:begin] + WINDOWED.replace("LATE", late) + text[end:])
+    for symbol in SYMBOLS:
+        job.tell(symbol, {"symbol": symbol, "title": "", "since": "2000-01-01T00:00:00Z"})
+    job.trade(("F", FIRST + timedelta(days=30)))
+    job.trade(("F", FIRST + timedelta(days=40)))
+    run_here(file, job.bootstrap_servers)
+    job.trade(("F", FIRST))
+    job.write_names({"F": "Ford"})
+    run_here(file, job.bootstrap_servers)
+    assert job.heads()[-1]["totals"]["late"] == 1
+    (letter,) = read_topic(job.bootstrap_servers, late)
+    assert json.loads(letter.value or b"")["id"] == 2

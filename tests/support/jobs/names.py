@@ -94,13 +94,18 @@ checkpoint: {self.checkpoint}
         return path
 
     def produce(self, random: Random, count: int = 20) -> None:
+        new = [
+            (random.choice(SYMBOLS), FIRST + timedelta(seconds=random.randrange(DAYS * 86_400)))
+            for _ in range(count)
+        ]
+        self.trade(*new)
+
+    def trade(self, *trades: tuple[str, datetime]) -> None:
         producer = ordered_producer(self.bootstrap_servers)
-        for _ in range(count):
-            at = FIRST + timedelta(seconds=random.randrange(DAYS * 86_400))
-            self.trades.append((random.choice(SYMBOLS), at))
-            trade = {"id": len(self.trades) - 1, "symbol": self.trades[-1][0]}
-            value = json.dumps({**trade, "at": at.isoformat()}).encode()
-            producer.produce(self.input_topic, value, partition=0)
+        for symbol, at in trades:
+            trade = {"id": len(self.trades), "symbol": symbol, "at": at.isoformat()}
+            self.trades.append((symbol, at))
+            producer.produce(self.input_topic, json.dumps(trade).encode(), partition=0)
         assert producer.flush(30) == 0
 
     def write_names(self, names: Mapping[str, str]) -> str:
@@ -153,7 +158,8 @@ checkpoint: {self.checkpoint}
         """Trade -> its name and title, in the version that the ledger has for its batch."""
         found: dict[int, Row] = {}
         for head in self.heads():
-            if head["batch_id"] < 0:
+            # One with a note repeats a position, such as that which a fork begins from.
+            if head["batch_id"] < 0 or head["note"]:
                 continue
             versions = head["references"]
             names = self.files[versions["names"]["of"]]

@@ -104,6 +104,11 @@ def test_other_columns_and_no_content_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tables, "MAX_BYTES", 2**20)
     with pytest.raises(RefusedTableError, match=r"^it has more than 1 MiB$"):
         of_csv("x" * (2**20 + 1))
+    # A small file, but not its rows.
+    many = 2**17
+    symbols = [str(n) for n in range(many)]
+    with pytest.raises(RefusedTableError, match=r"^it has more than 1 MiB$"):
+        of_parquet({"symbol": symbols, "name": ["x" * 9] * many, "size": [0] * many})
 
 
 def test_each_row_is_valid_until_the_next_one_of_its_key() -> None:

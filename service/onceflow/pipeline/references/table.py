@@ -53,7 +53,7 @@ def table_of_file(reference: Reference, suffix: str, content: bytes) -> pa.Table
             two rows of one key.
     """
     if len(content) > MAX_BYTES:
-        raise RefusedTableError(f"it has more than {MAX_BYTES // 2**20} MiB")
+        raise _too_large()
     if not content:
         raise RefusedTableError("it is empty")
     schema = pa.schema(reference.columns.to_arrow())
@@ -62,7 +62,10 @@ def table_of_file(reference: Reference, suffix: str, content: bytes) -> pa.Table
         return _place(suffix, content, row)
 
     with _refused(place):
-        return _finished(reference, _READERS[suffix](content, schema), place)
+        rows = _READERS[suffix](content, schema)
+        if rows.nbytes > MAX_BYTES:
+            raise _too_large()
+        return _finished(reference, rows, place)
 
 
 def changed_table(
@@ -89,7 +92,7 @@ def changed_table(
             is_changed = pc.is_in(old[RECORD_KEY], value_set=pa.array([*changes], pa.binary()))
             rows = pa.concat_tables([old.filter(pc.invert(is_changed)), rows])
         if rows.nbytes > MAX_BYTES:
-            raise RefusedTableError(f"it holds more than {MAX_BYTES // 2**20} MiB")
+            raise _too_large()
         keys = rows[RECORD_KEY]
         return _finished(reference, rows, lambda row: f"the record with key {keys[row].as_py()!r}")
 
@@ -158,10 +161,17 @@ def _lines(content: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _parquet(content: bytes, schema: pa.Schema) -> pa.Table:
-    found = parquet.read_table(pa.BufferReader(content))
-    if missing := [name for name in schema.names if name not in found.column_names]:
+    file = parquet.ParquetFile(pa.BufferReader(content))
+    if missing := [name for name in schema.names if name not in file.schema_arrow.names]:
         raise _missing(missing)
-    return found.select(schema.names).cast(schema)
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    if sum(group.total_byte_size for group in groups) > MAX_BYTES:
+        raise _too_large()
+    return file.read(schema.names).select(schema.names).cast(schema)
+
+
+def _too_large() -> RefusedTableError:
+    return RefusedTableError(f"it has more than {MAX_BYTES // 2**20} MiB")
 
 
 def _missing(names: Sequence[str]) -> RefusedTableError:

@@ -27,7 +27,7 @@ from onceflow.protocol.ledger import (
 )
 from onceflow.protocol.references import ReferenceVersion, versions_from_json
 from onceflow.runtime.checkpoint.files import CheckpointFiles
-from onceflow.runtime.checkpoint.reference_files import ReferenceFiles
+from onceflow.runtime.checkpoint.reference_files import FOLDER, ReferenceFiles
 from onceflow.runtime.checkpoint.state_files import find_copy, find_damage, version_of
 from onceflow.runtime.checkpoint.state_record import StateRecord
 
@@ -269,7 +269,8 @@ class Checkpoint:
                 then="Spark removes older ones",
             )
         for name in self._files.names(""):
-            if _is_before(name, batch_id):
+            # Versions of references are read where they are.
+            if _is_before(name, batch_id) and not name.startswith(f"{FOLDER}/"):
                 self._files.copy(name, copy._files)
 
     def references_in(self, batch_id: int) -> Collection[str]:

@@ -314,7 +314,7 @@ class TopicFollower:
                     raise RefusedTableError(f"a record without a key {what}")
                 size += len(value or b"") - len(changes.get(key) or b"")
                 if size > MAX_BYTES:
-                    raise RefusedTableError(f"it holds more than {MAX_BYTES // 2**20} MiB")
+                    raise RefusedTableError(f"it has more than {MAX_BYTES // 2**20} MiB")
                 changes[key] = value
         return changes
 
