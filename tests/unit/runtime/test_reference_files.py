@@ -152,20 +152,20 @@ def test_without_any_good_version_there_is_no_batch(desk: Desk) -> None:
 def test_a_file_that_changes_while_it_is_read_is_read_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = desk.look()
+    desk.look()
     read = Path.open
+    contents = ["F,Second\n", "F,Sec"]
 
     def half_written(self: Path, *arguments: Any, **named: Any) -> Any:
         found = read(self, *arguments, **named)
-        if self == desk.file and rows_to_come:
-            desk.write(rows_to_come.pop())
+        if self == desk.file and contents and arguments == ("rb",):
+            desk.file.write_text(f"symbol,name\n{contents.pop()}")
         return found
 
     desk.write("F,First")
-    rows_to_come = ["F,Third", "F,Second"]
     monkeypatch.setattr(Path, "open", half_written)
-    assert desk.look(6) != first
-    assert desk.names() == ["Third"]
+    seen = [desk.names() for _ in range(8) if desk.look()]
+    assert {name for names in seen for name in names} == {"Ford", "Second"}
 
 
 def test_a_frozen_follower_looks_once(desk: Desk) -> None:
