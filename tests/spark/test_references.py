@@ -15,6 +15,9 @@ from onceflow.pipeline.analysis.analysis import Analysis, analyse
 from onceflow.pipeline.analysis.rehearsal import rehearse
 from onceflow.pipeline.file.loader import load_pipeline
 
+pytestmark = pytest.mark.usefixtures("spark")
+"""Or a rehearsal would start one of its own, which later tests of this process would get."""
+
 PIPELINE = """\
 apiVersion: onceflow/v1
 name: named

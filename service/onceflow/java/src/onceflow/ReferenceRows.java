@@ -16,10 +16,14 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution$;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -27,7 +31,10 @@ import org.apache.spark.sql.util.ArrowUtils$;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.Option;
 import scala.collection.immutable.Seq;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
 
 /** The rows of a reference, in the version of the batch that this thread plans. */
 public class ReferenceRows {
@@ -40,7 +47,7 @@ public class ReferenceRows {
   private final String folder;
   private final String unset;
   private String version;
-  private Seq rows;
+  private RDD rows;
 
   ReferenceRows(String name, StructType schema, String folder, String unset) {
     this.name = name;
@@ -57,23 +64,46 @@ public class ReferenceRows {
     return name;
   }
 
-  /** The rows; those of the last version are kept, for the next batch. */
-  synchronized Seq ofBatch() {
+  /**
+   * The rows as a leaf of a plan.
+   *
+   * <p>They are kept in the block managers as long as batches have them: with 100,000 rows, a
+   * relation that holds them itself is sent to a task in each batch, which takes a second.
+   */
+  synchronized LogicalPlan ofBatch(Seq columns) {
+    SparkSession session = (SparkSession) SparkSession.active();
+    String wanted = wanted();
+    if (rows == null || !wanted.equals(version)) {
+      Seq read = wanted.isEmpty() ? LateRows.seq(new ArrayList()) : decoded(content(wanted));
+      if (rows != null) {
+        rows.unpersist(false);
+      }
+      ClassTag kind = ClassTag$.MODULE$.apply(InternalRow.class);
+      rows = session.sparkContext().parallelize(read, 1, kind).persist();
+      version = wanted;
+    }
+    return new LogicalRDD(
+        columns,
+        rows,
+        new UnknownPartitioning(1),
+        LateRows.seq(new ArrayList()),
+        false,
+        Option.empty(),
+        session,
+        Option.empty(),
+        Option.empty());
+  }
+
+  private String wanted() {
     JsonNode told = (JsonNode) new Parameters().part("references").path(name);
     String wanted = ((JsonNode) told.path("rows")).asText(unset);
-    if (wanted.isEmpty() && !isStream()) {
-      return LateRows.seq(new ArrayList()); // only the plan is looked at
-    }
-    if (wanted.isEmpty()) {
+    // In no stream, only the plan is looked at.
+    if (wanted.isEmpty() && isStream()) {
       throw new IllegalStateException(
           "onceflow.errors.ConfigError: a batch that was planned before has no version of a"
               + (" reference: " + name + CHANGED));
     }
-    if (!wanted.equals(version)) {
-      rows = decoded(content(wanted));
-      version = wanted;
-    }
-    return rows;
+    return wanted;
   }
 
   private static boolean isStream() {

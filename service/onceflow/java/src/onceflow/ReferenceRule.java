@@ -1,11 +1,9 @@
 package onceflow;
 
-import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import scala.Function1;
-import scala.Option;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -30,7 +28,7 @@ public class ReferenceRule extends Rule {
         return otherwise.apply(plan);
       }
       ReferenceRelation table = (ReferenceRelation) plan;
-      return new LocalRelation(table.output(), table.rows().ofBatch(), false, Option.empty());
+      return table.rows().ofBatch(table.output());
     }
   }
 }
