@@ -122,7 +122,7 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(LOCK) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
 	$(BIN)/python -m onceflow.devkit lock broker
 	$(BIN)/python -m onceflow.devkit lock broker-4.1
-	$(BIN)/python -m onceflow.devkit lock bench
+	$(BIN)/python -m onceflow.devkit lock clients
 	$(BIN)/python -m onceflow.devkit lock s3
 	$(BIN)/python -m onceflow.devkit lock format
 	$(BIN)/python -m onceflow.devkit lock junit
