@@ -35,6 +35,8 @@ IDLE_POLL_S = 0.5
 """Longest wait for a first record; a drain is noticed after it."""
 PAUSE_SLICE_S = 0.2
 """The same while the target is left alone."""
+FINISH_CHECK_S = 2.0
+"""Between looks whether everything is delivered, while records keep coming."""
 TAKEN_OVER_PAUSE_S = 1.0
 """Before this instance joins again, after another has claimed a partition of it."""
 
@@ -122,8 +124,8 @@ class Carrier:
 
     Args:
         consumer: makes a consumer with these hooks, which joins when it is entered.
-        is_finished: asked whenever no record came; whether everything that was there at the start
-            is in the target.
+        is_finished: whether all records that it is to deliver are in the target. Asked whenever no
+            record came, and now and then.
         stop: set to end after the running batch.
     """
 
@@ -197,14 +199,17 @@ class Carrier:
             return False
 
     def _carry(self, records: FilteringConsumer) -> bool:
+        check = self._clock.within(FINISH_CHECK_S)
         while not self._stop.is_set():
             is_idle = self._patiently(self._collect, records)
             if self._begun:
                 self._require_room()
                 continue
             self._flush(records)
-            if is_idle and self._patiently(self._is_finished):
-                return True
+            if is_idle or check.is_over:
+                if self._patiently(self._is_finished):
+                    return True
+                check = self._clock.within(FINISH_CHECK_S)
         return False
 
     def _collect(self, records: FilteringConsumer) -> bool:
