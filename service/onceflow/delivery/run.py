@@ -12,7 +12,7 @@ from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector, Place, TopicSpec
 from onceflow.contracts.observer import Report
 from onceflow.delivery.breaker import Breaker
-from onceflow.delivery.carrier import Carrier, Stop
+from onceflow.delivery.carrier import Carrier, IsFinished, Stop
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.ending import CatchUp, Drain
 from onceflow.delivery.loader import DeliveryFile
@@ -83,7 +83,8 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
             now = topic_ends(source.topics, broker, around.clock.within(LOOK_UP_TIMEOUT_S))
             return CatchUp(now, target, broker, around.clock)
 
-        stop, is_finished = around.stop, _never
+        stop: Stop = around.stop
+        is_finished: IsFinished = _never
         if is_until_caught_up:
             is_finished = CatchUp(ends, target, broker, around.clock).is_done
         elif (drain_ms := delivery.on_stop.drain_ms) is not None:
@@ -139,7 +140,7 @@ def topic_ends(
     return found
 
 
-def _never() -> bool:
+def _never(*, is_idle: bool) -> bool:
     return False
 
 
