@@ -117,12 +117,13 @@ explore: $(READY)  ## Search every order of steps of the protocol, with every fa
 check: lint type java docs explore  ## Everything that needs no broker and should pass before a commit
 
 lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock files
-	$(LOCK) --extra service --extra kafka-python -o requirements/run.lock pyproject.toml
+	$(LOCK) --extra service --extra kafka-python --extra postgres --extra http --extra delta \
+	    -o requirements/run.lock pyproject.toml
 	$(LOCK) --all-extras -c requirements/run.lock -o requirements/dev.lock pyproject.toml requirements/dev.in
 	$(LOCK) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
 	$(BIN)/python -m onceflow.devkit lock broker
 	$(BIN)/python -m onceflow.devkit lock broker-4.1
-	$(BIN)/python -m onceflow.devkit lock bench
+	$(BIN)/python -m onceflow.devkit lock clients
 	$(BIN)/python -m onceflow.devkit lock s3
 	$(BIN)/python -m onceflow.devkit lock format
 	$(BIN)/python -m onceflow.devkit lock junit

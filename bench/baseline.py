@@ -47,7 +47,7 @@ class BatchLines(StreamingQueryListener):
 def open_baseline_session(checkpoint: str) -> SparkSession:
     """Our own session settings, and the connector's jars."""
     cache = JarCache.of_user()
-    jars = ",".join(str(jar) for jar in cache.ensure(jar_set("bench")))
+    jars = ",".join(str(jar) for jar in cache.ensure(jar_set("clients")))
     return open_session("baseline", SessionSettings(conf={"spark.jars": jars}), checkpoint)
 
 

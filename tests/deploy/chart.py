@@ -86,7 +86,7 @@ def pods(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Any]]:
         kind, spec = manifest["kind"], manifest.get("spec", {})
         if kind == "Pod":
             yield kind, manifest
-        elif kind in {"StatefulSet", "Job"}:
+        elif kind in {"Deployment", "Job", "StatefulSet"}:
             yield kind, spec["template"]
         elif kind == "SparkApplication":
             yield "operator's driver", spec["driver"]["template"]

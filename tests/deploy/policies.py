@@ -15,7 +15,10 @@ SETTINGS = "onceflow.yaml"
 GUARDS = CHART / "templates" / "_guards.tpl"
 SIZED_BY_SPARK = {EXECUTOR, "operator's driver"}
 """From its settings, which guards compare with what a pod needs."""
-OURS = {"onceflow", "topics", "round-trip", "spark-kubernetes-driver", "spark-kubernetes-executor"}
+OURS = {
+    *("onceflow", "deliveries", "topics", "round-trip"),
+    *("spark-kubernetes-driver", "spark-kubernetes-executor"),
+}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Secret", "Namespace"}
 
 

@@ -33,6 +33,25 @@ SIGNING_IN: Values = {
 }
 
 GUARDS: Sequence[tuple[Values, str]] = [
+    *(
+        ({"deliveries": {"a": text}, "light.egress": [{}]}, told)
+        for text, told in (
+            ("name: a", "deliveries.a: expected a file with kind: delivery; found kind: pipeline"),
+            (
+                "kind: delivery\nname: b",
+                "deliveries.a: the key must be its name; the file says name: b",
+            ),
+            ("kind: [", "deliveries.a: not a YAML file"),
+        )
+    ),
+    (
+        {"deliveries": {"a": "kind: delivery\nname: a"}},
+        "light.egress: empty, so deliveries would reach the brokers and nothing else",
+    ),
+    (
+        {"extraVolumes": [{"name": "secret-a", "configMap": {"name": "a"}}]},
+        "extraVolumes: the chart has a volume secret-a of its own",
+    ),
     ({"standby": True}, "standby: a second pod would not see the checkpoint"),
     (
         {
@@ -248,7 +267,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
     """Keys that are named by users, or that Kubernetes has, need no default."""
     named = {path: s["properties"] for path, s in objects(SCHEMA) if "properties" in s}
     known = {f"{path}.{name}".lstrip(".") for path, ps in named.items() for name in ps}
-    foreign = ("podSecurityContext", "securityContext", "resources", "affinity", "global")
+    contexts = ("podSecurityContext", "securityContext")
+    foreign = (*contexts, "resources", "light.resources.", "affinity", "global")
 
     def ours(paths: set[str]) -> set[str]:
         return {path for path in paths if not path.startswith(foreign) and "[]" not in path}

@@ -30,7 +30,8 @@ def container(example: str, values: Values | None = None) -> Any:
     if example == "operator":
         application = one(render(example, values), "SparkApplication")
         return application["spec"]["driver"]["template"]["spec"]["containers"][0]
-    pod = one(render(example, values), "StatefulSet")["spec"]["template"]
+    kind = "Deployment" if example == "deliveries" else "StatefulSet"
+    pod = one(render(example, values), kind)["spec"]["template"]
     return pod["spec"]["containers"][0]
 
 

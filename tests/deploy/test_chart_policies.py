@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from onceflow.config import load_settings
+from onceflow.delivery.loader import load_delivery
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.runtime.spark.session import check_conf
@@ -154,7 +156,39 @@ def test_the_service_takes_its_pipeline(example: str, tmp_path: Path) -> None:
         assert "://" in place or place.startswith("/var/lib/onceflow/checkpoints/")
         settings_of(manifests).require_allowed(load_pipeline(file), is_trusted=True)
     # The job that grants rights is there before everything else, and has its own.
-    assert len(found) == {"local-configmap": 0, "local-secured": 2}.get(example, 1)
+    others = {"local-configmap": 0, "local-secured": 2, "deliveries": 0}
+    assert len(found) == others.get(example, 1)
+
+
+def test_the_service_takes_its_deliveries(tmp_path: Path) -> None:
+    manifests = render("deliveries")
+    data = one(manifests, "ConfigMap", "-deliveries")["data"]
+    [(name, text)] = data.items()
+    (tmp_path / name).write_text(text)
+    delivery = load_delivery(tmp_path / name).delivery
+    pod = one(manifests, "Deployment")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+
+    assert delivery.name == Path(name).stem
+    assert container["args"] == ["serve", "/etc/onceflow/deliveries"]
+    assert mounts[f"/etc/onceflow/deliveries/{name}"]["subPath"] == name
+    secret = mounts[str(Path(yaml.safe_load(text)["to"]["postgres"]["dsn_file"]).parent)]
+    assert {"name": secret["name"], "secret": {"secretName": "postgres", "defaultMode": 0o440}} in (
+        pod["volumes"]
+    )
+    [variable] = [each for each in container["env"] if each["name"] == "ONCEFLOW_CONFIG"]
+    settings = one(manifests, "ConfigMap", "-settings")["data"]
+    (tmp_path / "light.yaml").write_text(settings[Path(variable["value"]).name])
+    found = load_settings({}, {}, tmp_path / "light.yaml")
+    assert (found.bootstrap_servers, found.monitoring.port) == ("kafka:9092", 9464)
+
+
+def test_a_release_may_have_pipelines_and_deliveries() -> None:
+    deliveries = yaml.safe_load(EXAMPLES["deliveries"].read_text())
+    given = {"deliveries": deliveries["deliveries"], "light": deliveries["light"]}
+    kinds = Counter(each["kind"] for each in render("local", given))
+    assert (kinds["StatefulSet"], kinds["Deployment"]) == (1, 1)
 
 
 def settings_of(manifests: Sequence[Manifest]) -> Settings:

@@ -15,7 +15,7 @@ import pytest
 from onceflow.crashpoints import CrashPoint
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
-from tests.support.deliveries import RECORDS, RUN_TIMEOUT_S, Job, Store
+from tests.support.deliveries import FILE, RECORDS, RUN_TIMEOUT_S, Job, Store
 from tests.support.eventually import eventually
 from tests.support.jobs.delivery_process import PARTITIONS, any_arrival
 from tests.support.sites.object_store import ObjectStore, running_store
@@ -99,6 +99,30 @@ def test_the_store_equals_the_topic_and_repeats_are_not_written(job: Job) -> Non
     assert sum(each.get("records", 0) for each in batches) == PARTITIONS * RECORDS
     assert max(each.get("records", 0) for each in batches) <= 40
     job.write(RECORDS + 1, RECORDS + 50)
+    job.deliver()
+    job.assert_equal()
+
+
+@pytest.mark.parametrize("job", ["postgres"], indirect=True)
+def test_a_drain_delivers_what_is_there_if_there_is_time(job: Job) -> None:
+    job.set_up(FILE + "rate: {{records_per_second: 200}}\non_stop: {{drain: 60 s}}\n")
+    job.write_much(RECORDS)
+    with job.running() as process:
+        eventually(lambda: job.events()[1:], timeout_s=RUN_TIMEOUT_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(RUN_TIMEOUT_S) == 0
+    assert job.events()[-1]["event"] == "caught_up"
+    job.assert_equal()
+
+    job.write_file(FILE + "rate: {{records_per_second: 20}}\non_stop: {{drain: 1 s}}\n")
+    job.write(RECORDS + 1, 2 * RECORDS)
+    with job.running(name="short") as process:
+        eventually(lambda: job.events("short")[1:], timeout_s=RUN_TIMEOUT_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(RUN_TIMEOUT_S) == 0
+    assert job.events("short")[-1]["event"] == "drained"
+    assert job.store.content() < job.written
+    job.write_file(FILE)
     job.deliver()
     job.assert_equal()
 

@@ -58,6 +58,7 @@ class Totals:
     parameters: Parameters = NONE
     name: str = "totals"
     initial: bytes | None = None
+    may_wake: bool = True
 
     def handle(
         self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
@@ -246,6 +247,7 @@ class Keys:
     parameters: Parameters = NONE
     name: str = "keys"
     initial: bytes | None = None
+    may_wake: bool = True
 
     def handle(
         self, key: tuple[Any, ...], state: bytes | None, rows: Any, watermark_ms: int, _: Any
@@ -287,6 +289,7 @@ class Limits:
     parameters: Parameters = LIMIT
     name: str = "limits"
     initial: bytes | None = None
+    may_wake: bool = True
 
     def handle(
         self,

@@ -122,6 +122,7 @@ class EachItsWay:
     initial: bytes | None = None
     name: str = "histories"
     parameters: Parameters = NONE
+    may_wake: bool = True
 
     def handle(
         self, key: Any, state: bytes | None, rows: Any, watermark_ms: int, _: Mapping[str, Any]

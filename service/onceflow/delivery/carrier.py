@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from onceflow.clock import Clock
@@ -35,6 +36,8 @@ IDLE_POLL_S = 0.5
 """Longest wait for a first record; a drain is noticed after it."""
 PAUSE_SLICE_S = 0.2
 """The same while the target is left alone."""
+FINISH_CHECK_S = 2.0
+"""Between looks whether everything is delivered, while records keep coming."""
 TAKEN_OVER_PAUSE_S = 1.0
 """Before this instance joins again, after another has claimed a partition of it."""
 
@@ -50,6 +53,13 @@ class Stop(Protocol):
 
     def is_set(self) -> bool:
         """Whether to end after the batch that is under way."""
+
+
+class IsFinished(Protocol):
+    """Asked whether all records that a delivery is to deliver are in the target."""
+
+    def __call__(self, *, is_idle: bool) -> bool:
+        """Whether they are; `is_idle` if no record came."""
 
 
 @dataclass
@@ -92,7 +102,9 @@ class Pending:
         return sum(each.count for each in self.dropped.values())
 
     def __len__(self) -> int:
-        return len(self.records) + len(self.unreadable) + self.dropped_count
+        # Asked for each record that comes.
+        found = len(self.records) + len(self.unreadable)
+        return found + self.dropped_count if self.dropped else found
 
     def without(self, refused: frozenset[int]) -> Pending:
         """The same without the records of these indices."""
@@ -122,8 +134,7 @@ class Carrier:
 
     Args:
         consumer: makes a consumer with these hooks, which joins when it is entered.
-        is_finished: asked whenever no record came; whether everything that was there at the start
-            is in the target.
+        is_finished: asked whenever no record came, and now and then.
         stop: set to end after the running batch.
     """
 
@@ -141,7 +152,7 @@ class Carrier:
         clock: Clock,
         report: Report,
         stop: Stop,
-        is_finished: Callable[[], bool],
+        is_finished: IsFinished,
     ) -> None:
         self._consumer = consumer
         self._target = target
@@ -197,14 +208,17 @@ class Carrier:
             return False
 
     def _carry(self, records: FilteringConsumer) -> bool:
+        check = self._clock.within(FINISH_CHECK_S)
         while not self._stop.is_set():
             is_idle = self._patiently(self._collect, records)
             if self._begun:
                 self._require_room()
                 continue
             self._flush(records)
-            if is_idle and self._patiently(self._is_finished):
-                return True
+            if is_idle or check.is_over:
+                if self._patiently(partial(self._is_finished, is_idle=is_idle)):
+                    return True
+                check = self._clock.within(FINISH_CHECK_S)
         return False
 
     def _collect(self, records: FilteringConsumer) -> bool:

@@ -166,6 +166,18 @@ class Retry(Block):
         yield from wrong_delays(given)
 
 
+class OnStop(Block):
+    """Policy for records that wait when the delivery is told to stop. None of them is lost."""
+
+    drain_ms: DurationMs | None = Field(
+        default=None,
+        alias="drain",
+        description="How long it goes on at most to deliver what is in the topics at that time,"
+        " such as `30 seconds`; also while the target does not answer. Left out: it stops after the"
+        " running batch.",
+    )
+
+
 class WhenBehind(Block):
     """Policy for records that wait because the target is slower than the topics."""
 
@@ -262,6 +274,9 @@ class Delivery(Block):
     )
     when_behind: WhenBehind = Field(
         default=WhenBehind(), description="What happens if the target is slower than the topics."
+    )
+    on_stop: OnStop = Field(
+        default=OnStop(), description="What happens to records that wait at SIGTERM or Ctrl-C."
     )
 
     _folder: Path = PrivateAttr(default=Path())

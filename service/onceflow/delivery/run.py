@@ -11,24 +11,22 @@ from random import Random
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Broker, Connection, Connector, Place, TopicSpec
 from onceflow.contracts.observer import Report
-from onceflow.contracts.target import Target
 from onceflow.delivery.breaker import Breaker
-from onceflow.delivery.carrier import Carrier, Stop
+from onceflow.delivery.carrier import Carrier, IsFinished, Stop
 from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.ending import CatchUp, Drain
 from onceflow.delivery.loader import DeliveryFile
 from onceflow.delivery.making import make_target
 from onceflow.delivery.model import Delivery
 from onceflow.delivery.pace import Paces
 from onceflow.delivery.rejects import LetterTopic, Rejects
-from onceflow.delivery.survey import has_record, opened_survey
+from onceflow.delivery.survey import opened_survey
 from onceflow.delivery.watch import watching
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Consumer, Hooks, OnFault, OnForeign, Rules
 
 LOOK_UP_TIMEOUT_S = 30.0
 """For one round of look-ups at the brokers."""
-PEEK_TIMEOUT_S = 10.0
-"""For a look whether a partition has a record after a position."""
 LETTER_PARTITIONS = 1
 LETTER_LIMIT_BYTES = 1_000_000
 """Of a letter; a little less than what Kafka's topics take if they have no setting of their own."""
@@ -64,7 +62,7 @@ class Around:
 
 
 def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool = False) -> None:
-    """Deliver until a drain is asked for, or until what is there now is delivered.
+    """Deliver until told to stop, or until what is there now is delivered.
 
     Raises:
         ConfigError: a topic does not exist, no broker answers, or the target does not fit.
@@ -80,6 +78,18 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
         ends = topic_ends(source.topics, broker, deadline)
         target = make_target(delivery, around.connector, around.connection, around.clock)
         stack.callback(target.close)
+
+        def catch_up() -> CatchUp:
+            now = topic_ends(source.topics, broker, around.clock.within(LOOK_UP_TIMEOUT_S))
+            return CatchUp(now, target, broker, around.clock)
+
+        stop: Stop = around.stop
+        is_finished: IsFinished = _never
+        if is_until_caught_up:
+            is_finished = CatchUp(ends, target, broker, around.clock).is_done
+        elif (drain_ms := delivery.on_stop.drain_ms) is not None:
+            drain = Drain(stop, drain_ms / 1000, catch_up, around.clock)
+            stop, is_finished = drain, drain.is_finished
         report = around.report
         guarantee = str(delivery.guarantee())
         report("delivering", delivery=delivery.name, to=block.describe(), guarantee=guarantee)
@@ -99,45 +109,14 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
             max_age_ms=delivery.when_behind.max_age_ms,
             clock=around.clock,
             report=report,
-            stop=around.stop,
-            is_finished=(
-                CatchUp(ends, target, broker, around.clock).is_done
-                if is_until_caught_up
-                else _never
-            ),
+            stop=stop,
+            is_finished=is_finished,
         )
         open_survey = partial(
             opened_survey, delivery, around.connector, around.connection, around.clock
         )
         stack.enter_context(watching(open_survey, around.clock, report))
         carrier.run()
-
-
-class CatchUp:
-    """Tells when everything that was in the topics at the start is in the target.
-
-    Args:
-        ends: of each partition at the start: (first offset, next offset to be written).
-    """
-
-    def __init__(
-        self, ends: Mapping[Place, tuple[int, int]], target: Target, broker: Broker, clock: Clock
-    ) -> None:
-        self._left = dict(ends)
-        self._target = target
-        self._broker = broker
-        self._clock = clock
-
-    def is_done(self) -> bool:
-        """Look at the positions in the target, whichever instance wrote them."""
-        marks = self._target.positions()
-        for place, (start, end) in [*self._left.items()]:
-            mark = marks.get(place)
-            at = max(start, mark.offset) if mark else start
-            deadline = self._clock.within(PEEK_TIMEOUT_S)
-            if at >= end or not has_record(self._broker, place, (at, end), deadline):
-                del self._left[place]
-        return not self._left
 
 
 def topic_ends(
@@ -161,7 +140,7 @@ def topic_ends(
     return found
 
 
-def _never() -> bool:
+def _never(*, is_idle: bool) -> bool:
     return False
 
 

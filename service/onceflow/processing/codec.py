@@ -17,10 +17,14 @@ from typing import Any
 
 import fastavro
 
+from onceflow.columns import Columns
 from onceflow.errors import CorruptionError
+from onceflow.processing.state import TIME, State
 
 _MARK = b"\xc3\x01"
 HEADER_BYTES = len(_MARK) + 8
+WAKES = "wakes"
+"""In a schema: false if what is written under it never has a timer of Spark."""
 
 
 class Codec:
@@ -91,6 +95,30 @@ class Codec:
 
     def __reduce__(self) -> tuple[object, ...]:
         return Codec, (self.schema, self.earlier)
+
+
+def state_schema(
+    declared: Mapping[str, State[Any]], waiting: Columns | None, *, wakes: bool
+) -> dict[str, Any]:
+    """Avro's schema of a key's state: a field for each declared one, and our own.
+
+    Args:
+        declared: by name, in order.
+        waiting: columns of records that wait for the event watermark; None if none do.
+        wakes: whether a key may have a timer.
+    """
+    fields: list[dict[str, Any]] = [
+        {"name": name, "type": each.avro(name)} for name, each in declared.items()
+    ]
+    timer = [{"name": "at", "type": TIME}, {"name": "name", "type": "string"}]
+    timers = {"type": "record", "name": "timer", "fields": timer}
+    fields.append({"name": "_timers", "type": {"type": "array", "items": timers}})
+    if waiting is not None:
+        items = {"type": "array", "items": waiting.avro("waiting")}
+        fields.append({"name": "_waiting", "type": items})
+    fields.append({"name": "_wake_ms", "type": ["null", "long"]})
+    schema = {"type": "record", "name": "state", "fields": fields}
+    return schema if wakes else {**schema, WAKES: False}
 
 
 def fingerprint(schema: Any) -> bytes:

@@ -15,13 +15,22 @@ Row = Mapping[str, Any] | Sequence[Any]
 
 
 class Timers:
-    """The timers of the key in hand. At most one for each time and name."""
+    """The timers of the key in hand. At most one for each time and name.
+
+    Args:
+        handled: whether the class has `on_timer`.
+    """
 
     def __init__(
-        self, pending: Iterable[tuple[datetime, str]], clock: Callable[[], datetime]
+        self,
+        pending: Iterable[tuple[datetime, str]],
+        clock: Callable[[], datetime],
+        *,
+        handled: bool = True,
     ) -> None:
         self._pending = set(pending)
         self._clock = clock
+        self._handled = handled
 
     def at(self, time: datetime, name: str = "") -> None:
         """Have `on_timer` called once the event watermark has passed a time.
@@ -31,8 +40,11 @@ class Timers:
             name: handed to `on_timer`.
 
         Raises:
-            ValueError: the time has no zone, or is not after the event time in hand.
+            ValueError: the time has no zone, or is not after the event time in hand; or the class
+                has no `on_timer`.
         """
+        if not self._handled:
+            raise ValueError(f"timer {name!r}: expected a class with `on_timer`")
         if time.tzinfo is None:
             raise ValueError(f"timer {name!r}: expected a time with a zone, found {time}")
         time = time.astimezone(UTC)
@@ -151,6 +163,11 @@ class Processor(metaclass=_ProcessorType):
     def on_timer(self, key: Any, at: datetime, name: str) -> Iterable[Row] | None:
         """Handle a timer; yield output rows."""
         raise NotImplementedError(f"{type(self).__name__} sets timers and has no on_timer")
+
+
+def handles_timers(kind: type[Processor]) -> bool:
+    """Whether a class has `on_timer`."""
+    return kind.on_timer is not Processor.on_timer
 
 
 @lru_cache(maxsize=256)

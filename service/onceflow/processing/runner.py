@@ -24,11 +24,11 @@ from typing import Any, Literal, TypeAlias
 
 from onceflow.columns import Columns, Scalar
 from onceflow.errors import RecordError
-from onceflow.processing.codec import Codec
+from onceflow.processing.codec import WAKES, Codec, state_schema
 from onceflow.processing.parameters import NONE, Parameters
-from onceflow.processing.processor import Processor, Row, Timers, declared_state
+from onceflow.processing.processor import Processor, Row, Timers, declared_state, handles_timers
 from onceflow.processing.records import Record, Records, record_type
-from onceflow.processing.state import TIME, Live
+from onceflow.processing.state import Live
 
 When: TypeAlias = Literal["arrival", "watermark"]
 Key: TypeAlias = tuple[Any, ...]
@@ -163,18 +163,17 @@ class Runner:
     @cached_property
     def codec(self) -> Codec:
         """State of a key as bytes: a field for each declared state, and our own."""
-        fields = [
-            {"name": name, "type": each.avro(name)}
-            for name, each in declared_state(self.kind).items()
-        ]
-        timer = [{"name": "at", "type": TIME}, {"name": "name", "type": "string"}]
-        timers = {"type": "record", "name": "timer", "fields": timer}
-        fields.append({"name": "_timers", "type": {"type": "array", "items": timers}})
-        if self.when == "watermark":
-            waiting = {"type": "array", "items": self.columns.avro("waiting")}
-            fields.append({"name": "_waiting", "type": waiting})
-        fields.append({"name": "_wake_ms", "type": ["null", "long"]})
-        return Codec({"type": "record", "name": "state", "fields": fields}, self.earlier)
+        declared = declared_state(self.kind)
+        waiting = self.columns if self.when == "watermark" else None
+        ends = any(each.ttl is not None for each in declared.values())
+        wakes = ends or handles_timers(self.kind) or waiting is not None
+        schema = state_schema(declared, waiting, wakes=wakes)
+        return Codec(schema, self.earlier)
+
+    @cached_property
+    def may_wake(self) -> bool:
+        """Whether a key may have a timer, also one of an earlier class."""
+        return any(each.get(WAKES, True) for each in (self.codec.schema, *self.earlier))
 
     def view(self, content: bytes, now: datetime) -> dict[str, Any]:
         """State of a key, by name: a value, a list, or a dict."""
@@ -301,7 +300,7 @@ class Call:
         declared = declared_state(self.runner.kind)
         self.live = {n: each.live(state.get(n), self.clock) for n, each in declared.items()}
         pending = [(each["at"], each["name"]) for each in state.get("_timers", ())]
-        self.timers = Timers(pending, self.clock)
+        self.timers = Timers(pending, self.clock, handled=handles_timers(self.runner.kind))
 
     def _accepted(self, records: list[Record]) -> list[Record]:
         """Those that can be handled: they have a key and an event time."""

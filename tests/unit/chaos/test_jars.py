@@ -111,7 +111,7 @@ def test_a_lock_is_what_sha256sum_prints(full_cache: Path) -> None:
     [
         ("broker", "kafka_2.13-4.3.1.jar", 46),
         ("broker-4.1", "kafka_2.13-4.1.1.jar", 46),
-        ("bench", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 4),
+        ("clients", "spark-sql-kafka-0-10_2.13-4.2.0.jar", 5),
     ],
 )
 def test_the_published_sets_are_locked_completely(name: str, jar: str, count: int) -> None:

@@ -114,7 +114,7 @@ class Scene:
             clock=self.clock,
             report=self.report,
             stop=stop or Flag(),
-            is_finished=lambda: True,
+            is_finished=lambda *, is_idle: is_idle,
         ).run()
 
     def letters_sink(self) -> Any:

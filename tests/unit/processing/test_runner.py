@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,7 @@ from onceflow.columns import parse_columns
 from onceflow.errors import CorruptionError, RecordError
 from onceflow.processing import List, Map, Processor, ProcessorHarness, Value, runner
 from onceflow.processing.checks import make_runner
+from onceflow.processing.codec import WAKES
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 INPUT = "card string, amount int, at timestamp"
@@ -124,6 +126,46 @@ class Later(Processor):
         self.n.set(self.n.get() + len(records))
         yield (self.n.get(),)
         self.timers.at(self.now - timedelta(seconds=1))
+
+    def on_timer(self, key: Any, at: datetime, name: str) -> None:
+        """Never called."""
+
+
+class Deaf(Processor):
+    key = "card"
+    output = "n bigint"
+    n = Value("bigint", default=0)
+
+    def on_records(self, key: Any, records: Any) -> None:
+        self.n.set(1)
+        self.timers.at(self.now + timedelta(seconds=1), "soon")
+
+
+def test_a_timer_that_nothing_handles_is_refused() -> None:
+    with pytest.raises(RecordError, match="timer 'soon': expected a class with `on_timer`"):
+        harness(Deaf).send(record(0))
+
+
+class Ending(Processor):
+    key = "card"
+    output = "n bigint"
+    n = Value("bigint", default=0, ttl="1 hour")
+
+    def on_records(self, key: Any, records: Any) -> None:
+        self.n.set(1)
+
+
+def test_spark_is_asked_for_timers_only_if_there_may_be_some() -> None:
+    deaf = runner_of(Deaf)
+    assert not deaf.may_wake
+    for each in (runner_of(Told), runner_of(Ending), replace(runner_of(Deaf), when="watermark")):
+        assert each.may_wake
+    # As an earlier release wrote it, and as the class did when it had `on_timer`.
+    schema = deaf.codec.schema
+    old = {name: schema[name] for name in schema.keys() - {WAKES}}
+    for earlier in (old, runner_of(Told).codec.schema):
+        assert replace(deaf, earlier=(earlier,)).may_wake
+    assert not replace(deaf, earlier=(schema,)).may_wake
 
 
 def test_a_timer_in_the_past_is_refused_with_class_key_and_record() -> None:

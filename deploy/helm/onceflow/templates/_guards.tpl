@@ -3,10 +3,12 @@
 {{- include "onceflow.guardReplicas" . -}}
 {{- include "onceflow.guardKafka" . -}}
 {{- include "onceflow.guardPipelines" . -}}
+{{- include "onceflow.guardLight" . -}}
 {{- include "onceflow.guardTopicJob" . -}}
-{{- include "onceflow.guardCheckpoint" . -}}
 {{- include "onceflow.guardControl" . -}}
 {{- include "onceflow.guardExtras" . -}}
+{{- if include "onceflow.hasPipelines" . -}}
+{{- include "onceflow.guardCheckpoint" . -}}
 {{- if .Values.standby -}}
 {{- include "onceflow.guardStandby" . -}}
 {{- end -}}
@@ -14,6 +16,7 @@
 {{- include "onceflow.guardResult" . -}}
 {{- if include "onceflow.hasExecutors" . -}}
 {{- include "onceflow.guardExecutors" . -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -67,7 +70,8 @@
 {{- if and $from.configMap (or $given .Values.files) -}}
 {{- fail "pipelinesFrom.configMap: replaces pipelines and files; remove one or the other" -}}
 {{- end -}}
-{{- if not (include "onceflow.pipelineYamls" . | fromJsonArray) -}}
+{{- $others := include "onceflow.lightKindsGiven" . -}}
+{{- if not (or (include "onceflow.hasPipelines" .) (and $others (not $from.configMap) (not .Values.files))) -}}
 {{- if $from.configMap -}}
 {{- fail "pipelinesFrom.files: expected the keys of the ConfigMap, and among them a pipeline file that ends in .yaml" -}}
 {{- end -}}
@@ -88,6 +92,27 @@
 {{- end -}}
 {{- if ne (get $file "name" | toString) $name -}}
 {{- fail (printf "pipelines.%s: the key must be the pipeline's name; the file says name: %v" $name (get $file "name")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Files without Spark: each is of its kind, has its name, and reaches what it is for. */}}
+{{- define "onceflow.guardLight" -}}
+{{- range $kind, $value := include "onceflow.lightKindsGiven" . | default "{}" | fromJson -}}
+{{- range $name, $text := get $.Values $value -}}
+{{- $file := fromYaml $text -}}
+{{- if hasKey $file "Error" -}}
+{{- fail (printf "%s.%s: not a YAML file: %s" $value $name $file.Error) -}}
+{{- end -}}
+{{- if ne (get $file "kind" | toString) $kind -}}
+{{- fail (printf "%s.%s: expected a file with kind: %s; found kind: %v" $value $name $kind (get $file "kind" | default "pipeline")) -}}
+{{- end -}}
+{{- if ne (get $file "name" | toString) $name -}}
+{{- fail (printf "%s.%s: the key must be its name; the file says name: %v" $value $name (get $file "name")) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $.Values.networkPolicy.enabled (not $.Values.light.egress) (not $.Values.networkPolicy.extraEgress) -}}
+{{- fail (printf "light.egress: empty, so %s would reach the brokers and nothing else; expected rules of a NetworkPolicy, such as {ports: [{protocol: TCP, port: 5432}], to: [{ipBlock: {cidr: 192.0.2.0/24}}]}" $value) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -143,9 +168,9 @@
 
 {{/* What a user adds to pods must not hide what the chart puts there. */}}
 {{- define "onceflow.guardExtras" -}}
-{{- $volumes := list "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" "account" "object-store" -}}
+{{- $volumes := list "files" "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" "account" "object-store" -}}
 {{- range .Values.extraVolumes -}}
-{{- if has .name $volumes -}}
+{{- if or (has .name $volumes) (hasPrefix "secret-" .name) -}}
 {{- fail (printf "extraVolumes: the chart has a volume %s of its own; expected another name" .name) -}}
 {{- end -}}
 {{- end -}}

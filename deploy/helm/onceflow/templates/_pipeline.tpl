@@ -6,8 +6,13 @@
 {{/* Whether the example runs: if no file is given, and at an upgrade only if `example` is `always`. */}}
 {{- define "onceflow.hasExample" -}}
 {{- $wanted := or (eq .Values.example "always") (and (eq .Values.example "on-install") .Release.IsInstall) -}}
-{{- $given := or .Values.pipelines .Values.files .Values.pipelinesFrom.configMap -}}
+{{- $given := or .Values.pipelines .Values.files .Values.pipelinesFrom.configMap (include "onceflow.lightKindsGiven" .) -}}
 {{- if and $wanted (not $given) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether there is a pipeline: a release may have other kinds of files alone. */}}
+{{- define "onceflow.hasPipelines" -}}
+{{- if include "onceflow.pipelineYamls" . | fromJsonArray -}}true{{- end -}}
 {{- end -}}
 
 {{/* Its pipeline, its ledger, and the beginning of its topics: two releases must not share one. */}}

@@ -260,6 +260,17 @@ ports:
   {{- if and .Values.control.enabled .Values.control.certificateSecret }}
   - {name: control, containerPort: {{ .Values.control.port }}}
   {{- end }}
+{{ include "onceflow.probes" . }}
+{{- end -}}
+
+{{/* The same for a container that takes no orders. */}}
+{{- define "onceflow.monitored" -}}
+ports:
+  - {name: monitoring, containerPort: {{ .Values.monitoring.port }}}
+{{ include "onceflow.probes" . }}
+{{- end -}}
+
+{{- define "onceflow.probes" -}}
 # Five minutes to import and to answer, on a node that is short of everything.
 startupProbe:
   httpGet: {path: /livez, port: monitoring}

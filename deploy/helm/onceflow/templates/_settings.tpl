@@ -116,6 +116,11 @@ control:
 {{- define "onceflow.settingsData" -}}
 onceflow.yaml: |
   {{- include "onceflow.settings" . | nindent 2 }}
+{{- if include "onceflow.lightKindsGiven" . }}
+# Of processes without Spark.
+light.yaml: |
+  {{- include "onceflow.lightSettings" . | nindent 2 }}
+{{- end }}
 {{- if .Values.tests.enabled }}
 # Of the round trip, which runs on one core with a checkpoint of its own.
 connection.yaml: |

@@ -87,6 +87,9 @@ class BatchAtATime(TransformWithStateInPandasUdfUtils):
     def _handle_expired_timers(
         self, stateful_processor_api_client: StatefulProcessorApiClient
     ) -> Iterator[Any]:
+        if not self._runner.may_wake:
+            # To ask, Spark would make all that it reads timers with: 10 ms in each task.
+            return iter(())
         client = stateful_processor_api_client
         expired = States(client).expired(_watermark_ms(client))
         groups = ((key, ()) for some in expired for key, _ in some)

@@ -11,7 +11,7 @@ from typing import Any
 
 from onceflow.columns import Array, Columns, MapOf, Type, parse_columns, parse_type
 from onceflow.errors import CorruptionError
-from onceflow.processing.codec import HEADER_BYTES, Codec
+from onceflow.processing.codec import HEADER_BYTES, WAKES, Codec
 from onceflow.processing.runner import Runner
 from onceflow.texts import text_of
 
@@ -100,6 +100,8 @@ class Form:
         ends: list[datetime] = []
         state = {n: _stored(n, each, values.get(n), ends) for n, each in self._declared.items()}
         timers = [_TIMER.check(each) for each in values.get("_timers", ())]
+        if timers and not self._codec.schema.get(WAKES, True):
+            raise ValueError("a timer cannot be kept; expected a class with `on_timer`")
         state["_timers"] = [_TIMER.to_avro(each) for each in sorted(timers)]
         ends += [each.at for each in timers]
         if self._is_waiting:
