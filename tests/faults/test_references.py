@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from random import Random
 
@@ -9,6 +10,7 @@ import pytest
 
 from onceflow.crashpoints import CrashPoint
 from tests.faults.test_crash_points import COMMIT, TAKE_OVER
+from tests.faults.test_executors import FIRST_BATCHES_TIMEOUT_S, TWO_EXECUTORS, executors
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.deaths import die_here
 from tests.support.drivers.here import run_here
@@ -72,6 +74,31 @@ def test_a_kill_in_mid_run_leaves_each_batch_its_version(
     assert len({*job.versions()}) >= MIN_VERSIONS
     # Those of the last hundred batches, and what was written a moment ago.
     assert job.kept() <= 2 * job.changes + 2
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(900)
+def test_rows_that_are_lost_with_all_executors_are_made_again(
+    broker: RunningBroker, tmp_path: Path, random: Random
+) -> None:
+    job = NamesJob(broker.bootstrap_servers, tmp_path)
+    job.create_input()
+    file = job.write_file(BATCH)
+    job.change(random)
+    job.produce(random)
+    with started(
+        tmp_path / "cluster", file, job.bootstrap_servers, environment=TWO_EXECUTORS
+    ) as service:
+        service.wait_for_batches(1, timeout_s=FIRST_BATCHES_TIMEOUT_S)
+        victims = executors(service)
+        assert victims
+        for each in victims:
+            each.send_signal(signal.SIGKILL)
+        job.produce(random)
+        _change(job, random, service)
+        eventually(lambda: len(job.written()) == len(job.trades), timeout_s=180)
+        service.drain()
+    job.check()
 
 
 def _change(job: NamesJob, random: Random, service: Service) -> None:

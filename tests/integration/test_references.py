@@ -18,6 +18,7 @@ from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import (
     QUICK,
     Running,
+    is_at_rest,
     run_here,
     run_until_it_fails,
     running_here,
@@ -117,6 +118,8 @@ def test_changes_make_batches_and_bad_versions_are_told(job: NamesJob, random: R
         eventually(lambda: job.versions()[-1][1] == f"0:{bad + 1}")
         job.produce(random)
         eventually(lambda: len(job.written()) == len(job.trades))
+        # Looks that find nothing new make no batch.
+        assert is_at_rest(running, 1.0)
     job.check()
     assert len({*job.versions()}) >= 5
     assert f"reference names: {[*job.files][-1]}"[:40] in command(job, "status")
@@ -183,14 +186,20 @@ late: {topic: LATE}
 """
 
 
-def test_late_trades_are_found_in_the_version_of_their_batch(job: NamesJob, random: Random) -> None:
+def windowed(job: NamesJob, late: str) -> Path:
+    """Write the file of a pipeline with state, whose trades all have a title."""
     file = job.write_file(batch=1000)
     text = file.read_text()
     begin, end = text.index("query: |"), text.index("sink:")
-    late = f"{job.name}-late"
     file.write_text(text[:begin] + WINDOWED.replace("LATE", late) + text[end:])
     for symbol in SYMBOLS:
         job.tell(symbol, {"symbol": symbol, "title": "", "since": "2000-01-01T00:00:00Z"})
+    return file
+
+
+def test_late_trades_are_found_in_the_version_of_their_batch(job: NamesJob, random: Random) -> None:
+    late = f"{job.name}-late"
+    file = windowed(job, late)
     job.trade(("F", FIRST + timedelta(days=30)))
     job.trade(("F", FIRST + timedelta(days=40)))
     run_here(file, job.bootstrap_servers)
@@ -200,3 +209,24 @@ def test_late_trades_are_found_in_the_version_of_their_batch(job: NamesJob, rand
     assert job.heads()[-1]["totals"]["late"] == 1
     (letter,) = read_topic(job.bootstrap_servers, late)
     assert json.loads(letter.value or b"")["id"] == 2
+
+
+def test_state_that_moves_takes_the_versions_along(
+    job: NamesJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = windowed(job, f"{job.name}-late")
+    before = job.write_names({"F": "before"})
+    job.trade(("F", FIRST))
+    run_here(file, job.bootstrap_servers)
+    # It joins the Spark of this process, which others go on with.
+    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    what = ["--shuffle-partitions", "2", "--reason", "more cores", "-o", "json"]
+    told = json.loads(command(job, "state migrate", *what))
+    file.write_text(file.read_text().replace(str(job.checkpoint), told["checkpoint"]))
+    after = job.write_names({"F": "after"})
+    job.trade(("F", FIRST), ("F", FIRST + timedelta(days=9)))
+    run_here(file, job.bootstrap_servers)
+    assert [each for each, _ in job.versions()][:1] == [before]
+    assert job.versions()[-1][0] == after
+    rows = [(each.row["name"], each.row["trades"]) for each in job.written()]
+    assert sorted(rows) == [("after", 1), ("before", 1)]
