@@ -35,6 +35,7 @@ from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution, ExecutionReader
 from onceflow.runtime.batch.late import LateDesk
 from onceflow.runtime.batch.parameters import ParameterDesk
+from onceflow.runtime.batch.references import ReferenceDesk
 from onceflow.runtime.batch.rejects import RejectDesk
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.commit.writer import record_limit_bytes
@@ -106,7 +107,7 @@ class Run:
         self.file = file
         self.pipeline = file.pipeline
         self.around = around
-        self.parts = Parts(file.pipeline, around.connector, around.connection)
+        self.parts = Parts(file.pipeline, around.connector, around.connection, around.session.conf)
         self._sources: dict[str, SourceArithmetic] = {}
         self._event_time = EventTimeTeller(around.clock)
         self._stack = ExitStack()
@@ -336,6 +337,12 @@ class Run:
         self._event_time.resume(head.newest_event_ms)
         pipeline, parts = self.pipeline, self.parts
         budget = self.around.session.max_result_bytes
+        tables = ReferenceDesk(self._session, self.checkpoint, self.around.clock, self._warn)
+
+        def report_and_sweep(outcome: BatchOutcome) -> None:
+            report(outcome)
+            tables.sweep(outcome.head.plan)
+
         return BatchRunner(
             head=head,
             query_id=head.batch.query_id,
@@ -363,7 +370,8 @@ class Run:
             late=LateDesk(self._session, pipeline, self._reread, self.handle.query, budget),
             divergence=DivergenceDesk(self.broker, self.deadline),
             committer=committer,
-            report=report,
+            report=report_and_sweep,
+            references=tables.versions,
         )
 
     def _warn(self, text: str) -> None:

@@ -351,6 +351,18 @@ ROWS: tuple[Row, ...] = (
         f"the pipeline goes on by itself; {ONCE}",
         _in("outages", "a_pipeline_goes_on_by_itself_after_an_outage_of_all_brokers"),
     ),
+    Row(
+        "F",
+        "a death at any point of a take-over or a commit, or of all executors, while references"
+        " change",
+        f"each batch has the versions that the ledger names; {ONCE}",
+        _in(
+            "references",
+            "a_death_at_every_crash_point_leaves_each_batch_its_version",
+            "a_kill_in_mid_run_leaves_each_batch_its_version",
+            "rows_that_are_lost_with_all_executors_are_made_again",
+        ),
+    ),
     *OF_DELIVERIES,
 )
 

@@ -25,6 +25,7 @@ def summary_of(seen: Facts, time_text: Callable[[int], str] = iso_text) -> dict[
         "totals": asdict(head.totals),
         "waivers": head.waivers,
         "parameters": dict(head.plan.parameters),
+        "references": {name: each.of for name, each in head.plan.references.items()},
         "output": {"topic": head.sink.topic, "sequence": sequence},
         "owner": {
             "host": owner.host,

@@ -17,6 +17,7 @@ from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.order import SORTED, Order
 from onceflow.protocol.record import FIRST_SEQUENCE, BatchOrder
+from onceflow.protocol.references import ReferenceVersion, versions_from_json, versions_to_json
 from onceflow.protocol.state_sample import StateSample
 
 OWNER_KEY = b"owner"
@@ -159,12 +160,14 @@ class BatchPlan:
         event_watermark_ms: Spark's watermark during the batch.
         batch_timestamp_ms: the batch's clock; also the timestamp of its output records.
         parameters: name -> value, as text, for each that is set; the others have their default.
+        references: name -> which rows it has.
     """
 
     sources: SourceRanges
     event_watermark_ms: int
     batch_timestamp_ms: int
     parameters: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, ReferenceVersion] = field(default_factory=dict)
 
     def tag(self) -> int:
         """32-bit mark for record headers: crc32 of the canonical JSON."""
@@ -380,6 +383,7 @@ class HeadEntry:
                     _int(fields["event_watermark_ms"]),
                     _int(fields["batch_timestamp_ms"]),
                     {n: _str(v) for n, v in fields.get("parameters", {}).items()},
+                    versions_from_json(fields.get("references", {})),
                 ),
                 sink=SinkState(
                     _str(sink["topic"]),
@@ -442,6 +446,7 @@ def _plan_json(plan: BatchPlan) -> dict[str, Any]:
         "event_watermark_ms": plan.event_watermark_ms,
         "batch_timestamp_ms": plan.batch_timestamp_ms,
         **({"parameters": dict(plan.parameters)} if plan.parameters else {}),
+        **({"references": versions_to_json(plan.references)} if plan.references else {}),
     }
 
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from onceflow.protocol.commit import Judgement, Verdict
 from onceflow.protocol.delivery import Delivery
-from onceflow.protocol.ledger import NOTHING_COMMITTED, BatchPlan, HeadEntry, SourceRanges
+from onceflow.protocol.ledger import (
+    NOTHING_COMMITTED,
+    BatchPlan,
+    HeadEntry,
+    SourceRanges,
+)
+from onceflow.protocol.references import ReferenceVersion
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,10 @@ def plan_difference(expected: BatchPlan, found: BatchPlan) -> tuple[str, str] | 
             return f"{what} {wanted_ms} ms", f"{what} {found_ms} ms"
     if expected.parameters != found.parameters:
         return f"parameters {dict(expected.parameters)}", f"parameters {dict(found.parameters)}"
+    for name in sorted(expected.references.keys() | found.references.keys()):
+        wanted, got = expected.references.get(name), found.references.get(name)
+        if wanted != got:
+            return _version_text(name, wanted), _version_text(name, got)
     return None
 
 
@@ -131,6 +141,10 @@ def _range_text(place: tuple[str, str, int], bounds: tuple[int, int] | None) -> 
     name, topic, partition = place
     offsets = "nothing" if bounds is None else f"offsets [{bounds[0]}, {bounds[1]})"
     return f"{offsets} of {topic}-{partition} in source {name}"
+
+
+def _version_text(name: str, version: ReferenceVersion | None) -> str:
+    return f"version {version.of} of reference {name}" if version else f"no reference {name}"
 
 
 def _gap(before: SourceRanges, after: SourceRanges) -> tuple[str, str] | None:

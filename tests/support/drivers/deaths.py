@@ -20,8 +20,7 @@ from onceflow.crashpoints import CrashPoint
 from onceflow.errors import OnceflowError
 from tests.chaos import ChaosProxy
 from tests.support.drivers.here import dying, run_here
-from tests.support.jobs.cards import CardsJob
-from tests.support.jobs.views import ViewsJob
+from tests.support.jobs.job import Job
 
 PATIENT_S = 20.0
 """A renewal of a lane that was under way waits for an answer that never comes."""
@@ -69,7 +68,7 @@ def _copy_unless_gone(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def die_here(file: Path, job: ViewsJob | CardsJob, point: CrashPoint, arrivals: int) -> None:
+def die_here(file: Path, job: Job, point: CrashPoint, arrivals: int) -> None:
     """Run a job until it dies at a crash point; fails if it does not come there so often."""
     checkpoint = job.checkpoint
     kept = checkpoint.with_name(f"{checkpoint.name}-kept")

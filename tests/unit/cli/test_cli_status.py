@@ -21,6 +21,7 @@ FACTS: dict[str, Any] = {
     "totals": {"read": 8, "written": 4},
     "waivers": (),
     "parameters": {"limit": "5.00"},
+    "references": {"names": "0:17"},
     "watermark_holder": None,
     "open_transactions": (),
     "retention": (),

@@ -21,7 +21,8 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_all_are_found() -> None:
     assert " ".join(NAMES) == (
-        "card-fraud funnel inventory page-views running-totals sensors sessions trades word-count"
+        "card-fraud funnel inventory named-trades page-views running-totals sensors sessions"
+        " trades word-count"
     )
 
 

@@ -28,6 +28,7 @@ from onceflow.protocol.ledger import (
     sources_to_json,
 )
 from onceflow.protocol.order import ARRIVAL, SORTED, Order, Term
+from onceflow.protocol.references import ReferenceVersion
 from onceflow.protocol.state_sample import StateSample
 
 Damage: TypeAlias = Callable[[dict[str, Any]], object]
@@ -270,6 +271,15 @@ def test_another_order_moves_no_position() -> None:
     assert "at, content" in moved.note
 
 
+def test_head_has_the_version_of_each_reference() -> None:
+    plan = replace(HEAD.plan, references={"names": ReferenceVersion("0:7,1:9", "ab")})
+    head = replace(HEAD, plan=plan)
+    assert HeadEntry.from_json(head.to_json()) == head
+    damaged = head.to_json().replace(b'"ab"', b"7")
+    with pytest.raises(CorruptionError):
+        HeadEntry.from_json(damaged)
+
+
 def test_the_plan_tag_is_the_crc32_of_ranges_watermark_and_clock() -> None:
     text = (
         b'{"batch_timestamp_ms":100000,"event_watermark_ms":90000,'
@@ -285,8 +295,9 @@ def test_the_plan_tag_is_the_crc32_of_ranges_watermark_and_clock() -> None:
         replace(HEAD.plan, event_watermark_ms=90_001),
         replace(HEAD.plan, batch_timestamp_ms=100_001),
         replace(HEAD.plan, parameters={"limit": "7"}),
+        replace(HEAD.plan, references={"names": ReferenceVersion("0:7", "ab")}),
     ],
-    ids=["ranges", "watermark", "clock", "parameters"],
+    ids=["ranges", "watermark", "clock", "parameters", "references"],
 )
 def test_another_plan_has_another_tag(other: BatchPlan) -> None:
     assert other.tag() != HEAD.plan.tag()

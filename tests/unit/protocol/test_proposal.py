@@ -18,6 +18,7 @@ from onceflow.protocol.proposal import (
     plan_difference,
     range_difference,
 )
+from onceflow.protocol.references import ReferenceVersion
 from tests.support.entries import head, plan
 
 BATCH = head(4, 20, 30)
@@ -152,6 +153,10 @@ def test_plans_differ_where_some_partition_differs(one: SourceRanges, two: Sourc
         (
             replace(plan(1, 2), parameters={"limit": "7"}),
             ("parameters {}", "parameters {'limit': '7'}"),
+        ),
+        (
+            replace(plan(1, 2), references={"names": ReferenceVersion("0:7", "ab")}),
+            ("no reference names", "version 0:7 of reference names"),
         ),
         (
             BatchPlan({"clicks": {"input": {}}}, 5, 9),

@@ -14,6 +14,7 @@ from onceflow.errors import ConfigError, CorruptionError, LineageError
 from onceflow.protocol.fork import forked as of_fork
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, RecordCounts, SinkState
+from onceflow.protocol.references import ReferenceVersion
 from onceflow.runtime.checkpoint.checkpoint import Checkpoint, SourceArithmetic
 from onceflow.runtime.checkpoint.hadoop_checksum import checksum_of
 
@@ -163,6 +164,46 @@ def test_a_written_plan_has_the_parameters_of_the_ledger_and_their_place_on_the_
     assert checkpoint.plan(1) == plan
     # From an earlier place, changes are applied again, to the same effect.
     assert carried(tmp_path, 1) == {"s": None, "r": {**told, "values": values}}
+
+
+@pytest.mark.parametrize(
+    ("logged", "kept"),
+    [
+        # The same version: the next one goes on from where its topic stood.
+        ({"of": "0:7", "rows": "ab", "topic": "t", "position": {"p": 7}}, {"position": {"p": 7}}),
+        ({"of": "0:9", "rows": "cd", "topic": "t", "position": {"p": 9}}, {}),
+    ],
+)
+def test_a_written_plan_has_the_references_of_the_ledger(
+    checkpoint: Checkpoint, tmp_path: Path, logged: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    checkpoint.create("q")
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    entry = tmp_path / "ck" / "offsets" / "0"
+    *lines, offset = entry.read_text().splitlines()
+    told = json.dumps({**json.loads(offset), "references": {"names": logged}})
+    entry.write_text("\n".join([*lines, told]))
+    assert checkpoint.references_in(0) == {logged["rows"]}
+    committed = head(1, (10, 40))
+    plan = replace(committed.plan, references={"names": ReferenceVersion("0:7", "ab")})
+    checkpoint.write_plan(replace(committed, plan=plan))
+    assert checkpoint.plan(1) == plan
+    written = json.loads((tmp_path / "ck" / "offsets" / "1").read_text().splitlines()[2])
+    names = written["references"]["names"]
+    assert {key: names[key] for key in names if key == "position"} == kept
+
+
+@pytest.mark.parametrize("told", [5, {"names": 5}, {"names": {"of": "0:7"}}])
+def test_damaged_references_name_the_file(
+    checkpoint: Checkpoint, tmp_path: Path, told: Any
+) -> None:
+    log_batch(tmp_path / "ck", 0, {"0": 10})
+    entry = tmp_path / "ck" / "offsets" / "0"
+    *lines, offset = entry.read_text().splitlines()
+    changed = json.dumps({**json.loads(offset), "references": told})
+    entry.write_text("\n".join([*lines, changed]))
+    with pytest.raises(CorruptionError, match="offsets/0"):
+        checkpoint.plan(0)
 
 
 def test_a_written_plan_of_a_pipeline_without_parameters_has_none(

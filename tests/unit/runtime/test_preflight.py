@@ -63,12 +63,14 @@ def look(
     partitions: int | None = None,
     timeout_ms: int = 60_000,
     controls: str | None = None,
+    table: str | None = None,
 ) -> PreflightReport:
     sink = None if recorded is None else SinkState("out", recorded, Layout(1, 3), {}, "id of out")
     kafka = SimpleNamespace(topic="out", partitions=partitions)
     pipeline: Any = SimpleNamespace(
         name="views",
         control_topics=[controls] if controls else [],
+        reference_topics=[table] if table else [],
         named_inputs=["clicks"],
         letter_topics=["dead"],
         sink=SimpleNamespace(kafka=kafka),
@@ -218,6 +220,11 @@ def test_a_topic_of_parameters_that_forgets_is_warned_of(
     (warning,) = look(brokers, controls="changes").warnings
     assert told in str(warning)
     assert warning.where == "changes"
+
+
+def test_a_topic_of_a_reference_must_exist_and_should_be_compacted() -> None:
+    with pytest.raises(ConfigError, match=r"names: the topic of a reference does not exist"):
+        look(Brokers(), table="names")
 
 
 def test_a_topic_of_parameters_with_several_partitions_is_refused(brokers: Brokers) -> None:

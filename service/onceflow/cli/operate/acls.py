@@ -83,6 +83,7 @@ def topics_of(file: PipelineFile) -> PipelineTopics:
     found = (source.block.kafka_topics() for source in pipeline.sources.values())
     reads = [topics for topics in found if topics is not None]
     tables = [s.initial_state.topic for s in pipeline.process.values() if s.initial_state]
+    tables += pipeline.reference_topics
     others = {block.topic for block in (pipeline.dead_letter, pipeline.late) if block}
     return PipelineTopics(
         pipeline=pipeline.name,

@@ -60,6 +60,9 @@ def print_text(facts: dict[str, Any]) -> None:
         console.print(f"  {name}: {_account_text(counts)}")
     for parameter, value in facts["parameters"].items():
         console.print(Text(f"  parameter {parameter}: {value}"))
+    for reference, version in facts["references"].items():
+        # It stays whole, so that it can be copied.
+        console.print(Text(f"  reference {reference}: {version}"), soft_wrap=True)
     for waiver in facts["waivers"]:
         console.print(Text(f"  waived: {waiver}", style="yellow"))
     for line in notes_on(facts):

@@ -55,11 +55,16 @@ def analysis_session(command: str, settings: Settings) -> Iterator[SparkSession]
 
 @dataclass(frozen=True)
 class Analysed:
-    """A valid file; `analysis` is None if Spark did not look at its query."""
+    """A valid file; `analysis` is None if Spark did not look at its query.
+
+    Args:
+        tables: what is wrong with files of references as they are now.
+    """
 
     file: PipelineFile
     state: State
     analysis: Analysis | None
+    tables: tuple[Fault, ...] = ()
 
     def warnings(self) -> tuple[Fault, ...]:
         """Find what may go wrong although it runs."""
@@ -69,7 +74,7 @@ class Analysed:
             return ()
         # A warning: the file may be meant for another machine than the one that checks it.
         ephemeral = ephemeral_fault(self.file, self.state)
-        return (*self.analysis.warnings, *([ephemeral] if ephemeral else []))
+        return (*self.analysis.warnings, *self.tables, *([ephemeral] if ephemeral else []))
 
     def waived(self) -> tuple[str, ...]:
         """Waivers of rules that it breaks."""
@@ -96,8 +101,12 @@ def analysed(file: PipelineFile, settings: Settings, spark: SparkSession | None)
 
     now_ms = SystemClock().unix_ms()
     analysis = None
+    tables: tuple[Fault, ...] = ()
     if spark is not None:
+        from onceflow.pipeline.analysis.tables import file_faults
+
+        tables = tuple(file_faults(file))
         require_sources(file)
         analysis = analyse(spark, file, now_ms)
     location, waiver = file.pipeline.checkpoint_location, settings.ephemeral_checkpoints
-    return Analysed(file, state_of(location, waiver, now_ms), analysis)
+    return Analysed(file, state_of(location, waiver, now_ms), analysis, tables)

@@ -60,6 +60,8 @@ def check_analysed(parts: Sequence[PlanPart]) -> list[Fault]:
         if part.kind in classes.FAULTS:
             found.append(classes.FAULTS[part.kind])
         elif part.is_operator:
+            if part.kind == "ResolvedHint" and _is_of_reference(place, parts):
+                continue
             if part.kind not in classes.OPERATORS and place in has_input:
                 found.append(_refused(part.kind, functions.REFUSED[Category.UNJUDGED]))
         elif part.kind not in classes.EXPRESSIONS:
@@ -67,6 +69,12 @@ def check_analysed(parts: Sequence[PlanPart]) -> list[Fault]:
         found += _options(part)
         found += _clock(part)
     return list(dict.fromkeys(found))
+
+
+def _is_of_reference(place: int, parts: Sequence[PlanPart]) -> bool:
+    """Whether this is our own hint to broadcast a reference; others change the order of rows."""
+    below = [part.kind for part in parts if part.parent == place and part.is_operator]
+    return below == ["onceflow.ReferenceRelation"]
 
 
 def _relations(parts: Sequence[PlanPart], sources: Collection[str]) -> Iterator[Fault]:

@@ -109,7 +109,7 @@ _OPERATORS = """
     FlatMapCoGroupsInPandas FlatMapGroupsInArrow FlatMapGroupsInPandas
     FlatMapGroupsInPandasWithState MapInArrow MapInPandas TransformWithStateInPySpark
 """
-OPERATORS = frozenset(_OPERATORS.split())
+OPERATORS = frozenset({*_OPERATORS.split(), "onceflow.ReferenceRelation"})
 """Operators that may be used. Tables and files of a `transform` are judged as ND-SOURCE."""
 
 OVER = Fault(

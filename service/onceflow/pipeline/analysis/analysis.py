@@ -48,6 +48,7 @@ from onceflow.pipeline.query.output_rules import output_faults
 from onceflow.pipeline.query.parameters import parameter_faults
 from onceflow.pipeline.query.python_code import import_named
 from onceflow.pipeline.query.query import assemble, declared_columns
+from onceflow.pipeline.query.references import table_faults
 from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason
 from onceflow.pipeline.query.source_rules import payload_names, source_faults, stand_in
 from onceflow.pipeline.query.spark_faults import fault_of, line_of
@@ -131,6 +132,7 @@ def _analyse(spark: SparkSession, file: PipelineFile, now_ms: int) -> Analysis:
         file,
         [
             *_reading_faults(file, facts),
+            *_table_faults(file, facts),
             *judgement.faults,
             *_streaming_faults(spark, file, frame),
             *output_faults(file, frame.schema),
@@ -192,7 +194,7 @@ def _analysed(
     pipeline, at = file.pipeline, file.transformation
     try:
         # Before anything is looked up: DROP TABLE runs when it is analysed, and so do options.
-        views = [*pipeline.sources]
+        views = [*pipeline.sources, *pipeline.references]
         for name, step in pipeline.process.items():
             if not is_view(step.input):
                 _check_written(spark, file, step.input, views, ("process", name, "input"))
@@ -210,6 +212,10 @@ def _analysed(
         )
     except PySparkException as error:
         names = {view: columns.names for view, columns in declared.items()}
+        names |= {
+            table: [*block.reference.table_columns.names]
+            for table, block in pipeline.references.items()
+        }
         placed = file.fault_at(Rule.INVALID_QUERY, fault_of(error, names), at, line_of(error))
         raise ConfigError("pipeline refused", subject=str(file.path), faults=(placed,)) from error
     except ConfigError as error:
@@ -268,6 +274,11 @@ def _reading_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
                 suggestion="Declare a second source over the same topics.",
             )
             yield file.fault_at(Rule.SOURCE_USE, fault, file.transformation)
+
+
+def _table_faults(file: PipelineFile, facts: PlanFacts) -> Iterator[Fault]:
+    for name, fault in table_faults(file.pipeline, facts.looked_up):
+        yield file.fault_at(Rule.SOURCE_USE, fault, ("references", name))
 
 
 def _findings(file: PipelineFile, plan: PlanNode, facts: PlanFacts) -> Iterator[Finding]:

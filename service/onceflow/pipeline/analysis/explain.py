@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.contracts.values import duration_text
@@ -95,7 +95,7 @@ def explain(
         ),
         query=Station(
             "transform" if pipeline.transform else "query",
-            (pipeline.transform or "Spark SQL", *query_facts),
+            (pipeline.transform or "Spark SQL", *_references(pipeline), *query_facts),
         ),
         writing=_WRITING[pipeline.mode],
         sink=_sink(pipeline, order),
@@ -110,6 +110,16 @@ def explain(
         ),
         checkpoint=pipeline.checkpoint_location,
     )
+
+
+def _references(pipeline: Pipeline) -> Iterator[str]:
+    for name, block in pipeline.references.items():
+        place = f"file {block.file}" if block.file else f"topic {block.topic}"
+        since = f", valid from {block.valid_from}" if block.valid_from else ""
+        yield (
+            f"looks up {name}: {place} by {', '.join(block.key)}{since}; a change begins with a"
+            " batch, and the ledger has its version"
+        )
 
 
 def _source(view: str, source: Source) -> Station:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,10 +21,13 @@ from onceflow.errors import ConfigError
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
 from onceflow.pipeline.analysis.analysis import analyse
 from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.query.loopback import LOOPBACK
 from onceflow.pipeline.query.query import assemble
+from onceflow.pipeline.query.references import TablePlace
 from onceflow.pipeline.query.rejects import accepted, with_reason
+from onceflow.pipeline.references.table import RefusedTableError, encoded, table_of_file
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TIMEOUT_S = 300
@@ -35,7 +39,8 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
 
     Args:
         pipeline_file: of the pipeline. Whatever its format, payloads are read as JSON here.
-        data: source -> file with one JSON object per line.
+        data: source -> file with one JSON object per line; also for a reference, instead of
+            its topic or file.
 
     Returns:
         Each row as a JSON object, in no particular order. Windows that the data leaves open are not
@@ -45,10 +50,12 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
         ConfigError: the pipeline has a fault, or `data` is not of its sources.
     """
     file = load_pipeline(pipeline_file)
-    if data.keys() != file.pipeline.sources.keys():
+    tables = file.pipeline.references
+    needed = [*file.pipeline.sources, *(name for name, block in tables.items() if block.topic)]
+    if not data.keys() >= {*needed} or not data.keys() <= {*needed, *tables}:
         raise ConfigError(
             "data for other sources",
-            expected=", ".join(file.pipeline.sources),
+            expected=", ".join(needed),
             found=", ".join(data),
         )
     spark = rehearsal_session()
@@ -63,10 +70,10 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
         texts = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
         rows.extend(json.loads(str(text)) for (text,) in texts)
 
-    frame = assemble(
-        spark, file.pipeline, analyse(spark, file, SystemClock().unix_ms()).columns, load
-    )
+    columns = analyse(spark, file, SystemClock().unix_ms()).columns
     with TemporaryDirectory(prefix="onceflow-rehearsal-") as checkpoint:
+        place = _kept(file.pipeline, data, Path(checkpoint) / "references")
+        frame = assemble(spark, file.pipeline, columns, load, tables=place)
         query = (
             frame.writeStream.foreachBatch(collect)
             .outputMode(file.pipeline.sink.output_mode)
@@ -77,6 +84,23 @@ def rehearse(pipeline_file: Path, data: Mapping[str, Path]) -> list[dict[str, An
         query.awaitTermination(TIMEOUT_S)
         query.stop()
     return rows
+
+
+def _kept(pipeline: Pipeline, data: Mapping[str, Path], folder: Path) -> TablePlace:
+    """Keep the rows of references where a query finds them."""
+    folder.mkdir()
+    unset = {}
+    for name, block in pipeline.references.items():
+        path = data.get(name) or pipeline.folder / (block.file or "")
+        suffix = ".jsonl" if name in data else path.suffix
+        try:
+            rows = encoded(table_of_file(block.reference, suffix, path.read_bytes()))
+        except (OSError, RefusedTableError) as error:
+            what = "a reference cannot be read"
+            raise ConfigError(what, subject=f"{name} ({path})", found=str(error)) from error
+        unset[name] = sha256(rows).hexdigest()
+        (folder / f"{unset[name]}.arrow").write_bytes(rows)
+    return TablePlace(str(folder), unset)
 
 
 def rehearsal_session() -> SparkSession:

@@ -35,6 +35,7 @@ from onceflow.pipeline.file.policies import (
     without_default,
 )
 from onceflow.pipeline.file.process import Process
+from onceflow.pipeline.file.reference import ReferenceBlock
 from onceflow.pipeline.file.sink import Sink
 from onceflow.pipeline.file.source import AnySource, kinds_in
 from onceflow.processing.parameters import NONE, Parameters
@@ -80,6 +81,11 @@ class Pipeline(Block):
         default=None,
         description="Values that queries and processors read by name, and that change between"
         " batches; see [state.md](state.md#parameters).",
+    )
+    references: dict[ViewName, ReferenceBlock] = Field(
+        default_factory=dict,
+        description="Files and compacted topics as tables for joins, each under the name of its"
+        " table in the query; see [references.md](references.md).",
     )
     aggregates: dict[ViewName, AggregateText] = Field(
         default_factory=dict,
@@ -226,13 +232,19 @@ class Pipeline(Block):
         """The topic of its parameters, if it has any."""
         return [self.parameters.topic] if self.parameters else []
 
+    @property
+    def reference_topics(self) -> list[str]:
+        """Topics that are read as tables."""
+        return [block.topic for block in self.references.values() if block.topic]
+
     def result_parts(self) -> Mapping[str, JsonValue]:
         """Whatever in the file and its Python code changes which rows are computed, by name.
 
         Left out is what changes only when and where: trigger, checkpoint, restarts, `idle_after`,
-        what a source's block says of itself (`SourceBlock.outside_results`), where parameters come
-        from, and where rejected, late and divergent records go; the output's partitions and the
-        order of records, which the ledger pins; and waivers, which change nothing.
+        what a source's block says of itself (`SourceBlock.outside_results`), where parameters and
+        references come from, and where rejected, late and divergent records go; the output's
+        partitions and the order of records, which the ledger pins; and waivers, which change
+        nothing.
         """
         settings: dict[str, Any] = self.model_dump(
             mode="json",
@@ -257,11 +269,17 @@ class Pipeline(Block):
                     for name, source in self.sources.items()
                 },
                 "process": {name: {"on_reject": True} for name in self.process},
+                "references": {
+                    name: {"file": True, "topic": True, "every_ms": True}
+                    for name in self.references
+                },
                 "sink": {"on_reject": True, "order_by": True, "kafka": {"partitions"}},
             },
         )
         sources = settings.pop("sources")
         parts = {f"sources.{name}": source for name, source in sources.items()}
+        tables = settings.pop("references")
+        parts |= {f"references.{name}": table for name, table in tables.items()}
         steps = settings.pop("process")
         parts |= {f"process.{name}": step for name, step in steps.items()}
         named = [step.kind for step in self.process.values()]
@@ -275,15 +293,18 @@ class Pipeline(Block):
 
 
 def _names_twice(given: Mapping[str, Any]) -> Iterator[Combination]:
-    """Steps that are called like a source."""
-    sources, steps = given.get("sources"), given.get("process")
-    if isinstance(sources, Mapping) and isinstance(steps, Mapping):
-        for name in steps:
-            if name in sources:
+    """Steps that are called like a source, and references that are called like either."""
+    seen: dict[str, str] = {}
+    for key, what in (("sources", "source"), ("process", "step"), ("references", "reference")):
+        block = given.get(key)
+        for name in block if isinstance(block, Mapping) else ():
+            if name in seen:
+                told = f"a {seen[name]} has this name"
                 yield (
-                    ("process", str(name)),
-                    fault("a source has this name", suggestion="Give the step another name."),
+                    (key, str(name)),
+                    fault(told, suggestion=f"Give the {what} another name."),
                 )
+            seen.setdefault(name, what)
 
 
 def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
@@ -301,7 +322,16 @@ def _loops(given: Mapping[str, Any]) -> Iterator[Combination]:
             )
         if topic is not None:
             written.append(topic)
-    sources = given.get("sources")
+    sources, tables = given.get("sources"), given.get("references")
+    for name in tables if isinstance(tables, Mapping) else ():
+        if _topic_at(given, "references", name) in written:
+            yield (
+                ("references", str(name), "topic"),
+                fault(
+                    "a pipeline cannot read the topic that it writes",
+                    suggestion="Write to another topic.",
+                ),
+            )
     for name, source in sources.items() if isinstance(sources, Mapping) else ():
         for kind in kinds_in(source):
             try:

@@ -15,13 +15,15 @@ _PASSES_COLUMNS = frozenset(
         "Filter",
         "Generate",
         "Join",
+        "ResolvedHint",
         "SubqueryAlias",
         "View",
     }
 )
 """Nodes that hand every column of their children on and look only at those they reference."""
-_HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range"})
-"""Leaves whose rows are in the query itself: the same at every replay."""
+_HOLDS_NO_DATA = frozenset({"OneRowRelation", "LocalRelation", "Range", "ReferenceRelation"})
+"""Leaves whose rows are in the query itself, or recorded with each batch: the same at every
+replay."""
 _KEEPS_ORDER = frozenset(
     {
         "CollectMetrics",
@@ -32,6 +34,8 @@ _KEEPS_ORDER = frozenset(
         "OneRowRelation",
         "Project",
         "Range",
+        "ReferenceRelation",
+        "ResolvedHint",
         "SubqueryAlias",
         "Union",
         "View",
@@ -62,12 +66,14 @@ class PlanFacts:
 
     Args:
         reads: view -> names of columns that influence the result, once per time it is read.
+        looked_up: reference -> names of columns that influence the result, wherever it is read.
         foreign: classes of leaves that are neither a view nor written in the query: tables, files.
         is_stateful: whether rows of one batch influence later batches.
         keeps_order: whether rows that come from one input partition stay in its order.
     """
 
     reads: tuple[tuple[str, tuple[str, ...]], ...]
+    looked_up: Mapping[str, frozenset[str]]
     foreign: tuple[str, ...]
     is_stateful: bool
     keeps_order: bool
@@ -76,16 +82,20 @@ class PlanFacts:
 def facts_of(root: PlanNode) -> PlanFacts:
     """Walk down once."""
     reads, foreign, is_stateful = [], [], False
+    looked_up: dict[str, frozenset[str]] = {}
     for step in walk(root):
         node = step.node
         if view := _view_of_stand_in(node):
             live = tuple(c.name for c in node.output if c.id in step.needed)
             reads.append((view, live))
+        elif node.reference:
+            live_names = {c.name for c in node.output if c.id in step.needed}
+            looked_up[node.reference] = looked_up.get(node.reference, frozenset()) | live_names
         elif not node.children and node.kind not in _HOLDS_NO_DATA:
             foreign.append(node.kind)
         joins_streams = node.kind == "Join" and all(c.is_streaming for c in node.children)
         is_stateful |= joins_streams or any(mark in node.kind for mark in _KEEPS_STATE)
-    return PlanFacts(tuple(reads), tuple(foreign), is_stateful, _keeps_order(root))
+    return PlanFacts(tuple(reads), looked_up, tuple(foreign), is_stateful, _keeps_order(root))
 
 
 def _keeps_order(node: PlanNode) -> bool:

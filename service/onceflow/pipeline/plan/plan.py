@@ -57,6 +57,7 @@ class PlanNode:
         expressions: everything that it computes; of an Aggregate, the groupings come first.
         groupings: how many those are.
         view: of a stand-in's leaf, whose it is.
+        reference: of the leaf of one, its name.
         join: of a Join, its type as SQL calls it, such as `LEFT OUTER`.
         deduplicates: view whose `deduplicate` it is; empty for any other operator.
         subqueries: plans inside of expressions.
@@ -68,6 +69,7 @@ class PlanNode:
     expressions: Sequence[PlanExpression] = ()
     groupings: int = 0
     view: str = ""
+    reference: str = ""
     join: str = ""
     deduplicates: str = ""
     subqueries: Sequence[PlanNode] = ()
@@ -106,7 +108,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def node_of(told: Mapping[str, Any]) -> PlanNode:
     """A node from its JSON."""
-    optional = ("groupings", "view", "join", "deduplicates")
+    optional = ("groupings", "view", "reference", "join", "deduplicates")
     rest = {name: told[name] for name in optional if name in told}
     return PlanNode(
         kind=told["kind"],

@@ -20,6 +20,7 @@ from onceflow.pipeline.file.types import column
 from onceflow.pipeline.query.aggregates import callable_by_name, computed, declared_aggregates
 from onceflow.pipeline.query.parameters import register_parameters, without_values
 from onceflow.pipeline.query.python_code import import_named, let_workers_import, transform_error
+from onceflow.pipeline.query.references import NOWHERE, TablePlace, open_tables
 from onceflow.pipeline.query.steps import Prepare, Watch, with_steps
 from onceflow.processing.runner import PLACE
 
@@ -46,7 +47,7 @@ def is_column(source: Source, columns: StructType) -> bool:
     return (source.event_time or "").casefold() in {name.casefold() for name in columns.names}
 
 
-def assemble(  # noqa: PLR0913  an analysis leaves out the last three
+def assemble(  # noqa: PLR0913  an analysis leaves out the last four
     spark: SparkSession,
     pipeline: Pipeline,
     columns: Mapping[str, StructType],
@@ -55,6 +56,7 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
     watch: Watch = lambda _, view: view,
     watch_step: Watch = lambda _, rows: rows,
     prepare: Prepare = lambda runner: runner,
+    tables: TablePlace = NOWHERE,
 ) -> DataFrame:
     """Build the result of the pipeline's query or function over its sources.
 
@@ -70,6 +72,7 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
         watch_step: the same for what comes out of processors, with rejected records.
         prepare: told of the runner of each processor, and of each GROUP BY with aggregates of the
             file; what it returns takes its place.
+        tables: where rows of references are.
 
     Raises:
         ConfigError: the Python function cannot be imported or fails.
@@ -79,6 +82,7 @@ def assemble(  # noqa: PLR0913  an analysis leaves out the last three
         name: watch(name, _view(name, source, load_source(name, source, columns[name])))
         for name, source in pipeline.sources.items()
     }
+    frames |= open_tables(spark, pipeline, tables)
     register_parameters(spark, pipeline.declared_parameters)
     if pipeline.transform is not None or pipeline.process or pipeline.aggregates:
         let_workers_import(spark, pipeline.folder)

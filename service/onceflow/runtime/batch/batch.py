@@ -29,6 +29,7 @@ from onceflow.protocol.order import Order
 from onceflow.protocol.proposal import BatchProposal, HeadProposal
 from onceflow.protocol.query_identity import QueryIdentity
 from onceflow.protocol.record import HeaderPacker
+from onceflow.protocol.references import ReferenceVersion
 from onceflow.protocol.state_sample import StateSample
 from onceflow.runtime.batch.divergence import DivergenceDesk
 from onceflow.runtime.batch.executed import Execution
@@ -98,6 +99,7 @@ class BatchRunner:
         retired: source -> topics that are read no more; a group can commit no offset of one that
             was deleted.
         share_parameters: tells the values of this batch, and hands them to its tasks.
+        references: tells the versions that they have in this batch.
         checkpoint: tells where a source stands that no batch has read from.
         state_sample: gives the newest one of the state.
     """
@@ -127,6 +129,7 @@ class BatchRunner:
     report: Callable[[BatchOutcome], None]
     gate: BatchGate = field(default_factory=BatchGate)
     state_sample: Callable[[], StateSample | None] = lambda: None
+    references: Callable[[], Mapping[str, ReferenceVersion]] = dict
     failure: OnceflowError | None = None
     """The error that ended the query, if Onceflow raised it: Spark keeps only its text."""
     computing: int | None = None
@@ -169,7 +172,9 @@ class BatchRunner:
             table = collect(frame, self.max_result_bytes)
         finally:
             self.computing = None
-        execution = replace(self.read_execution(), parameters=parameters)
+        execution = replace(
+            self.read_execution(), parameters=parameters, references=self.references()
+        )
         table, keyless = self.rejects.without_null_keys(table)
         key = BatchKey(self.query_id, batch_id)
         is_replay = self.head.batch == key
@@ -326,6 +331,7 @@ class BatchRunner:
             execution.event_watermark_ms,
             execution.batch_timestamp_ms,
             execution.parameters,
+            execution.references,
         )
 
 

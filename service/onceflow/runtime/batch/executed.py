@@ -21,6 +21,7 @@ from onceflow.java.loader import new_instance
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.pipeline.query.rejects import REASON_COLUMN
 from onceflow.pipeline.query.steps import REJECTED_COLUMN
+from onceflow.protocol.references import ReferenceVersion
 
 _OBSERVED = "onceflow."
 """Before the name of a source: what Spark calls its count of records."""
@@ -56,6 +57,7 @@ class Execution:
         is_doubtful: whether `counts` may hold records twice. What was computed for a shuffle and
             lost with an executor is computed again, and Spark counts it again.
         parameters: name -> value, for each that is set in the batch.
+        references: name -> the version that it has in the batch.
     """
 
     event_watermark_ms: int
@@ -70,6 +72,7 @@ class Execution:
     keeps_order: bool = False
     is_doubtful: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, ReferenceVersion] = field(default_factory=dict)
 
     def newest_since(self, before_ms: int | None) -> int | None:
         """The newest event time of this batch and what was before it."""

@@ -10,8 +10,8 @@ the two logs. A refusal names the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from onceflow.contracts.source import Position, TopicRanges
@@ -25,7 +25,9 @@ from onceflow.protocol.ledger import (
     HeadEntry,
     canonical_json,
 )
+from onceflow.protocol.references import ReferenceVersion, versions_from_json
 from onceflow.runtime.checkpoint.files import CheckpointFiles
+from onceflow.runtime.checkpoint.reference_files import FOLDER, ReferenceFiles
 from onceflow.runtime.checkpoint.state_files import find_copy, find_damage, version_of
 from onceflow.runtime.checkpoint.state_record import StateRecord
 
@@ -50,6 +52,8 @@ class LoggedBatch:
     positions: Mapping[str, Position]
     parameters: Mapping[str, Any]
     """What the offset of one source says of them; only `values` before any has been set."""
+    references: Mapping[str, Mapping[str, Any]]
+    """What it says of them, by name."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -91,6 +95,7 @@ class Checkpoint:
         self._sources = sources
         self._files = CheckpointFiles(location, conf or {})
         self.recorded = StateRecord(self._files)
+        self.references = ReferenceFiles(self._files)
 
     def query_id(self) -> str | None:
         """The query that this checkpoint belongs to; None if there is no checkpoint.
@@ -211,6 +216,7 @@ class Checkpoint:
             entry.metadata["batchWatermarkMs"],
             entry.metadata["batchTimestampMs"],
             entry.parameters["values"],
+            versions_from_json(entry.references),
         )
 
     def write_plan(self, head: HeadEntry) -> None:
@@ -231,11 +237,14 @@ class Checkpoint:
         lines = [_OFFSET_LOG_VERSION, canonical_json(metadata)]
         kept = {"position": None, "refused": [0, ""], **(model.parameters if model else {})}
         is_told = kept["position"] is not None or head.plan.parameters
-        told = {"parameters": {**kept, "values": dict(head.plan.parameters)}}
+        told = {"parameters": {**kept, "values": dict(head.plan.parameters)}} if is_told else {}
+        logged = model.references if model else {}
+        versions = {n: _as_logged(v, logged.get(n, {})) for n, v in head.plan.references.items()}
+        told |= {"references": versions} if versions else {}
         for name in model.positions if model else head.plan.sources:
             like = model.positions[name] if model else None
             position = self._arithmetic(name).position(like, head.plan.sources[name])
-            more = told if is_told and name == carrier_of(self._sources) else {}
+            more = told if name == carrier_of(self._sources) else {}
             lines.append(canonical_json({"source": name, "position": position, **more}))
         # Asked again: a driver that took over may have logged this batch and planned more.
         if self._newest("commits") < batch_id:
@@ -260,8 +269,18 @@ class Checkpoint:
                 then="Spark removes older ones",
             )
         for name in self._files.names(""):
-            if _is_before(name, batch_id):
+            # Versions of references are read where they are.
+            if _is_before(name, batch_id) and not name.startswith(f"{FOLDER}/"):
                 self._files.copy(name, copy._files)
+
+    def references_in(self, batch_id: int) -> Collection[str]:
+        """The kept rows that a batch needs; none if its plan is not here any more."""
+        logged = self._logged(batch_id)
+        return {each["rows"] for each in logged.references.values()} if logged else ()
+
+    def planned_batches(self) -> Sequence[int]:
+        """The batches in the offset log."""
+        return self._files.numbers("offsets")
 
     def ended_batches(self) -> Sequence[int]:
         """The batches after which the checkpoint can be forked, in order."""
@@ -418,7 +437,11 @@ class Checkpoint:
             parameters = told[0] if told else {"values": {}}
             if not isinstance(parameters["values"], dict):
                 raise self._files.damaged(name)
-            return LoggedBatch(metadata, positions, parameters)
+            references: Mapping[str, Any] = next(
+                (o["references"] for o in offsets if "references" in o), {}
+            )
+            versions_from_json(references)
+            return LoggedBatch(metadata, positions, parameters, references)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._files.damaged(name) from error
 
@@ -428,6 +451,12 @@ class Checkpoint:
 
 def _line(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"))
+
+
+def _as_logged(version: ReferenceVersion, logged: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With where its topic stands, if that is known; it is read from its beginning otherwise."""
+    plain = asdict(version)
+    return logged if plain.items() <= logged.items() else plain
 
 
 def _is_before(name: str, batch_id: int) -> bool:

@@ -73,6 +73,17 @@ class CheckpointFiles:
         return [info.path.removeprefix(f"{self._root}/") for info in found if info.is_file]
 
     @_told
+    def written_before(self, folder: str, at_ms: int) -> Sequence[str]:
+        """Files in a folder that were written before an instant, by the clock of the storage."""
+        selector = pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        found = self._files.get_file_info(selector)
+        return [
+            f"{folder}/{info.base_name}"
+            for info in found
+            if info.is_file and (info.mtime_ns or 0) < at_ms * 1_000_000
+        ]
+
+    @_told
     def numbers(self, log: str) -> Sequence[int]:
         """The numbers that files of a log have for names."""
         selector = pafs.FileSelector(f"{self._root}/{log}", allow_not_found=True)

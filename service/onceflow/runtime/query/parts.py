@@ -17,13 +17,16 @@ from onceflow.pipeline.analysis.analysis import to_arrow
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.query.query import assemble
+from onceflow.pipeline.query.references import TablePlace
 from onceflow.pipeline.query.rejects import accepted, with_reason
 from onceflow.pipeline.query.steps import Prepare
 from onceflow.processing.parameters import carrier_of
 from onceflow.runtime.batch.executed import Execution, observed, observed_step, shielded
+from onceflow.runtime.checkpoint.reference_files import reference_folder
 from onceflow.runtime.records.output import OutputFormat
 from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
 from onceflow.runtime.source.parameters import ParameterTopic
+from onceflow.runtime.source.references import FollowedReference, ReferenceSettings
 from onceflow.runtime.source.ticks import TickSettings
 
 
@@ -34,6 +37,8 @@ class Parts:
     pipeline: Pipeline
     connector: Connector
     connection: Connection
+    conf: Mapping[str, str]
+    """Settings of Spark, which say how the checkpoint is reached."""
 
     def spec(self, name: str, schema: pa.Schema) -> SourceSpec:
         """A source that delivers these columns."""
@@ -70,6 +75,21 @@ class Parts:
             return None
         return ParameterTopic(block.topic, block.declared)
 
+    def _tables(self, source: str) -> ReferenceSettings | None:
+        pipeline = self.pipeline
+        if not pipeline.references or source != carrier_of(pipeline.sources):
+            return None
+        followed = {
+            name: FollowedReference(
+                block.reference,
+                str((pipeline.folder / block.file).resolve()) if block.file else "",
+                block.topic or "",
+                block.every_ms,
+            )
+            for name, block in pipeline.references.items()
+        }
+        return ReferenceSettings(followed, pipeline.checkpoint_location, self.conf)
+
     def result(
         self,
         spark: SparkSession,
@@ -85,7 +105,8 @@ class Parts:
             if self.pipeline.on_reject(name) != "fail":
                 schema = schema.append(pa.field(REJECT_COLUMN, pa.string()))
             handle = self._handle(name, schema, tick_settings(source.idle_after_ms))
-            stream = open_stream(spark, replace(handle, parameters=self._followed(name)))
+            more = replace(handle, parameters=self._followed(name), references=self._tables(name))
+            stream = open_stream(spark, more)
             marked = with_reason(source, stream, F.current_timestamp())
             return accepted(observed(marked, name))
 
@@ -97,6 +118,7 @@ class Parts:
             watch=shielded,
             watch_step=observed_step,
             prepare=prepare,
+            tables=TablePlace(reference_folder(self.pipeline.checkpoint_location)),
         )
 
     def output(self) -> OutputFormat:

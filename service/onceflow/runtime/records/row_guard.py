@@ -30,6 +30,4 @@ def guard_rows(spark: SparkSession, max_rows: int) -> None:
     example = analysed_plan(spark.range(1).where(condition))
     jvm = jvm_of(spark)
     rule = getattr(new_instance(jvm, "RowGuard"), "with")(example)
-    rules = jvm.org.apache.spark.api.python.PythonUtils.toSeq([rule])
-    experimental = spark._jsparkSession.experimental()  # noqa: SLF001  no public way
-    getattr(experimental, "extraOptimizations_$eq")(rules)
+    new_instance(jvm, "PlanRules").put(spark._jsparkSession, rule)  # noqa: SLF001  no public way

@@ -5,7 +5,8 @@ Nothing is shared between them but options, offsets and splits, so everything tr
 
 Our offset in Spark's log is `{"position": <the source's own>, "source": <its name>}`, with
 `"tick_ms": <event time>` from the source's first tick on, and in one source of a pipeline
-`"parameters"`, from the first change of one on (`parameters.py`). An offset with another tick than
+`"parameters"`, from the first change of one on (`parameters.py`), and `"references"`, if there are
+any (`references.py`). An offset with another tick than
 the one before it makes the batch yield one row that stands for no record: all null, but for
 `TICK_COLUMN`.
 """
@@ -45,6 +46,7 @@ from onceflow.errors import ConfigError, InvariantError, LineageError
 from onceflow.protocol.identity import is_kafka_topic
 from onceflow.protocol.ledger import canonical_json
 from onceflow.runtime.source.parameters import ParameterFollower, ParameterTopic
+from onceflow.runtime.source.references import ReferenceFollower, ReferenceSettings
 from onceflow.runtime.source.ticks import Ticker, TickSettings
 
 FORMAT = "onceflow"
@@ -56,6 +58,8 @@ _TICK = "tick_ms"
 """In an offset: event time of the newest tick of the source."""
 _PARAMETERS = "parameters"
 """In an offset: the values of parameters, and how far their topic was read."""
+_REFERENCES = "references"
+"""In an offset: the versions of references."""
 _TICK_FIELD = pa.field(TICK_COLUMN, pa.timestamp("us", tz="UTC"))
 
 IDLE_WAIT_S = 0.05
@@ -80,6 +84,7 @@ class SourceHandle:
     connection: Connection
     ticks: TickSettings | None = None
     parameters: ParameterTopic | None = None
+    references: ReferenceSettings | None = None
 
     def to_options(self) -> Mapping[str, str]:
         """Encode. Spark redacts options with `secret` in their name wherever it shows them."""
@@ -91,6 +96,9 @@ class SourceHandle:
             "spec": canonical_json(spec),
             "ticks": canonical_json(asdict(self.ticks) if self.ticks else None),
             "parameters": canonical_json(asdict(self.parameters) if self.parameters else None),
+            "references_secret": canonical_json(
+                asdict(self.references) if self.references else None
+            ),
             "connection_secret": canonical_json(asdict(self.connection)),
         }
 
@@ -101,6 +109,7 @@ class SourceHandle:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(spec["schema"])))
         connection = Connection(**json.loads(options["connection_secret"]))
         ticks, parameters = json.loads(options["ticks"]), json.loads(options["parameters"])
+        references = json.loads(options["references_secret"])
         return cls(
             options["kind"],
             find_source(options["kind"]).model_validate(json.loads(options["block"])),
@@ -108,6 +117,7 @@ class SourceHandle:
             connection,
             TickSettings(**ticks) if ticks else None,
             ParameterTopic.from_json(parameters) if parameters else None,
+            ReferenceSettings.from_json(references) if references else None,
         )
 
     def planner(self) -> Planner:
@@ -205,9 +215,16 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._handle.planner()
 
     @cached_property
-    def _follower(self) -> ParameterFollower | None:
-        settings = self._handle.parameters
-        return ParameterFollower(settings, self._handle.connection) if settings else None
+    def _followers(self) -> Mapping[str, ParameterFollower | ReferenceFollower]:
+        """Those who add to the offsets of this source, by the key there."""
+        handle = self._handle
+        found: dict[str, ParameterFollower | ReferenceFollower] = {}
+        if handle.parameters:
+            found[_PARAMETERS] = ParameterFollower(handle.parameters, handle.connection)
+        if handle.references:
+            tables = ReferenceFollower(handle.references, handle.connection, self._clock)
+            found[_REFERENCES] = tables
+        return found
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts. Spark asks again when batch 0 replays."""
@@ -221,9 +238,8 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch reads. Waits a little for something new, or else for a tick."""
         begin, tick_ms = self._position(start), start.get(_TICK)
         max_records = _max_records(limit)
-        before = start.get(_PARAMETERS)
-        parameters = self._follower.next(before) if self._follower else None
-        is_patient = not self._is_frozen and parameters == before
+        more = self._besides(start)
+        is_patient = not self._is_frozen and all(start.get(name) == more[name] for name in more)
         patience = self._clock.within(IDLE_WAIT_S if is_patient else 0.0)
         while True:
             end = self._planner.latest_position(begin, max_records)
@@ -231,13 +247,18 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             self._clock.sleep(patience.at_most_s(IDLE_POLL_S))
         offset = self._offset(end, self._next_tick(end, tick_ms, is_new=end != begin))
-        return {**offset, **({_PARAMETERS: parameters} if parameters else {})}
+        return {**offset, **more}
+
+    def _besides(self, start: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Look up what an offset says besides positions, after the one of `start`."""
+        found = {name: each.next(start.get(name)) for name, each in self._followers.items()}
+        return {name: told for name, told in found.items() if told}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read nothing that is not there yet. There would be no end of ticks, so there are none."""
         self._planner.freeze_latest()
-        if self._follower:
-            self._follower.freeze()
+        for each in self._followers.values():
+            each.freeze()
         self._is_frozen = True
         self._ticker = None
 
@@ -263,8 +284,8 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """The query has ended."""
         self._planner.close()
-        if self._follower:
-            self._follower.close()
+        for each in self._followers.values():
+            each.close()
 
     def _next_tick(self, end: Position, last_ms: int | None, *, is_new: bool) -> int | None:
         """The tick of this offset: a new one only if it has nothing else new."""

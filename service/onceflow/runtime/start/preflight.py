@@ -67,7 +67,8 @@ def preflight(
     sink, letters = pipeline.sink.kafka, pipeline.letter_topics
     controls = pipeline.control_topics
     cluster = Cluster(broker.brokers(deadline), broker.broker_config(deadline))
-    names = [*pipeline.named_inputs, *controls, sink.topic, *letters, ledger_topic(pipeline.name)]
+    names = [*pipeline.named_inputs, *pipeline.reference_topics, *controls, sink.topic, *letters]
+    names.append(ledger_topic(pipeline.name))
     topics = {name: broker.topic(name, deadline) for name in names}
     output = topics[sink.topic]
     faults = (
@@ -133,6 +134,15 @@ def _warnings(
             yield from _control_warnings(topic)
         if name == output:
             yield from _output_warnings(topic, recorded)
+    for name in pipeline.reference_topics:
+        topic = topics[name]
+        if topic is not None and topic.config.get("cleanup.policy", "compact") != "compact":
+            yield Fault(
+                "the topic of a reference is not compacted: rows vanish from it with their age",
+                where=name,
+                expected="cleanup.policy=compact",
+                suggestion="Change the setting of the topic.",
+            )
 
 
 def _control_warnings(topic: TopicInfo) -> Iterator[Fault]:
@@ -210,6 +220,10 @@ def _input_faults(topics: Mapping[str, TopicInfo | None], pipeline: Pipeline) ->
                 suggestion="Create it, or correct the name. If it was read before and all of it"
                 " was, name it under `retired` of the source.",
             )
+    for name in pipeline.reference_topics:
+        if topics[name] is None:
+            suggestion = "Create it, compacted, or correct the name."
+            yield Fault("the topic of a reference does not exist", name, suggestion=suggestion)
     if (output := pipeline.sink.kafka.topic) in pipeline.named_inputs:
         yield Fault("a pipeline cannot write to a topic that it reads", where=output)
 

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution$;
 import scala.Tuple2;
 import scala.collection.Iterator;
 
-/** Tells the values of parameters in the batch that this thread plans or runs. */
+/** Tells what the offsets say of the batch that this thread plans or runs, besides positions. */
 public class Parameters {
   /** Local property of a thread while it analyses a query, for all of its batches. */
   private static final String ANALYSING = "onceflow.analysing";
@@ -27,14 +27,25 @@ public class Parameters {
     return told().toString();
   }
 
+  /** Returns what they say of references, as JSON. */
+  public String references() {
+    return part("references").toString();
+  }
+
   private JsonNode told() {
-    ObjectMapper json = new ObjectMapper();
     SparkSession session = (SparkSession) SparkSession.active();
     if (session.sparkContext().getLocalProperty(ANALYSING) != null) {
       throw new IllegalArgumentException(
           "parameter() cannot be what has to be known before the first batch, such as a type,"
               + " a width, or a row of VALUES");
     }
+    return part("parameters");
+  }
+
+  /** Returns a part of the one offset that has it; an empty object if none does. */
+  JsonNode part(String name) {
+    ObjectMapper json = new ObjectMapper();
+    SparkSession session = (SparkSession) SparkSession.active();
     String id = session.sparkContext().getLocalProperty(StreamExecution$.MODULE$.QUERY_ID_KEY());
     if (id == null) {
       return json.createObjectNode();
@@ -43,7 +54,7 @@ public class Parameters {
     Iterator each = ((StreamExecution) query).availableOffsets().iterator();
     while (each.hasNext()) {
       String offset = ((Offset) ((Tuple2) each.next())._2()).json();
-      JsonNode found = parameters(json, offset);
+      JsonNode found = part(json, offset, name);
       if (!found.isMissingNode()) {
         return found;
       }
@@ -51,9 +62,9 @@ public class Parameters {
     return json.createObjectNode();
   }
 
-  private JsonNode parameters(ObjectMapper json, String offset) {
+  private JsonNode part(ObjectMapper json, String offset, String name) {
     try {
-      return (JsonNode) json.readTree(offset).path("parameters");
+      return (JsonNode) json.readTree(offset).path(name);
     } catch (JsonProcessingException error) {
       throw new IllegalStateException("an offset is not JSON: " + offset, error);
     }

@@ -46,6 +46,9 @@ public class PlanReader {
       String view = ((StreamingRelationV2) plan).extraOptions().get(viewOption);
       found.put("view", view == null ? "" : view);
     }
+    if (plan instanceof ReferenceRelation) {
+      found.put("reference", ((ReferenceRelation) plan).name());
+    }
     found.put("output", expressions(plan.output()));
     found.put("expressions", expressions(plan.expressions()));
     found.put("subqueries", nodes(plan.subqueries(), viewOption));

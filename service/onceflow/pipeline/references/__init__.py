@@ -1,0 +1,1 @@
+"""References of a pipeline: which rows make a table. No Spark."""
