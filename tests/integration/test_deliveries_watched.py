@@ -97,6 +97,4 @@ def test_pipelines_and_deliveries_are_not_served_together(job: Job) -> None:
     (job.folder / "pipeline.yaml").write_text("apiVersion: onceflow/v1\nname: views\n")
     with served(job, job.folder / "pipeline.yaml", job.file) as (process, _):
         assert process.wait(RUN_TIMEOUT_S) == 2
-    assert "one process serves files of one kind" in (
-        (job.folder / "served").read_text()
-    )
+    assert "one process serves files of one kind" in ((job.folder / "served").read_text())

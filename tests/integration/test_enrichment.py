@@ -29,6 +29,7 @@ from onceflow.devkit.broker_start import free_ports
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.consumer_steps import Written as ToWrite
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
+from tests.support.drivers.here import run_here
 from tests.support.eventually import eventually
 from tests.support.jobs.delivery_process import (
     PARTITIONS,
@@ -462,3 +463,36 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+PIPELINE = """\
+apiVersion: onceflow/v1
+name: {name}
+sources:
+  answered:
+    kafka: {{topics: [{output}]}}
+    schema: "n BIGINT, page STRING, answer STRUCT<serial: BIGINT, path: STRING>"
+query: SELECT page, n, answer.serial AS serial FROM answered
+sink:
+  kafka: {{topic: {name}, partitions: 1, key: page}}
+"""
+
+
+def test_pipelines_read_recorded_answers_and_ask_nothing(
+    enriching: Enriching, tmp_path: Path
+) -> None:
+    enriching.set_up()
+    enriching.write_much(50)
+    enriching.deliver()
+    asked_before = enriching.requests()
+    serials = {content_of(each)["answer"]["serial"] for each in enriching.written()}
+    for name in (f"{enriching.name}-one", f"{enriching.name}-two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        file = folder / "pipeline.yaml"
+        file.write_text(PIPELINE.format(name=name, output=enriching.output))
+        run_here(file, enriching.kafka.bootstrap_servers)
+        rows = [each.row for each in read_topic(enriching.kafka.bootstrap_servers, name)]
+        assert len(rows) == PARTITIONS * 50
+        assert {row["serial"] for row in rows} == serials
+    assert enriching.requests() == asked_before
