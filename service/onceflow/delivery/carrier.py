@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from onceflow.clock import Clock
@@ -54,6 +55,13 @@ class Stop(Protocol):
         """Whether to end after the batch that is under way."""
 
 
+class IsFinished(Protocol):
+    """Asked whether all records that a delivery is to deliver are in the target."""
+
+    def __call__(self, *, is_idle: bool) -> bool:
+        """Whether they are; `is_idle` if no record came."""
+
+
 @dataclass
 class Pending:
     """Records that were read and not written yet, with the row of each if the target takes rows."""
@@ -94,7 +102,9 @@ class Pending:
         return sum(each.count for each in self.dropped.values())
 
     def __len__(self) -> int:
-        return len(self.records) + len(self.unreadable) + self.dropped_count
+        # Asked for each record that comes.
+        found = len(self.records) + len(self.unreadable)
+        return found + self.dropped_count if self.dropped else found
 
     def without(self, refused: frozenset[int]) -> Pending:
         """The same without the records of these indices."""
@@ -124,8 +134,7 @@ class Carrier:
 
     Args:
         consumer: makes a consumer with these hooks, which joins when it is entered.
-        is_finished: whether all records that it is to deliver are in the target. Asked whenever no
-            record came, and now and then.
+        is_finished: asked whenever no record came, and now and then.
         stop: set to end after the running batch.
     """
 
@@ -143,7 +152,7 @@ class Carrier:
         clock: Clock,
         report: Report,
         stop: Stop,
-        is_finished: Callable[[], bool],
+        is_finished: IsFinished,
     ) -> None:
         self._consumer = consumer
         self._target = target
@@ -207,7 +216,7 @@ class Carrier:
                 continue
             self._flush(records)
             if is_idle or check.is_over:
-                if self._patiently(self._is_finished):
+                if self._patiently(partial(self._is_finished, is_idle=is_idle)):
                     return True
                 check = self._clock.within(FINISH_CHECK_S)
         return False

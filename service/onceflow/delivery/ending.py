@@ -29,16 +29,24 @@ class CatchUp:
         self._broker = broker
         self._clock = clock
 
-    def is_done(self) -> bool:
-        """Look at the positions in the target, whichever instance wrote them."""
+    def is_done(self, *, is_idle: bool) -> bool:
+        """Look at the positions in the target, whichever instance wrote them.
+
+        Args:
+            is_idle: whether nothing comes. Only then it is worth a look into the topic: there may
+                be no record before an end.
+        """
         marks = self._target.positions()
         for place, (start, end) in [*self._left.items()]:
             mark = marks.get(place)
             at = max(start, mark.offset) if mark else start
-            deadline = self._clock.within(PEEK_TIMEOUT_S)
-            if at >= end or not has_record(self._broker, place, (at, end), deadline):
-                del self._left[place]
-        return not self._left
+            if at < end and (not is_idle or self._has_record(place, at, end)):
+                return False
+            del self._left[place]
+        return True
+
+    def _has_record(self, place: Place, at: int, end: int) -> bool:
+        return has_record(self._broker, place, (at, end), self._clock.within(PEEK_TIMEOUT_S))
 
 
 class Drain:
@@ -66,10 +74,10 @@ class Drain:
             self._until = self._clock.within(self._within_s)
         return self._until is not None and self._until.is_over
 
-    def is_finished(self) -> bool:
+    def is_finished(self, *, is_idle: bool) -> bool:
         """Whether everything is delivered that was there when it was told to stop."""
         if not self._stop.is_set():
             return False
         if self._found is None:
             self._found = self._catch_up()
-        return self._found.is_done()
+        return self._found.is_done(is_idle=is_idle)

@@ -11,7 +11,7 @@ from random import Random
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker, Connection, Place, TopicSpec
 from onceflow.delivery.breaker import Breaker
-from onceflow.delivery.carrier import Carrier, Stop
+from onceflow.delivery.carrier import Carrier, IsFinished, Stop
 from onceflow.delivery.ending import CatchUp, Drain
 from onceflow.delivery.model import Carriage, Lent
 from onceflow.delivery.pace import Paces
@@ -74,7 +74,8 @@ def run_carriage(carriage: Carriage, around: Around, *, is_until_caught_up: bool
             now = topic_ends(source.topics, broker, around.clock.within(LOOK_UP_TIMEOUT_S))
             return CatchUp(now, target, broker, around.clock)
 
-        stop, is_finished = around.stop, _never
+        stop: Stop = around.stop
+        is_finished: IsFinished = _never
         if is_until_caught_up:
             is_finished = CatchUp(ends, target, broker, around.clock).is_done
         elif (drain_ms := carriage.on_stop.drain_ms) is not None:
@@ -123,7 +124,7 @@ def topic_ends(
     return found
 
 
-def _never() -> bool:
+def _never(*, is_idle: bool) -> bool:
     return False
 
 

@@ -16,7 +16,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from onceflow.clock import SystemClock
-from tests.faults.matrix import ROWS, Row
+from tests.faults.matrix import ROWS
+from tests.faults.row import Row
 from tests.faults.sweep.frozen import at_home, current_code, run_frozen
 from tests.faults.sweep.results import Outcome, Result, What
 from tests.faults.sweep.runs import Part, Runs

@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from tests.faults.matrix import NOT_HERE, ROWS, Absent, Row
+from tests.faults.matrix import NOT_HERE, ROWS
+from tests.faults.row import Absent, Row
 from tests.faults.sweep.collect import Findings, Played, added, collect
 from tests.faults.sweep.page_figures import NOT_RUN, mutant_lines, recovery_lines, storm_lines
 from tests.faults.sweep.results import FILE, What, read

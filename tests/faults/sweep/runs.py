@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onceflow.clock import Clock
-from tests.faults.matrix import Row
+from tests.faults.row import Row
 from tests.faults.sweep.frozen import ROOT, current_code
 from tests.faults.sweep.recording import RESULTS_VARIABLE, SEED_VARIABLE
 from tests.faults.sweep.results import FILE, Outcome, Result, What, append, of_code, read

@@ -39,14 +39,11 @@ class QuickConsumer(FilteringConsumer):
 
     before_poll: deque[Callable[[], object]]
     before_positions: deque[Callable[[], object]]
-    is_at_end: bool = False
 
     def poll(self, timeout_s: float) -> Record | None:
         if self.before_poll:
             self.before_poll.popleft()()
-        record = super().poll(0.0)
-        self.is_at_end = record is None
-        return record
+        return super().poll(0.0)
 
     def take_positions(self) -> Sequence[Position]:
         if self.before_positions:
@@ -98,14 +95,11 @@ class Scene:
         limits: BatchLimits | None = None,
         decoder: Decoder | None = None,
     ) -> None:
-        consumers: list[QuickConsumer] = []
-
         def consumer(hooks: Hooks) -> FilteringConsumer:
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
             made = QuickConsumer(FakeClient(subscription, self.kafka), STRICT, hooks)
             made.before_poll = self.before_poll
             made.before_positions = self.before_positions
-            consumers.append(made)
             return made
 
         Carrier(
@@ -120,7 +114,7 @@ class Scene:
             clock=self.clock,
             report=self.report,
             stop=stop or Flag(),
-            is_finished=lambda: consumers[-1].is_at_end,
+            is_finished=lambda *, is_idle: is_idle,
         ).run()
 
     def letters_sink(self) -> Any:

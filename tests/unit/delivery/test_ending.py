@@ -20,7 +20,7 @@ class Ends:
         self.looked_up += 1
         return self
 
-    def is_done(self) -> bool:
+    def is_done(self, *, is_idle: bool) -> bool:
         return self.done
 
 
@@ -28,12 +28,12 @@ def test_a_drain_ends_when_everything_is_delivered_that_was_there_at_the_stop() 
     clock, stop, ends = ManualClock(), Event(), Ends()
     drain = Drain(stop, 30, ends, clock)
     ends.done = True
-    assert (drain.is_set(), drain.is_finished(), ends.looked_up) == (False, False, 0)
+    assert (drain.is_set(), drain.is_finished(is_idle=True), ends.looked_up) == (False, False, 0)
     stop.set()
     ends.done = False
-    assert (drain.is_set(), drain.is_finished()) == (False, False)
+    assert (drain.is_set(), drain.is_finished(is_idle=True)) == (False, False)
     ends.done = True
-    assert drain.is_finished()
+    assert drain.is_finished(is_idle=True)
     assert ends.looked_up == 1
 
 
