@@ -19,6 +19,7 @@ from onceflow.contracts.record import Record
 from onceflow.enrichment.asking import Asking, Inquiry, Round
 from onceflow.errors import ConfigError, OnceflowError, OutcomeUnknownError, RetriableError
 from onceflow_connectors.http.ask_block import AskBlock
+from tests.support.sites.certificates import Authority
 from tests.support.sites.receiver import ALWAYS, Receiver, Rule, running_receiver
 
 COLUMNS = parse_columns("n BIGINT, word STRING")
@@ -178,3 +179,22 @@ def test_secrets_that_were_renewed_are_used_at_once(site: Site, server: Receiver
     file.write_text("X-Api-Key: new\n")
     site.ask("a")
     assert [each.headers["x-api-key"] for each in server.questions()[-2:]] == ["old", "new"]
+
+
+def test_only_a_service_that_our_authorities_know_is_asked(tmp_path: Path) -> None:
+    authority = Authority.in_folder(tmp_path / "ours")
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Authority.in_folder(tmp_path / "strangers").certificate.read_bytes())
+    with running_receiver(authority.issue("service")) as server:
+        server.obey(GOOD)
+        site = Site(server, tmp_path)
+        try:
+            result, [inquiry] = site.ask("a", ca_file="ca.pem")
+            assert isinstance(result.error, ConfigError)
+            assert "do not agree on TLS" in str(result.error)
+            assert server.questions() == []
+            ca.write_bytes(authority.certificate.read_bytes())
+            _, [inquiry] = site.ask("a")
+            assert inquiry.answer is not None
+        finally:
+            site.close()

@@ -326,7 +326,6 @@ class Enrichment(Carriage):
         by = cache.by if cache else None
         return EnrichingTarget(
             inner=lent.connector.topic_target(spec, self.to.topic, self.to.create),
-            service=service,
             asking=Asking(
                 service,
                 AnswerReader(self.answer.columns).read,

@@ -14,7 +14,6 @@ from onceflow.clock import Clock
 from onceflow.contracts.connector import Place
 from onceflow.contracts.observer import Report
 from onceflow.contracts.record import Record
-from onceflow.contracts.service import Service
 from onceflow.contracts.target import Batch, Claim, Mark, Target, Values
 from onceflow.enrichment.answers import NULL, Answer, require_room, with_answer
 from onceflow.enrichment.asking import Asking, Failure, Inquiry
@@ -67,11 +66,10 @@ class EnrichingTarget:
         cache: None if each question is asked.
     """
 
-    def __init__(  # noqa: PLR0913  each is another part
+    def __init__(
         self,
         *,
         inner: Target,
-        service: Service[Any],
         asking: Asking[Any],
         cache: AnswerCache | None,
         terms: Terms,
@@ -79,7 +77,6 @@ class EnrichingTarget:
         report: Report,
     ) -> None:
         self._inner = inner
-        self._service = service
         self._asking = asking
         self._cache = cache
         self._terms = terms
@@ -172,7 +169,7 @@ class EnrichingTarget:
         except ValueError as error:
             return _Entry(Inquiry(None, record, lane, refusal=str(error)), flaw=str(error))
         try:
-            question = self._service.question(record, row)
+            question = self._asking.service.question(record, row)
         except ValueError as error:
             return _Entry(Inquiry(None, record, lane, refusal=str(error)))
         if self._cache is None:

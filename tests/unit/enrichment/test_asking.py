@@ -184,7 +184,6 @@ class Scene:
         given = {"order": "key", "on_error": "reject", **self.terms}
         self.target = EnrichingTarget(
             inner=self.inner,
-            service=self.service,
             asking=Asking(self.service, bytes, 4, None, self.clock),
             cache=self.cache,
             terms=Terms("rates", "rate", **given),
