@@ -478,6 +478,7 @@ sink:
 """
 
 
+@pytest.mark.long
 def test_pipelines_read_recorded_answers_and_ask_nothing(
     enriching: Enriching, tmp_path: Path
 ) -> None:
