@@ -95,6 +95,9 @@ class Batch:
 class Target(Protocol):
     """One connection of one delivery. Not for several threads at once.
 
+    A delivery makes all calls from one thread, `close` included, and may call `close` again from
+    another one.
+
     After a RetriableError, a DeadlineError or an OutcomeUnknownError the same call may be made
     again; the target connects again by itself. Every method may raise these, and ConfigError for
     what no retry can change. Messages hold no secret.

@@ -2,14 +2,20 @@
 
 The position is in the target, written in one step with the rows. So nothing here has to be durable:
 a crash, a lost answer and a rebalance all end with reading the position again.
+
+While a batch is written, the next one is read: at most one is under way. All calls of the target
+come from one thread, which the carrier has for them. Whatever looks at the target, or gives a
+partition away, waits for the batch that is under way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Event
 from typing import Protocol, TypeVar
 
 from onceflow.clock import Clock
@@ -26,6 +32,7 @@ from onceflow.delivery.rejects import REFUSED, UNREADABLE, Dropped, Rejects
 from onceflow.errors import (
     AbortableError,
     DeadlineError,
+    OnceflowError,
     OutcomeUnknownError,
     RecordError,
     RetriableError,
@@ -41,11 +48,14 @@ FINISH_CHECK_S = 2.0
 TAKEN_OVER_PAUSE_S = 1.0
 """Before this instance joins again, after another has claimed a partition of it."""
 
+_PASSING = (RetriableError, DeadlineError, OutcomeUnknownError)
+"""After these, the same call may succeed."""
+
 T = TypeVar("T")
 
 
 class DrainedError(Exception):
-    """A drain was asked for while a target did not answer. Nothing is lost: see the module."""
+    """The delivery ends while a target does not answer. Nothing is lost: see the module."""
 
 
 class Stop(Protocol):
@@ -172,6 +182,11 @@ class Carrier:
         """Ends of what an earlier instance began to send, and this one has not read again yet."""
         self._via: dict[Place, Mark] = {}
         """Positions at those ends, once they were reached."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
+        self._under_way: Future[Sequence[Move]] | None = None
+        """The write of a batch; its result is what has moved."""
+        self._gives_up = Event()
+        """Set while the batch under way is not worth a further try: it will be read again."""
 
     def run(self) -> None:
         """Deliver until everything is there, or a drain is asked for.
@@ -182,8 +197,15 @@ class Carrier:
             RetriableError: the target did not answer, and the attempts are used up.
             CorruptionError, LineageError: the topic's history is not whole.
         """
+        with self._thread:
+            try:
+                self._run()
+            finally:
+                self._thread.submit(self._target.close)
+
+    def _run(self) -> None:
         try:
-            self._patiently(self._target.check)
+            self._ask(self._target.check)
             while not self._stop.is_set():
                 if self._carry_until_taken_over():
                     self._report("caught_up")
@@ -201,25 +223,71 @@ class Carrier:
         hooks = Hooks(load_position=self._claim, on_revoked=self._forget, on_gap=self._warn_of_gap)
         try:
             with self._consumer(hooks) as records:
-                return self._carry(records)
+                return self._carry_whole(records)
         except AbortableError as error:
             self._report("warning", text=str(error))
             self._pause(TAKEN_OVER_PAUSE_S)
             return False
 
+    def _carry_whole(self, records: FilteringConsumer) -> bool:
+        """Carry, and end with no batch under way."""
+        try:
+            is_finished = self._carry(records)
+        except BaseException:
+            self._gives_up.set()
+            with suppress(Exception):
+                self._settle()
+            self._gives_up.clear()
+            raise
+        self._settle()
+        return is_finished
+
     def _carry(self, records: FilteringConsumer) -> bool:
         check = self._clock.within(FINISH_CHECK_S)
         while not self._stop.is_set():
-            is_idle = self._patiently(self._collect, records)
+            is_idle = self._collect_patiently(records)
             if self._begun:
                 self._require_room()
                 continue
             self._flush(records)
             if is_idle or check.is_over:
-                if self._patiently(partial(self._is_finished, is_idle=is_idle)):
+                if self._ask(partial(self._is_finished, is_idle=is_idle)):
                     return True
                 check = self._clock.within(FINISH_CHECK_S)
         return False
+
+    def _ask(self, call: Callable[..., T], *values: object) -> T:
+        """Make a call of the target until it succeeds, after the batch that is under way."""
+        self._settle()
+        return self._thread.submit(self._patiently, call, *values).result()
+
+    def _settle(self) -> None:
+        """Wait for the batch that is under way, and take over what has moved.
+
+        Raises:
+            Exception: as its write did.
+        """
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            for move in under_way.result():
+                self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
+                self._via.pop(move.claim.place, None)
+
+    def _collect_patiently(self, records: FilteringConsumer) -> bool:
+        """As `_collect`, until it succeeds; a partition may have to be claimed in it."""
+        has_failed = False
+        while True:
+            try:
+                is_idle = self._collect(records)
+            except _PASSING as error:
+                has_failed = True
+                self._settle()
+                self._thread.submit(self._wait_until_well, error).result()
+            else:
+                if has_failed:
+                    self._settle()
+                    self._resume()
+                return is_idle
 
     def _collect(self, records: FilteringConsumer) -> bool:
         """Read until a batch is full, or its first record has waited long enough.
@@ -288,7 +356,7 @@ class Carrier:
         )
 
     def _flush(self, records: FilteringConsumer) -> None:
-        """Write what was read, and its positions."""
+        """Have what was read written, with its positions."""
         try:
             positions = records.take_positions()
         except RetriableError:
@@ -297,31 +365,34 @@ class Carrier:
             return
         if self._pace is not None:
             self._pause(self._pace.delay_s(len(self._pending), self._clock.monotonic_s()))
+        self._settle()
+        pending, self._pending = self._pending, Pending()
+        moves = [self._move(position) for position in positions]
+        repeats = records.counters.discarded
+        self._under_way = self._thread.submit(self._deliver, pending, moves, repeats)
+
+    def _deliver(self, pending: Pending, moves: Sequence[Move], repeats: int) -> Sequence[Move]:
+        """Write a batch and its positions. Runs in the thread of the target."""
         began_s = self._clock.monotonic_s()
         rejected_before = self._rejects.count
         reach(CrashPoint.BEFORE_BEGIN)
-        if self._pending.unreadable:
-            self._patiently(self._rejects.take, UNREADABLE, self._pending.unreadable)
-        dropped = self._pending.dropped_count
+        if pending.unreadable:
+            self._patiently(self._rejects.take, UNREADABLE, pending.unreadable)
+        dropped = pending.dropped_count
         if dropped:
-            self._patiently(self._rejects.note, [*self._pending.dropped.values()])
+            self._patiently(self._rejects.note, [*pending.dropped.values()])
             self._report("warning", text=f"{dropped:,} records had waited for too long: dropped")
-        moves = [self._move(position) for position in positions]
-        self._write(moves)
-        for move in moves:
-            self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
-            self._via.pop(move.claim.place, None)
+        written = self._write(pending, moves)
         seconds = self._clock.monotonic_s() - began_s
-        written = len(self._pending.records)
-        self._pending = Pending()
         self._report(
             "batch",
             records=written,
             rejected=self._rejects.count - rejected_before,
             dropped=dropped,
-            repeats=records.counters.discarded,
+            repeats=repeats,
             seconds=round(seconds, 3),
         )
+        return moves
 
     def _is_too_old(self, record: Record) -> bool:
         most_ms = self._max_age_ms
@@ -336,9 +407,13 @@ class Carrier:
         via = self._via.get(claim.place)
         return Move(claim, Mark(position.offset, position.state), via)
 
-    def _write(self, moves: Sequence[Move]) -> None:
+    def _write(self, pending: Pending, moves: Sequence[Move]) -> int:
+        """Write until it is done, without what is refused.
+
+        Returns:
+            How many records were written.
+        """
         while True:
-            pending = self._pending
             batch = Batch(pending.records, pending.rows, moves, frozenset(pending.deleted))
             try:
                 self._patiently(self._target.write, batch)
@@ -348,13 +423,15 @@ class Carrier:
                     raise
                 found = [(pending.records[n], why) for n, why in sorted(refused.items())]
                 self._patiently(self._rejects.take, REFUSED, found)
-                self._pending = pending.without(frozenset(refused))
+                pending = pending.without(frozenset(refused))
             else:
-                return
+                return len(pending.records)
 
     def _claim(self, topic: str, partition: int) -> Position | None:
+        self._settle()
         reach(CrashPoint.BEFORE_CLAIM)
-        claim = self._target.claim((topic, partition))
+        # Not patiently: the consumer asks again, and serves the group meanwhile.
+        claim = self._thread.submit(self._target.claim, (topic, partition)).result()
         reach(CrashPoint.AFTER_CLAIM)
         self._claims[topic, partition] = claim
         self._via.pop(claim.place, None)
@@ -367,6 +444,8 @@ class Carrier:
 
     def _forget(self, lost: Sequence[Partition]) -> None:
         """Forget records that another instance, or this one, reads again."""
+        if self._under_way is not None:
+            wait([self._under_way])
         self._pending = self._pending.without_partitions(frozenset(lost))
 
     def _warn_of_gap(self, gap: Gap) -> None:
@@ -381,15 +460,18 @@ class Carrier:
         while True:
             try:
                 result = call(*values)
-            except (RetriableError, DeadlineError, OutcomeUnknownError) as error:
+            except _PASSING as error:
                 self._wait_until_well(error)
-                continue
-            if self._breaker.is_open:
-                self._breaker.succeed()
-                self._report("resumed")
-            return result
+            else:
+                self._resume()
+                return result
 
-    def _wait_until_well(self, error: RetriableError | DeadlineError | OutcomeUnknownError) -> None:
+    def _resume(self) -> None:
+        if self._breaker.is_open:
+            self._breaker.succeed()
+            self._report("resumed")
+
+    def _wait_until_well(self, error: OnceflowError) -> None:
         while True:
             delay_s = self._breaker.fail()
             if delay_s is None:
@@ -400,7 +482,7 @@ class Carrier:
             self._pause(delay_s)
             try:
                 self._target.probe()
-            except (RetriableError, DeadlineError, OutcomeUnknownError) as again:
+            except _PASSING as again:
                 error = again
             else:
                 return
@@ -408,8 +490,10 @@ class Carrier:
     def _pause(self, seconds: float) -> None:
         until = self._clock.within(seconds)
         while not until.is_over:
-            if self._stop.is_set():
-                raise DrainedError
+            self._require_time()
             self._clock.sleep(until.at_most_s(PAUSE_SLICE_S))
-        if self._stop.is_set():
+        self._require_time()
+
+    def _require_time(self) -> None:
+        if self._stop.is_set() or self._gives_up.is_set():
             raise DrainedError

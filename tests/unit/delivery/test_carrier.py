@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,7 +19,13 @@ from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits, Retry
 from onceflow.delivery.pace import Pace
 from onceflow.delivery.rejects import Rejects
-from onceflow.errors import OutcomeUnknownError, RecordError, RetriableError
+from onceflow.errors import (
+    ConfigError,
+    CorruptionError,
+    OutcomeUnknownError,
+    RecordError,
+    RetriableError,
+)
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow_connectors.consumer import FilteringConsumer, Hooks, Position, Record
 from onceflow_connectors.consumer.admission import STRICT
@@ -77,6 +84,7 @@ class Scene:
     before_positions: deque[Callable[[], object]] = field(default_factory=deque)
     pace: Pace | None = None
     max_age_ms: int | None = None
+    hooks: Hooks | None = None
     target: MemoryTarget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +104,7 @@ class Scene:
         decoder: Decoder | None = None,
     ) -> None:
         def consumer(hooks: Hooks) -> FilteringConsumer:
+            self.hooks = hooks
             subscription = Subscription(ADDRESS, "group", [TOPIC], NO_PROPERTIES)
             made = QuickConsumer(FakeClient(subscription, self.kafka), STRICT, hooks)
             made.before_poll = self.before_poll
@@ -289,6 +298,52 @@ def test_a_drain_lets_the_running_batch_be_written(scene: Scene) -> None:
     scene.run(stop=Flag(2))
     assert scene.events[-1] == ("drained", {})
     assert scene.numbers == [1, 2, 3]
+
+
+def test_the_next_batch_is_read_while_one_is_written(scene: Scene) -> None:
+    read_on, was_read_on = Event(), []
+    scene.write(*range(1, 7))
+    scene.target.before_write = deque([lambda: was_read_on.append(read_on.wait(30))])
+    scene.before_poll = deque([str, str, str, read_on.set])
+    scene.run(limits=BatchLimits(max_records=2))
+    assert was_read_on == [True]
+    assert scene.store.batches == [2, 2, 2]
+
+
+def test_partitions_are_given_away_after_the_batch_that_is_under_way(scene: Scene) -> None:
+    revoked, written = Event(), []
+
+    def write_late() -> None:
+        # The rebalance is under way, and waits for this write.
+        written.append(revoked.wait(0.2))
+
+    def rebalance() -> None:
+        assert scene.hooks is not None
+        assert scene.hooks.on_revoked is not None
+        scene.hooks.on_revoked([(TOPIC, 0), (TOPIC, 1)])
+        revoked.set()
+
+    scene.write(*range(1, 5))
+    scene.target.before_write = deque([write_late])
+    scene.before_poll = deque([str, str, rebalance])
+    scene.run(limits=BatchLimits(max_records=2))
+    assert written == [False]
+
+
+def test_a_failed_write_ends_the_delivery_also_if_nothing_more_comes(scene: Scene) -> None:
+    scene.write(1, 2)
+    scene.target.writes = deque([Failure(ConfigError("the table is gone"))])
+    with pytest.raises(ConfigError, match="the table is gone"):
+        scene.run()
+
+
+def test_an_error_of_the_topic_does_not_wait_for_a_target_that_is_down(scene: Scene) -> None:
+    scene.write(1, 2)
+    scene.write(9, batch_id=1)  # those before it are missing
+    scene.target.writes = deque([Failure(DOWN)] * 1000)
+    scene.target.probes = deque([DOWN] * 1_000_000)
+    with pytest.raises(CorruptionError):
+        scene.run(limits=BatchLimits(max_records=2))
 
 
 class Crash(BaseException):
