@@ -33,6 +33,7 @@ class CrashPoint(StrEnum):
     AFTER_FENCE = "after_fence"
     AFTER_HEAD_READ = "after_head_read"
     BEFORE_BEGIN = "before_begin"
+    MID_ASK = "mid_ask"
     MID_PRODUCE = "mid_produce"
     BEFORE_HEAD = "before_head"
     BEFORE_COMMIT = "before_commit"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.fork import made_before
+from onceflow.pipeline.file.imports import import_named
 from onceflow.pipeline.plan.operators import StateOperator
 from onceflow.pipeline.plan.plan import jvm_of
-from onceflow.pipeline.query.python_code import import_named
 from onceflow.processing.evolution import compare_state
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
 from onceflow.protocol.compare import Decision, compare

@@ -331,8 +331,9 @@ class Settings(SettingsBlock):
     transforms: bool | None = Field(
         default=None,
         description="Whether pipeline files may run code and read files: name Python (`transform`,"
-        " `process`, `aggregates`), or waive the rules that refuse it in SQL. Left out: `onceflow"
-        " run` lets them, because its user has a shell anyway; `onceflow serve` does not.",
+        " `process`, `aggregates`, `ask`), or waive the rules that refuse it in SQL. Left out:"
+        " `onceflow run` lets them, because its user has a shell anyway; `onceflow serve` does"
+        " not.",
     )
     checkpoint_root: str | None = Field(
         default=None,

@@ -38,6 +38,7 @@ ELSEWHERE = {
     CrashPoint.AFTER_EFFECT: "tests/integration/test_consumer_crash.py",
     CrashPoint.BEFORE_OFFSET_COMMIT: "tests/integration/test_consumer_crash.py",
     CrashPoint.MID_FORK: "tests/integration/test_fork.py",
+    CrashPoint.MID_ASK: "tests/integration/test_enrichment.py",
 }
 """Not those of a driver that goes on, and where they are played."""
 BATCH = 150

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from onceflow.devkit.broker_config import HOST
-from onceflow.devkit.broker_start import free_ports
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.deliveries import FILE, RECORDS, RUN_TIMEOUT_S, Job
 from tests.support.eventually import eventually
 from tests.support.jobs.delivery_process import PARTITIONS
+from tests.support.jobs.delivery_watched import asked, causes, metrics_of, served
 from tests.support.sites.postgres import Postgres, running_postgres
 from tests.support.stores import PostgresStore
 
@@ -44,60 +37,6 @@ def job(
 ) -> Job:
     kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
     return Job(kafka, tmp_path, topic("views"), store=store)
-
-
-def command(job: Job, *arguments: str) -> list[str]:
-    where = ["--bootstrap-servers", job.kafka.bootstrap_servers]
-    return [sys.executable, "-m", "onceflow.cli", *arguments, *where]
-
-
-def asked(job: Job, name: str, code: int = 0) -> dict[str, Any]:
-    """The answer of a command about the delivery."""
-    arguments = command(job, name, str(job.file), "--output", "json")
-    done = subprocess.run(
-        arguments, cwd=job.folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def causes(job: Job) -> list[str]:
-    return [cause["cause"] for cause in asked(job, "why-stuck", 1)["causes"]]
-
-
-@contextmanager
-def served(job: Job, *paths: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`onceflow serve`; gives the process and the address that it answers at."""
-    [port] = free_ports(1)
-    settings = {"monitoring": {"address": HOST, "port": port}}
-    (job.folder / "onceflow.yaml").write_text(json.dumps(settings))
-    arguments = command(job, "serve", *map(str, paths), "--config", "onceflow.yaml")
-    with (
-        (job.folder / "served").open("wb") as output,
-        subprocess.Popen(
-            arguments, cwd=job.folder, env={**os.environ}, stdout=output, stderr=output
-        ) as process,
-    ):
-        try:
-            yield process, f"http://{HOST}:{port}"
-        finally:
-            process.kill()
-
-
-def metrics_of(address: str) -> dict[str, float]:
-    """Sums over all labels but `state`; empty while nothing answers."""
-    try:
-        text = httpx.get(f"{address}/metrics", timeout=5).text
-    except httpx.TransportError:
-        return {}
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            state = sample.labels.get("state", "")
-            name = f"{sample.name.removeprefix('onceflow_delivery_')} {state}".strip()
-            found[name] = found.get(name, 0) + sample.value
-    return found
 
 
 def test_a_delivery_is_served_and_seen_from_outside(job: Job, store: PostgresStore) -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from onceflow.clock import SystemClock
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.target import Sender
 from onceflow.contracts.target_block import SenderBlock, TargetSpec
-from onceflow.contracts.values import DurationMs, duration_text, fault, parse_duration_ms
+from onceflow.contracts.values import DurationMs, fault, parse_duration_ms
 from onceflow.errors import ConfigError
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
-from onceflow_connectors.http.names import (
-    checked_header_name,
-    checked_plain_header,
-    checked_url,
-    is_header_value,
-    is_loopback,
-    shown_url,
+from onceflow_connectors.http.endpoint import (
+    STATUSES_SCHEMA,
+    Endpoint,
+    HeaderName,
+    Url,
+    is_parsed,
+    unreachable,
+    without_default,
 )
+from onceflow_connectors.http.names import is_header_value, shown_url
 from onceflow_connectors.http.statuses import (
     REJECT,
     SUCCESS,
@@ -29,9 +31,6 @@ from onceflow_connectors.http.statuses import (
     allowed_success,
     parse_statuses,
 )
-
-DEFAULT_TIMEOUT_MS = 30_000
-MAX_TIMEOUT_MS = 10 * 60_000
 
 NO_KEY = Weakness(
     "a request whose answer was lost is sent again, and nothing says that the receiver discards"
@@ -50,36 +49,10 @@ SAME_RECORDS = Weakness(
 )
 
 
-def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        checked_plain_header(name, value)
-    if len({name.lower() for name in headers}) < len(headers):
-        raise fault("a header is named twice", expected="each name once, in upper or lower case")
-    return headers
-
-
-def _checked_timeout(duration_ms: int) -> int:
-    if not 1 <= duration_ms <= MAX_TIMEOUT_MS:
-        raise fault("not possible", expected=f"1 ms to {duration_text(MAX_TIMEOUT_MS)}")
-    return duration_ms
-
-
 def _checked_content_type(text: str) -> str:
     if not text or not is_header_value(text) or not text.isascii():
         raise fault("not a type of content", expected="such as `application/json`")
     return text
-
-
-def _without_default(schema: dict[str, JsonValue]) -> None:
-    """Leave out a default that is not written as the file would write it."""
-    del schema["default"]
-
-
-_STATUSES_SCHEMA = WithJsonSchema(
-    {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1}
-)
-Url: TypeAlias = Annotated[str, AfterValidator(checked_url)]
-HeaderName: TypeAlias = Annotated[str, AfterValidator(checked_header_name)]
 
 
 class IdempotencyBlock(Block):
@@ -100,7 +73,7 @@ class IdempotencyBlock(Block):
     )
 
 
-class HttpBlock(SenderBlock):
+class HttpBlock(SenderBlock, Endpoint):
     """A receiver that is reached by HTTP. Values of records are the bodies of requests."""
 
     url: Url = Field(
@@ -108,39 +81,6 @@ class HttpBlock(SenderBlock):
         " `insecure: true`. Messages show it without its query. Redirects are not followed."
     )
     method: Literal["POST", "PUT"] = Field(default="POST", description="Method of the requests.")
-    insecure: bool = Field(
-        default=False,
-        description="Whether records and credentials may pass a network unencrypted.",
-    )
-    headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(
-        default={}, description="Headers of every request. No secrets."
-    )
-    headers_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="File with secret headers, one a line, such as `Authorization: Bearer ...`."
-        " Relative to the delivery file. Read again for every batch.",
-    )
-    ca_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="PEM file with the authorities that may have signed the receiver's"
-        " certificate. Left out: those of this machine.",
-    )
-    certificate_file: str | None = Field(
-        default=None, min_length=1, description="PEM file with our own certificate and its chain."
-    )
-    key_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="PEM file with the key of that certificate, without a password.",
-    )
-    timeout_ms: Annotated[DurationMs, AfterValidator(_checked_timeout)] = Field(
-        default=DEFAULT_TIMEOUT_MS,
-        alias="timeout",
-        json_schema_extra=_without_default,
-        description="For one request, with its answer. Left out: 30 seconds. At most 10 minutes.",
-    )
     in_flight: int = Field(
         default=8, ge=1, le=1_000, description="Requests that wait for an answer at the same time."
     )
@@ -183,20 +123,20 @@ class HttpBlock(SenderBlock):
         frozenset[int],
         AfterValidator(allowed_success),
         BeforeValidator(parse_statuses),
-        _STATUSES_SCHEMA,
+        STATUSES_SCHEMA,
     ] = Field(
         default=SUCCESS,
-        json_schema_extra=_without_default,
+        json_schema_extra=without_default,
         description="Statuses by which the receiver has the record. Left out: `[200-299]`.",
     )
     reject: Annotated[
         frozenset[int],
         AfterValidator(allowed_reject),
         BeforeValidator(parse_statuses),
-        _STATUSES_SCHEMA,
+        STATUSES_SCHEMA,
     ] = Field(
         default=REJECT,
-        json_schema_extra=_without_default,
+        json_schema_extra=without_default,
         description="Statuses by which it will never take the record. Left out: `[400, 413, 422]`.",
     )
     health_url: Url | None = Field(
@@ -208,8 +148,7 @@ class HttpBlock(SenderBlock):
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
         """Keys that would have no effect, or a wrong one."""
-        yield from _unencrypted(given)
-        yield from _half_a_key_pair(given)
+        yield from unreachable(given)
         yield from _wrong_bodies(given)
         yield from _wrong_lifetime(given)
         yield from _repeated_headers(given)
@@ -239,6 +178,11 @@ class HttpBlock(SenderBlock):
         return f"HTTP, {self.method} {shown_url(self.url)}"
 
     @property
+    def own_headers(self) -> frozenset[str]:
+        names = (self.key_header, self.idempotency and self.idempotency.header)
+        return super().own_headers | {name.lower() for name in names if name}
+
+    @property
     def type_of_content(self) -> str:
         """The type of every body, as its header says it."""
         default = "application/x-ndjson" if self.body == "ndjson" else "application/json"
@@ -247,36 +191,6 @@ class HttpBlock(SenderBlock):
     @property
     def key_lifetime_ms(self) -> int | None:
         return None if self.idempotency is None else self.idempotency.lifetime_ms
-
-
-def _unencrypted(given: Mapping[str, Any]) -> Iterator[Combination]:
-    for name in ("url", "health_url"):
-        url = given.get(name)
-        if not isinstance(url, str) or not url.startswith("http:"):
-            continue
-        # What is not a URL is refused as such.
-        if _is(checked_url, url) and not is_loopback(url) and given.get("insecure") is not True:
-            yield (
-                (name,),
-                fault(
-                    "records and credentials would pass a network unencrypted",
-                    expected="`https://`, or an address of this machine",
-                    suggestion="If that network is yours alone, set `insecure: true`.",
-                ),
-            )
-    url = given.get("url")
-    if isinstance(url, str) and url.startswith("http:"):
-        for name in ("ca_file", "certificate_file", "key_file"):
-            if given.get(name) is not None:
-                yield (name,), fault(f"`{name}` means nothing to a `url` without TLS")
-
-
-def _half_a_key_pair(given: Mapping[str, Any]) -> Iterator[Combination]:
-    names = ("certificate_file", "key_file")
-    missing = [name for name in names if given.get(name) is None]
-    if len(missing) == 1:
-        [there] = {*names} - {*missing}
-        yield (there,), fault(f"`{there}` without `{missing[0]}`", suggestion="Name both files.")
 
 
 def _wrong_bodies(given: Mapping[str, Any]) -> Iterator[Combination]:
@@ -308,7 +222,7 @@ def _wrong_lifetime(given: Mapping[str, Any]) -> Iterator[Combination]:
     if not isinstance(idempotency, Mapping):
         return
     lifetime, timeout = idempotency.get("lifetime"), given.get("timeout", "30 s")
-    if not _is(parse_duration_ms, lifetime) or not _is(parse_duration_ms, timeout):
+    if not is_parsed(parse_duration_ms, lifetime) or not is_parsed(parse_duration_ms, timeout):
         return
     if parse_duration_ms(lifetime) <= parse_duration_ms(timeout):
         expected = "a `lifetime` that is longer than the `timeout` of a request"
@@ -334,12 +248,4 @@ def _repeated_headers(given: Mapping[str, Any]) -> Iterator[Combination]:
 def _statuses(given: Mapping[str, Any], name: str) -> frozenset[int]:
     """Those that the file names; none if they are refused anyway."""
     named = given.get(name)
-    return parse_statuses(named) if _is(parse_statuses, named) else frozenset()
-
-
-def _is(parse: Callable[[Any], object], value: object) -> bool:
-    try:
-        parse(value)
-    except ValueError:
-        return False
-    return True
+    return parse_statuses(named) if is_parsed(parse_statuses, named) else frozenset()

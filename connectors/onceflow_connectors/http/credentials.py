@@ -9,14 +9,14 @@ from pathlib import Path
 from pydantic_core import PydanticCustomError
 
 from onceflow.errors import ConfigError
-from onceflow_connectors.http.block import HttpBlock
+from onceflow_connectors.http.endpoint import Endpoint
 from onceflow_connectors.http.names import checked_header_name, is_header_value
 
 MAX_HEADERS_BYTES = 16 * 1024
 EXPECTED = "`Name: value` in printable ASCII, one header a line"
 
 
-def secret_headers(block: HttpBlock, folder: Path) -> Mapping[str, str]:
+def secret_headers(block: Endpoint, folder: Path) -> Mapping[str, str]:
     """Read `headers_file` as it is now. Blank lines, and lines that begin with `#`, are left out.
 
     Raises:
@@ -25,9 +25,7 @@ def secret_headers(block: HttpBlock, folder: Path) -> Mapping[str, str]:
     if block.headers_file is None:
         return {}
     file = folder / block.headers_file
-    taken = {name.lower() for name in block.headers}
-    taken |= {block.key_header.lower()} if block.key_header else set()
-    taken |= {block.idempotency.header.lower()} if block.idempotency else set()
+    taken = set(block.own_headers)
     found: dict[str, str] = {}
     for number, line in enumerate(_lines(file), start=1):
         if not line.strip() or line.startswith("#"):
@@ -53,7 +51,7 @@ def secret_headers(block: HttpBlock, folder: Path) -> Mapping[str, str]:
     return found
 
 
-def tls_context(block: HttpBlock, folder: Path) -> ssl.SSLContext:
+def tls_context(block: Endpoint, folder: Path) -> ssl.SSLContext:
     """Read the certificates that `block` names as they are now.
 
     Raises:

@@ -43,6 +43,31 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Words:
+    """The words of messages about a status, for one kind of file.
+
+    Args:
+        what: failed.
+        then: follows, before the advice.
+        lists: keys of the file that say what statuses mean.
+    """
+
+    what: str
+    then: str
+    lists: str
+
+
+DELIVERING = Words(
+    "the receiver refuses the delivery as a whole",
+    "it acknowledged nothing by this; ",
+    "`success` or `reject`",
+)
+ASKING = Words(
+    "the service refuses questions as a whole", "nothing of the batch was written; ", "`final`"
+)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The end of a request. Acknowledged, if there is neither refusal nor error.
 
@@ -69,10 +94,7 @@ def outcome_of(answer: Answer, block: HttpBlock, secrets: Iterable[str]) -> Outc
     meaning = meaning_of(answer.status, block.success, block.reject)
     if meaning is Meaning.ACKNOWLEDGED:
         return Outcome()
-    found = status_text(answer.status)
-    if title := _shown_title(problem, secrets):
-        found += f", {title}"
-    subject = block.describe()
+    found, subject = answer_text(answer, secrets), block.describe()
     if meaning is Meaning.RETRY:
         what = "the receiver does not take a request now"
         error = RetriableError(what, subject=subject, found=found)
@@ -81,7 +103,13 @@ def outcome_of(answer: Answer, block: HttpBlock, secrets: Iterable[str]) -> Outc
         return Outcome(error=_key_used_before(subject, found), stops=True)
     if meaning is Meaning.REFUSED:
         return Outcome(refusal=found)
-    return Outcome(error=_misconfigured(answer, subject, found), stops=True)
+    return Outcome(error=misconfigured(answer, subject, found, DELIVERING), stops=True)
+
+
+def answer_text(answer: Answer, secrets: Iterable[str]) -> str:
+    """An answer for messages: its status, and the title of its problem."""
+    title = _shown_title(_problem(answer), secrets)
+    return f"{status_text(answer.status)}, {title}" if title else status_text(answer.status)
 
 
 def failure_of(error: Exception, subject: str, timeout_ms: int) -> OnceflowError:
@@ -132,8 +160,9 @@ def _found(error: Exception) -> str:
     return type(error).__name__
 
 
-def _misconfigured(answer: Answer, subject: str, found: str) -> ConfigError:
-    then = "it acknowledged nothing by this; "
+def misconfigured(answer: Answer, subject: str, found: str, words: Words) -> ConfigError:
+    """Make the error for a status that no retry changes, and that is not about one record."""
+    then = words.then
     if answer.status // 100 == 3:
         if origin := origin_of(answer.headers.get("Location", "")):
             found += f", to {origin}"
@@ -151,11 +180,10 @@ def _misconfigured(answer: Answer, subject: str, found: str) -> ConfigError:
         407: "correct `url`, which leads to a proxy",
         415: "correct `content_type`",
         501: "correct `method`",
-    }.get(answer.status, "correct the `http` block, or name the status in `success` or `reject`")
+    }.get(answer.status, f"correct the `http` block, or name the status in {words.lists}")
     if answer.status < 300:
         then, advice = "", "if it has the record then, name the status in `success`"
-    what = "the receiver refuses the delivery as a whole"
-    return ConfigError(what, subject=subject, found=found, then=then + advice)
+    return ConfigError(words.what, subject=subject, found=found, then=then + advice)
 
 
 def _key_used_before(subject: str, found: str) -> CorruptionError:

@@ -11,11 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any, TypeVar
 
 import aiohttp
-from yarl import URL
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.record import Record
@@ -24,7 +22,8 @@ from onceflow.contracts.target_block import TargetSpec
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.errors import ConfigError, OnceflowError, OutcomeUnknownError, RetriableError
 from onceflow_connectors.http.block import HttpBlock
-from onceflow_connectors.http.credentials import secret_headers, tls_context
+from onceflow_connectors.http.credentials import secret_headers
+from onceflow_connectors.http.exchange import TURNS, exchanged, opened_session
 from onceflow_connectors.http.outcomes import Answer, Outcome, failure_of, outcome_of
 from onceflow_connectors.http.requests import (
     Place,
@@ -37,17 +36,8 @@ from onceflow_connectors.http.requests import (
 )
 from onceflow_connectors.http.statuses import is_busy, is_well, retry_after_s, status_text
 
-CONNECT_TIMEOUT_S = 10.0
-IDLE_S = 4.0
-"""After this long, a connection is not used again: common servers close it after 5 seconds, and a
-request on a connection that is being closed has no answer."""
 MAX_FAILURES = 10
 """Failed requests of one call after which it sends no more, whatever they say."""
-MAX_ANSWER_BYTES = 64 * 1024
-"""Read of an answer. A longer one counts by its status, and its connection is closed."""
-TURNS = 5
-BLOCK_BYTES = 16 * 1024
-MAX_BYTES_AT_ONCE = 1024 * 1024
 
 T = TypeVar("T")
 
@@ -119,22 +109,7 @@ class HttpSender:
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             return self._session
-        block, timeout_s = self._block, self._block.timeout_ms / 1000
-        connector = aiohttp.TCPConnector(
-            limit=block.in_flight,
-            ssl=tls_context(block, self._spec.folder),
-            keepalive_timeout=IDLE_S,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=aiohttp.ClientTimeout(
-                timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S)
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=["Accept-Encoding"],
-            headers={"User-Agent": "onceflow", **block.headers},
-        )
+        self._session = opened_session(self._block, self._spec.folder, self._block.in_flight)
         return self._session
 
     async def _reset(self) -> None:
@@ -150,7 +125,7 @@ class HttpSender:
             method, url = "OPTIONS", block.url
             headers = dict(secret_headers(block, self._spec.folder))
         try:
-            answer = await _exchanged(session, method, url, headers)
+            answer = await exchanged(session, method, url, headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await self._reset()
             return failure_of(error, block.describe(), block.timeout_ms)
@@ -224,7 +199,7 @@ class HttpSender:
             own = headers_of(block, self._spec.delivery, request, call.attempt)
             headers = {"Content-Type": block.type_of_content, **call.secrets, **own}
             body = body_of(block, request)
-            answer = await _exchanged(session, block.method, block.url, headers, body)
+            answer = await exchanged(session, block.method, block.url, headers, body)
         except OnceflowError as error:
             return Outcome(error=error, stops=True)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -300,28 +275,3 @@ class _Call:
                 self.error.what, subject=self.error.subject, found=self.error.found
             )
         return Answers(frozenset(self.acknowledged), self.refused, failure)
-
-
-async def _exchanged(
-    session: aiohttp.ClientSession,
-    method: str,
-    url: str,
-    headers: Mapping[str, str],
-    body: bytes | None = None,
-) -> Answer:
-    """Make one request and read its answer to the bound.
-
-    Raises:
-        aiohttp.ClientError, TimeoutError, OSError: there is no whole answer.
-    """
-    # The client warns of larger bodies that are bytes, because they are written in one go.
-    data = BytesIO(body) if body is not None and len(body) > MAX_BYTES_AT_ONCE else body
-    async with session.request(
-        method, URL(url, encoded=True), data=data, headers=headers, allow_redirects=False
-    ) as response:
-        found = b""
-        while len(found) <= MAX_ANSWER_BYTES and (more := await response.content.read(BLOCK_BYTES)):
-            found += more
-        if len(found) > MAX_ANSWER_BYTES:
-            response.close()
-        return Answer(response.status, response.headers, found)

@@ -46,19 +46,22 @@ def parts_reader(kind: Type) -> Callable[[str], Any]:
     Arrays become lists, structs dicts by name, maps lists of pairs: as Arrow takes them. It raises
     TypeError, ValueError or ArithmeticError if the value is not of this type.
     """
-    read = _reader(kind)
+    read = value_reader(kind)
     return lambda text: read(json.loads(text, parse_float=Decimal))
 
 
-def _reader(kind: Type) -> Callable[[Any], Any]:
-    """As `scalar_reader`, for every type; null is read as None."""
+def value_reader(kind: Type) -> Callable[[Any], Any]:
+    """Make the function that reads a parsed JSON value of any type; null is read as None.
+
+    It raises as `parts_reader`; numbers with a point may be `Decimal`.
+    """
     match kind:
         case Array():
-            return partial(_array, _reader(kind.item))
+            return partial(_array, value_reader(kind.item))
         case MapOf():
-            return partial(_map, _key_reader(kind.key), _reader(kind.value))
+            return partial(_map, _key_reader(kind.key), value_reader(kind.value))
         case Columns():
-            fields = {name: _reader(each) for name, each in kind.by_name.items()}
+            fields = {name: value_reader(each) for name, each in kind.by_name.items()}
             return partial(_struct, fields, kind.required)
         case Scalar():
             read = scalar_reader(kind)

@@ -18,6 +18,8 @@ from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.contracts.positions import Positions
+    from onceflow.contracts.target import Target
+    from onceflow.contracts.target_block import TargetSpec
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -259,6 +261,8 @@ class Connector:
         incarnation: of a transactional id, which is the first argument.
         ledger: of the pipeline that is named first; so is `bulletin_board`.
         positions: of the delivery that is named first.
+        topic_target: of records that are read, to the topic that is named, in the cluster that they
+            are read from; whether it creates the topic.
         rights: exactly those that a task needs. The group is of the consumers, for `Task.CONSUME`.
         grant: grants rights to a principal, such as `User:jane`, in addition to those it has; the
             connection is of a user who may. Raises ConfigError if refused and DeadlineError without
@@ -274,6 +278,7 @@ class Connector:
     broker: Callable[[Connection], Broker]
     bulletin_board: Callable[[str, Connection], BulletinBoard]
     positions: Callable[[str, Connection], Positions]
+    topic_target: Callable[[TargetSpec, str, bool], Target]
     rights: Callable[[PipelineTopics, Task, str], Sequence[Right]]
     grant: Callable[[str, Sequence[Right], Connection, Deadline], None]
     partitions_of: Callable[[str, Sequence[bytes | None], int], list[int]]

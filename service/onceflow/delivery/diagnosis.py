@@ -1,4 +1,4 @@
-"""Why a delivery does not get on: from what can be seen of it to causes. Pure."""
+"""Why a delivery or an enrichment does not get on: from what can be seen to causes. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeliveryCause(StrEnum):
 
 
 def diagnose(facts: DeliveryFacts) -> list[Diagnosis]:
-    """Every cause that applies, the most serious first. Empty: nothing holds the delivery up."""
+    """Every cause that applies, the most serious first. Empty: nothing holds it up."""
     causes = DeliveryCause
     return [Diagnosis(cause, *finding) for cause in causes for finding in _RULES[cause](facts)]
 
@@ -41,24 +41,29 @@ def _target_refuses(facts: DeliveryFacts) -> Iterator[Finding]:
     if isinstance(facts.failure, ConfigError):
         faults = tuple(str(fault) for fault in facts.failure.faults)
         told = faults or (str(facts.failure),)
-        yield "the target does not take this delivery", told, "do what the message says"
+        yield (
+            f"the target does not take this {facts.carriage.kind}",
+            told,
+            "do what the message says",
+        )
 
 
 def _target_down(facts: DeliveryFacts) -> Iterator[Finding]:
     if facts.failure is not None and not isinstance(facts.failure, ConfigError):
-        cure = "bring it back; records wait in the topics, and the delivery goes on by itself"
+        kind = facts.carriage.kind
+        cure = f"bring it back; records wait in the topics, and the {kind} goes on by itself"
         yield "the target does not answer", (str(facts.failure),), cure
 
 
 def _retention(facts: DeliveryFacts) -> Iterator[Finding]:
-    soon = [one for one in facts.forecasts if one.is_soon]
+    soon, kind = [one for one in facts.forecasts if one.is_soon], facts.carriage.kind
     if not soon:
         return
     if min(one.left_s for one in soon) > 0:
-        what = "the topic's retention overtakes the delivery if it stands still"
+        what = f"the topic's retention overtakes the {kind} if it stands still"
         cure = "keep records longer (`retention.ms` of the topic), or let it deliver faster"
     else:
-        what = "the topic's retention has overtaken the delivery: records are gone"
+        what = f"the topic's retention has overtaken the {kind}: records are gone"
         cure = (
             "`from: {on_gap: continue}` passes over them; or begin again under another name, in an"
             " empty target"
@@ -68,9 +73,9 @@ def _retention(facts: DeliveryFacts) -> Iterator[Finding]:
 
 def _stopped(facts: DeliveryFacts) -> Iterator[Finding]:
     if facts.instances == 0:
-        told = f"no instance has joined the group {facts.delivery.group}"
+        told = f"no instance has joined the group {facts.carriage.group}"
         cure = "start it: it goes on where it stopped, or says why it cannot"
-        yield "the delivery is not running", (told, facts.waiting), cure
+        yield f"the {facts.carriage.kind} is not running", (told, facts.waiting), cure
 
 
 def _hung_transaction(facts: DeliveryFacts) -> Iterator[Finding]:
@@ -81,7 +86,7 @@ def _stuck(facts: DeliveryFacts) -> Iterator[Finding]:
     if facts.lag and facts.instances and facts.failure is None and facts.delivered_per_s == 0:
         worst = max(facts.inputs, key=lambda one: one.lag)
         told = f"most in {worst.name}: {worst.lag:,}, from offset {worst.position}"
-        instances = f"{facts.instances} in the group {facts.delivery.group}"
+        instances = f"{facts.instances} in the group {facts.carriage.group}"
         cure = (
             "read the events of its instances: `waiting` and `failed` have the reason. After a"
             " crash, its partitions are free again after `from: {takeover_after}`"
@@ -104,7 +109,8 @@ def _lag(facts: DeliveryFacts) -> Iterator[Finding]:
         "wait if it catches up; else start more instances, which share the partitions, or give it a"
         " larger `batch`"
     )
-    yield f"the delivery is behind by {lag:,} records: {eta_text(lag, rate, arrivals)}", told, cure
+    when = eta_text(lag, rate, arrivals)
+    yield f"the {facts.carriage.kind} is behind by {lag:,} records: {when}", told, cure
 
 
 def _no_input(facts: DeliveryFacts) -> Iterator[Finding]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from onceflow.contracts.target_block import SenderBlock
-from onceflow.delivery.model import Delivery, delivery_model
+from onceflow.delivery.model import Carriage, Delivery, delivery_model
 from onceflow.errors import ConfigError, Fault
 from onceflow.pipeline.file.loader import validation_faults
 from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_inside
 from onceflow.pipeline.text.keys import KeyIndex
 from onceflow.pipeline.text.yaml_text import Document, parse_yaml
+
+C = TypeVar("C", bound=Carriage)
 
 
 @dataclass(frozen=True)
@@ -33,19 +35,34 @@ def load_delivery(path: Path) -> DeliveryFile:
     Raises:
         ConfigError: lists every fault.
     """
+    return DeliveryFile(path, load_carriage(path, delivery_model(), _misfits))
+
+
+def load_carriage(
+    path: Path, model: type[C], misfits: Callable[[C, Document], Iterable[Fault]]
+) -> C:
+    """Read and check a file of one kind, without Kafka and without a target.
+
+    Args:
+        path: of the file.
+        model: of its kind.
+        misfits: finds what does not go together, in a file whose every part is right.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
     require_inside(path, path.parent)
     document = parse_yaml(read_text(path, MAX_PIPELINE_BYTES))
     faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
-    model = delivery_model()
     try:
-        delivery = model.model_validate(document.data).located_in(path.resolve().parent)
+        carriage = model.model_validate(document.data).located_in(path.resolve().parent)
     except ValidationError as error:
         faults += validation_faults(error, document, KeyIndex.of_model(model))
-        raise _refused(path, faults) from None
-    faults += _misfits(delivery, document)
+        raise _refused(path, model, faults) from None
+    faults += misfits(carriage, document)
     if faults:
-        raise _refused(path, faults)
-    return DeliveryFile(path, delivery)
+        raise _refused(path, model, faults)
+    return carriage
 
 
 def json_schema() -> dict[str, Any]:
@@ -81,6 +98,7 @@ def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
         yield replace(found, where=".".join(path), line=line, rule=Rule.WRONG_VALUE)
 
 
-def _refused(path: Path, faults: list[Fault]) -> ConfigError:
+def _refused(path: Path, model: type[Carriage], faults: list[Fault]) -> ConfigError:
     in_order = sorted(faults, key=lambda fault: (fault.line or 0, fault.where))
-    return ConfigError("delivery file refused", subject=str(path), faults=tuple(in_order))
+    what = f"{model.__name__.lower()} file refused"
+    return ConfigError(what, subject=str(path), faults=tuple(in_order))

@@ -1,4 +1,4 @@
-"""The metrics of deliveries that Prometheus scrapes, from what their runs report.
+"""The metrics of deliveries, or enrichments, that Prometheus scrapes, from what runs report.
 
 Counts are of this process, and start at zero with it, as Prometheus expects of counters.
 """
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -21,23 +21,17 @@ from onceflow.contracts.observer import Report
 from onceflow.serve.fleet import Status
 from onceflow.serve.metrics import BUCKETS_S, status_metrics
 
-PREFIX = "onceflow_delivery_"
-_COUNTS: Mapping[str, str] = {
-    "records": "Records that were delivered.",
-    "rejected": "Records that were rejected.",
-    "dropped": "Records that had waited for too long.",
-    "repeats": "Records that were discarded because they had been delivered.",
-    "batches": "Batches that were delivered.",
-    "tries_failed": "Calls of the target that failed, and were or will be made again.",
-}
 _GAUGES: Mapping[str, tuple[str, str]] = {
     "lag_s": ("lag_seconds", "Age of the oldest record that waits."),
     "retention_left_s": (
         "retention_left_seconds",
-        "Predicted time until Kafka deletes undelivered records.",
+        "Predicted time until Kafka deletes records that wait.",
     ),
 }
 """Fact of a `progress` event -> name and help text of the metric."""
+
+
+Statuses: TypeAlias = Callable[[], Sequence[Status]]
 
 
 @dataclass
@@ -52,28 +46,41 @@ class _Newest:
 
 
 class DeliveryMetrics(Collector):
-    """The metrics of a process. Scrapes and deliveries use it at the same time."""
+    """The metrics of a process. Scrapes and runs use it at the same time.
 
-    def __init__(
-        self, statuses: Callable[[], Sequence[Status]], versions: Mapping[str, str]
-    ) -> None:
+    Attributes:
+        kind: of the files; begins the name of each metric, and is the label that names the file.
+        counts: name and help text of each counter.
+    """
+
+    kind: ClassVar[str] = "delivery"
+    counts: ClassVar[Mapping[str, str]] = {
+        "records": "Records that were written.",
+        "rejected": "Records that were rejected.",
+        "dropped": "Records that had waited for too long.",
+        "repeats": "Records that were discarded because they had been written.",
+        "batches": "Batches that were written.",
+        "tries_failed": "Calls of the target that failed, and were or will be made again.",
+    }
+
+    def __init__(self, statuses: Statuses, versions: Mapping[str, str]) -> None:
         self._statuses = statuses
         self._versions = versions
         self._newest: defaultdict[str, _Newest] = defaultdict(_Newest)
         self._lock = threading.Lock()
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
-            f"{PREFIX}batch_duration_seconds",
+            f"onceflow_{self.kind}_batch_duration_seconds",
             "Time to write a batch to the target, with the tries that failed.",
-            ("delivery",),
+            (self.kind,),
             buckets=BUCKETS_S,
             registry=self.registry,
         )
         self.registry.register(self)
 
-    def report_of(self, delivery: str) -> Report:
-        """Make the report for runs of this delivery."""
-        return partial(self._hear, delivery)
+    def report_of(self, name: str) -> Report:
+        """Make the report for runs of the file of this name."""
+        return partial(self._hear, name)
 
     def describe(self) -> Iterator[Metric]:
         """Nothing, so that registering does not collect."""
@@ -85,7 +92,7 @@ class DeliveryMetrics(Collector):
             yield InfoMetricFamily(
                 "onceflow_build", "Versions of this process.", value=dict(self._versions)
             )
-            yield from status_metrics(self._statuses(), _gauge, _counter)
+            yield from status_metrics(self._statuses(), self._gauge, self._counter)
             yield from self._counts()
             yield from self._figures()
 
@@ -116,21 +123,23 @@ class DeliveryMetrics(Collector):
                 newest.figures = {k: value for k, value in told.items() if value is not None}
 
     def _counts(self) -> Iterator[Metric]:
-        for name, what in _COUNTS.items():
-            count = _counter(name, what)
+        for name, what in self.counts.items():
+            count = self._counter(name, what)
             for delivery, newest in self._newest.items():
                 count.add_metric([delivery], newest.counts[name])
             yield count
-        failures = _counter("failures", "Runs that failed, by the class of their error.", "error")
+        failures = self._counter(
+            "failures", "Runs that failed, by the class of their error.", "error"
+        )
         for delivery, newest in self._newest.items():
             for error, number in newest.failures.items():
                 failures.add_metric([delivery, error], number)
         yield failures
 
     def _figures(self) -> Iterator[Metric]:
-        up = _gauge("target_up", "1 if the target answered last, 0 if it failed.")
-        lag = _gauge("lag_records", "Records that wait.", "partition")
-        figures = {fact: _gauge(name, what) for fact, (name, what) in _GAUGES.items()}
+        up = self._gauge("target_up", "1 if the target answered last, 0 if it failed.")
+        lag = self._gauge("lag_records", "Records that wait.", "partition")
+        figures = {fact: self._gauge(name, what) for fact, (name, what) in _GAUGES.items()}
         for delivery, newest in self._newest.items():
             if newest.is_up is not None:
                 up.add_metric([delivery], float(newest.is_up))
@@ -140,10 +149,10 @@ class DeliveryMetrics(Collector):
                 figures[fact].add_metric([delivery], value)
         yield from (up, lag, *figures.values())
 
+    def _gauge(self, name: str, what: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"onceflow_{self.kind}_{name}", what, labels=(self.kind, *labels))
 
-def _gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(PREFIX + name, what, labels=("delivery", *labels))
-
-
-def _counter(name: str, what: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(PREFIX + name, what, labels=("delivery", *labels))
+    def _counter(self, name: str, what: str, *labels: str) -> CounterMetricFamily:
+        return CounterMetricFamily(
+            f"onceflow_{self.kind}_{name}", what, labels=(self.kind, *labels)
+        )

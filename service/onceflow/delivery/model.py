@@ -6,15 +6,26 @@ Field descriptions become `docs/delivery.schema.json` and the table of `docs/del
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, create_model
 
+from onceflow.clock import Clock
 from onceflow.columns import NO_COLUMNS, Columns, parse_columns
 from onceflow.contracts.block import Block, Combination
-from onceflow.contracts.target_block import TargetBlock, find_target, installed_targets
+from onceflow.contracts.connector import Connection, Connector
+from onceflow.contracts.observer import Report
+from onceflow.contracts.target import Target
+from onceflow.contracts.target_block import (
+    SenderBlock,
+    TargetBlock,
+    TargetSpec,
+    find_target,
+    installed_targets,
+)
 from onceflow.contracts.values import (
     DurationMs,
     IdleMs,
@@ -24,6 +35,7 @@ from onceflow.contracts.values import (
     fault,
     not_yet,
 )
+from onceflow.delivery.decoding import Decoder
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.policies import (
     DeadLetterBlock,
@@ -32,9 +44,6 @@ from onceflow.pipeline.file.policies import (
     wrong_delays,
 )
 from onceflow.protocol.guarantee import Guarantee, Weakness
-
-GROUP_PREFIX = "onceflow-delivery-"
-"""Consumer group of a delivery: shares partitions among instances, and keeps no position."""
 
 FOREIGN = Weakness(
     "records without the header of Onceflow are delivered as often as the topic has them",
@@ -50,7 +59,8 @@ DROPS = Weakness(
 )
 
 
-def _checked_columns(value: object) -> object:
+def checked_columns(value: object) -> object:
+    """Accept columns as Spark DDL, and anything that is not text."""
     if isinstance(value, str):
         try:
             parse_columns(value)
@@ -67,7 +77,7 @@ class From(Block):
     format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
         Field(default="json", description="How the payload of a record is decoded.")
     )
-    ddl: Annotated[str, BeforeValidator(_checked_columns)] | None = Field(
+    ddl: Annotated[str, BeforeValidator(checked_columns)] | None = Field(
         default=None,
         alias="schema",
         description="Columns of a row and their types, as Spark DDL, such as"
@@ -153,17 +163,22 @@ class Retry(Block):
         description="Failures in a row after which the delivery ends with exit code 3. Left out:"
         " it never gives up.",
     )
+
+    @classmethod
+    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
+        """A bound below what it bounds."""
+        yield from wrong_delays(given)
+
+
+class DeliveryRetry(Retry):
+    """The same for a delivery, whose receiver may forget what it has had."""
+
     when_key_expires: WhenKeyExpires = Field(
         default="stop",
         description="What happens to records without an answer that the receiver may have and no"
         " longer recognises, because the first try is too long ago: the delivery stops with exit"
         " code 6, or sends them, perhaps a second time. Only for receivers that keep no position.",
     )
-
-    @classmethod
-    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """A bound below what it bounds."""
-        yield from wrong_delays(given)
 
 
 class OnStop(Block):
@@ -241,34 +256,44 @@ class To(Block):
         return block
 
 
-class Delivery(Block):
-    """Carries the records of topics to one target. `delivery_model` knows the installed targets."""
+@dataclass(frozen=True)
+class Lent:
+    """Parts of the process that a target is made with.
+
+    Args:
+        connection: to the brokers of the topics that are read.
+    """
+
+    connector: Connector
+    connection: Connection
+    clock: Clock
+    report: Report
+
+
+class Carriage(Block):
+    """A file whose process reads topics and carries the records on, under a position of its own.
+
+    Fields that are typed loosely here are described by the kinds: deliveries and enrichments.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema"}
     )
+    group_prefix: ClassVar[str]
 
     api_version: Literal["onceflow/v1"] = Field(
         alias="apiVersion", description="Version of this file's language."
     )
-    kind: Literal["delivery"] = Field(description="Kind of this file.")
-    name: PipelineName = Field(
-        description="Name of the delivery. Its position in the target is kept under this name, so a"
-        " renamed delivery begins at the start of its topics."
-    )
+    kind: str = Field(description="Kind of this file.")
+    name: PipelineName
     source: From = Field(alias="from", description="What is read.")
-    to: To = Field(description="Where records go: the block of one kind of target.")
+    to: Block
     batch: BatchLimits = Field(default=BatchLimits(), description="How much is written at once.")
     retry: Retry = Field(
         default=Retry(), description="How a target is tried again that does not answer."
     )
     rate: Rate | None = Field(default=None, description="How fast records are delivered at most.")
-    on_reject: OnReject | None = Field(
-        default=None,
-        description="What becomes of a record that cannot be decoded or that the target will never"
-        " take: written to the topic of `dead_letter`, dropped and counted, or the delivery stops."
-        " Left out: `dead_letter` if there is such a topic, else `fail`.",
-    )
+    on_reject: OnReject | None = None
     dead_letter: DeadLetterBlock | None = Field(
         default=None, description="Where rejected records go, before their batch is written."
     )
@@ -285,56 +310,103 @@ class Delivery(Block):
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
         """Dead letters or gap records without a topic, or to a topic that is read."""
         letters = given.get("dead_letter")
+        suggestion = f"Add `dead_letter: {{topic: ...}}` to the {given.get('kind', 'file')}."
         if given.get("on_reject") == "dead_letter" and letters is None:
-            yield (
-                ("on_reject",),
-                fault(
-                    "no topic is named for dead letters",
-                    suggestion="Add `dead_letter: {topic: ...}` to the delivery.",
-                ),
-            )
+            what = "no topic is named for dead letters"
+            yield ("on_reject",), fault(what, suggestion=suggestion)
         behind = given.get("when_behind")
         is_dropping = isinstance(behind, Mapping) and behind.get("policy") == "drop_oldest"
         if is_dropping and letters is None:
-            yield (
-                ("when_behind",),
-                fault(
-                    "no topic is named for gap records",
-                    suggestion="Add `dead_letter: {topic: ...}` to the delivery.",
-                ),
-            )
+            what = "no topic is named for gap records"
+            yield ("when_behind",), fault(what, suggestion=suggestion)
         source = given.get("from")
         topics = source.get("topics") if isinstance(source, Mapping) else None
         topic = letters.get("topic") if isinstance(letters, Mapping) else None
         if isinstance(topics, list) and topic in topics:
-            yield (
-                ("dead_letter", "topic"),
-                fault(
-                    "a delivery cannot read the topic that it writes",
-                    suggestion="Name another topic for dead letters.",
-                ),
-            )
+            what = f"{_with_article(given.get('kind'))} cannot read the topic that it writes"
+            suggestion = "Name another topic for dead letters."
+            yield ("dead_letter", "topic"), fault(what, suggestion=suggestion)
 
     def located_in(self, folder: Path) -> Self:
-        """The same delivery, whose relative names are relative to `folder`."""
+        """The same, whose relative names are relative to `folder`."""
         located = self.model_copy()
         located._folder = folder  # noqa: SLF001  it is a copy of ourselves
         return located
 
     @property
     def folder(self) -> Path:
-        """The folder of the delivery file."""
+        """The folder of the file."""
         return self._folder
 
     @property
     def group(self) -> str:
         """The consumer group that its instances join."""
-        return f"{GROUP_PREFIX}{self.name}"
+        return f"{self.group_prefix}{self.name}"
 
     @property
     def rejection(self) -> OnReject:
         """The policy for rejected records."""
         return self.on_reject or ("dead_letter" if self.dead_letter else "fail")
+
+    @property
+    def limits(self) -> BatchLimits:
+        """How much is read before it is written."""
+        return self.batch
+
+    @property
+    def patience(self) -> Retry:
+        """How a target as a whole is tried again."""
+        return self.retry
+
+    def describe(self) -> str:
+        """Say in a few words where records go."""
+        raise NotImplementedError
+
+    def guarantee(self) -> Guarantee:
+        """Compute what is promised about each record, and under which conditions."""
+        raise NotImplementedError
+
+    def decoder(self) -> Decoder:
+        """Make the decoder of its records."""
+        raise NotImplementedError
+
+    def target(self, lent: Lent) -> Target:
+        """Make the target. Connects to nothing before its first use.
+
+        Raises:
+            ConfigError: what it needs is not installed.
+        """
+        raise NotImplementedError
+
+
+def _with_article(kind: object) -> str:
+    return f"an {kind}" if kind == "enrichment" else f"a {kind or 'file'}"
+
+
+class Delivery(Carriage):
+    """Carries the records of topics to one target. `delivery_model` knows the installed targets."""
+
+    group_prefix = "onceflow-delivery-"
+
+    kind: Literal["delivery"] = Field(description="Kind of this file.")
+    name: PipelineName = Field(
+        description="Name of the delivery. Its position in the target is kept under this name, so a"
+        " renamed delivery begins at the start of its topics."
+    )
+    to: To = Field(description="Where records go: the block of one kind of target.")
+    retry: DeliveryRetry = Field(
+        default=DeliveryRetry(), description="How a target is tried again that does not answer."
+    )
+    on_reject: OnReject | None = Field(
+        default=None,
+        description="What becomes of a record that cannot be decoded or that the target will never"
+        " take: written to the topic of `dead_letter`, dropped and counted, or the delivery stops."
+        " Left out: `dead_letter` if there is such a topic, else `fail`.",
+    )
+
+    def describe(self) -> str:
+        """Say in a few words where records go."""
+        return self.to.block.describe()
 
     def guarantee(self) -> Guarantee:
         """Compute what is promised about each record, and under which conditions."""
@@ -343,6 +415,38 @@ class Delivery(Block):
         conditions += (GAPS,) * (self.source.on_gap == "continue")
         conditions += (DROPS,) * (self.when_behind.policy == "drop_oldest")
         return Guarantee(found.level, found.scope, (*found.reasons, *conditions))
+
+    def decoder(self) -> Decoder:
+        """Make the decoder of its records."""
+        block, columns = self.to.block, self.source.columns
+        return Decoder(
+            columns,
+            columns.required | block.required_columns,
+            block.deletes_by,
+            makes_rows=block.takes_rows,
+        )
+
+    def target(self, lent: Lent) -> Target:
+        """Make the target. Connects to nothing before its first use.
+
+        Raises:
+            ConfigError: what it needs is not installed.
+        """
+        from onceflow.delivery.sending import SendingTarget  # noqa: PLC0415  it knows our models
+
+        block, source = self.to.block, self.source
+        spec = TargetSpec(
+            self.name, source.columns, self.folder, source.topics, lent.connection, lent.clock
+        )
+        if not isinstance(block, SenderBlock):
+            return block.target(spec)
+        return SendingTarget(
+            block.sender(spec),
+            lent.connector.positions(self.name, lent.connection),
+            lent.clock,
+            block.key_lifetime_ms,
+            self.retry.when_key_expires,
+        )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Builds the parts of one delivery, and runs it."""
+"""Builds the parts of one delivery or enrichment, and runs it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Broker, Connection, Connector, Place, TopicSpec
-from onceflow.contracts.observer import Report
+from onceflow.clock import Deadline
+from onceflow.contracts.connector import Broker, Connection, Place, TopicSpec
 from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.carrier import Carrier, IsFinished, Stop
-from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.ending import CatchUp, Drain
-from onceflow.delivery.loader import DeliveryFile
-from onceflow.delivery.making import make_target
-from onceflow.delivery.model import Delivery
+from onceflow.delivery.model import Carriage, Lent
 from onceflow.delivery.pace import Paces
 from onceflow.delivery.rejects import LetterTopic, Rejects
 from onceflow.delivery.survey import opened_survey
@@ -43,40 +39,35 @@ _FOREIGN: Mapping[str, OnForeign] = {
 
 
 @dataclass(frozen=True)
-class Around:
-    """The process that a delivery runs in, and what it lends it.
+class Around(Lent):
+    """The process that a delivery or an enrichment runs in, and what it lends it.
 
     Args:
         stop: set to end after the running batch.
         random: for jitter.
-        paces: limits that deliveries share.
+        paces: limits that several share.
     """
 
-    connector: Connector
-    connection: Connection
-    clock: Clock
-    report: Report
     stop: Stop
     random: Random
     paces: Paces = field(default_factory=Paces)
 
 
-def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool = False) -> None:
-    """Deliver until told to stop, or until what is there now is delivered.
+def run_carriage(carriage: Carriage, around: Around, *, is_until_caught_up: bool = False) -> None:
+    """Carry until told to stop, or until what is there now is in the target.
 
     Raises:
         ConfigError: a topic does not exist, no broker answers, or the target does not fit.
         OnceflowError: as `Carrier.run`.
     """
-    delivery = file.delivery
-    source, block = delivery.source, delivery.to.block
+    source = carriage.source
     with ExitStack() as stack:
         broker = around.connector.broker(around.connection)
         stack.callback(broker.close)
         deadline = around.clock.within(LOOK_UP_TIMEOUT_S)
         broker.brokers(deadline)
         ends = topic_ends(source.topics, broker, deadline)
-        target = make_target(delivery, around.connector, around.connection, around.clock)
+        target = carriage.target(around)
         stack.callback(target.close)
 
         def catch_up() -> CatchUp:
@@ -87,35 +78,28 @@ def run_delivery(file: DeliveryFile, around: Around, *, is_until_caught_up: bool
         is_finished: IsFinished = _never
         if is_until_caught_up:
             is_finished = CatchUp(ends, target, broker, around.clock).is_done
-        elif (drain_ms := delivery.on_stop.drain_ms) is not None:
+        elif (drain_ms := carriage.on_stop.drain_ms) is not None:
             drain = Drain(stop, drain_ms / 1000, catch_up, around.clock)
             stop, is_finished = drain, drain.is_finished
-        report = around.report
-        guarantee = str(delivery.guarantee())
-        report("delivering", delivery=delivery.name, to=block.describe(), guarantee=guarantee)
+        named = {carriage.kind: carriage.name}
+        guarantee = str(carriage.guarantee())
+        around.report("delivering", **named, to=carriage.describe(), guarantee=guarantee)
         carrier = Carrier(
-            consumer=_consumers(delivery, around.connection),
+            consumer=_consumers(carriage, around.connection),
             target=target,
-            decoder=Decoder(
-                source.columns,
-                source.columns.required | block.required_columns,
-                block.deletes_by,
-                makes_rows=block.takes_rows,
-            ),
-            rejects=_rejects(delivery, around, broker, stack),
-            limits=delivery.batch,
-            breaker=Breaker(delivery.retry, around.random),
-            pace=around.paces.of(delivery.rate) if delivery.rate else None,
-            max_age_ms=delivery.when_behind.max_age_ms,
+            decoder=carriage.decoder(),
+            rejects=_rejects(carriage, around, broker, stack),
+            limits=carriage.limits,
+            breaker=Breaker(carriage.patience, around.random),
+            pace=around.paces.of(carriage.rate) if carriage.rate else None,
+            max_age_ms=carriage.when_behind.max_age_ms,
             clock=around.clock,
-            report=report,
+            report=around.report,
             stop=stop,
             is_finished=is_finished,
         )
-        open_survey = partial(
-            opened_survey, delivery, around.connector, around.connection, around.clock
-        )
-        stack.enter_context(watching(open_survey, around.clock, report))
+        open_survey = partial(opened_survey, carriage, around)
+        stack.enter_context(watching(open_survey, around.clock, around.report))
         carrier.run()
 
 
@@ -144,8 +128,8 @@ def _never(*, is_idle: bool) -> bool:
     return False
 
 
-def _consumers(delivery: Delivery, connection: Connection) -> Callable[[Hooks], Consumer]:
-    source = delivery.source
+def _consumers(carriage: Carriage, connection: Connection) -> Callable[[Hooks], Consumer]:
+    source = carriage.source
     rules = Rules(
         gap=OnFault.REPORT if source.on_gap == "continue" else OnFault.RAISE,
         foreign=_FOREIGN[source.foreign],
@@ -162,7 +146,7 @@ def _consumers(delivery: Delivery, connection: Connection) -> Callable[[Hooks], 
     def consumer(hooks: Hooks) -> Consumer:
         return Consumer(
             connection.bootstrap_servers,
-            group=delivery.group,
+            group=carriage.group,
             topics=source.topics,
             rules=rules,
             hooks=hooks,
@@ -172,10 +156,10 @@ def _consumers(delivery: Delivery, connection: Connection) -> Callable[[Hooks], 
     return consumer
 
 
-def _rejects(delivery: Delivery, around: Around, broker: Broker, stack: ExitStack) -> Rejects:
+def _rejects(carriage: Carriage, around: Around, broker: Broker, stack: ExitStack) -> Rejects:
     letters = None
-    if delivery.dead_letter is not None:
-        topic, clock = delivery.dead_letter.topic, around.clock
+    if carriage.dead_letter is not None:
+        topic, clock = carriage.dead_letter.topic, around.clock
         deadline = clock.within(LOOK_UP_TIMEOUT_S)
         broker.create_topic(TopicSpec(topic, LETTER_PARTITIONS), deadline)
         found = broker.topic(topic, deadline)
@@ -183,4 +167,4 @@ def _rejects(delivery: Delivery, around: Around, broker: Broker, stack: ExitStac
         appender = around.connector.appender(around.connection)
         stack.callback(appender.close)
         letters = LetterTopic(topic, partitions, LETTER_LIMIT_BYTES, appender, clock)
-    return Rejects(delivery.name, delivery.rejection, letters)
+    return Rejects(carriage.name, carriage.rejection, letters)

@@ -1,4 +1,4 @@
-"""Looks at a delivery from outside: its topics, its target and its consumer group."""
+"""Looks at a delivery or an enrichment from outside: its topics, its target, its group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from onceflow.clock import Clock, Deadline
-from onceflow.contracts.connector import Broker, Connection, Connector, OpenTransaction, Place
+from onceflow.contracts.connector import Broker, OpenTransaction, Place
 from onceflow.contracts.target import Target
-from onceflow.delivery.making import make_target
-from onceflow.delivery.model import Delivery
+from onceflow.delivery.model import Carriage, Lent
 from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.observe.facts import InputFacts, lag_of, waiting_text
 from onceflow.observe.retention import Forecast, forecasts
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DeliveryFacts:
-    """A delivery at one moment.
+    """A delivery or an enrichment at one moment.
 
     Args:
         inputs: every partition of its topics; empty if the positions could not be seen.
@@ -41,7 +40,7 @@ class DeliveryFacts:
     """
 
     at_ms: int
-    delivery: Delivery
+    carriage: Carriage
     inputs: Sequence[InputFacts] = ()
     instances: int | None = None
     failure: OnceflowError | None = None
@@ -63,32 +62,30 @@ class DeliveryFacts:
 
 
 @contextmanager
-def opened_survey(
-    delivery: Delivery, connector: Connector, connection: Connection, clock: Clock
-) -> Iterator[DeliverySurvey]:
-    """Open a survey of a delivery.
+def opened_survey(carriage: Carriage, lent: Lent) -> Iterator[DeliverySurvey]:
+    """Open a survey of a delivery or an enrichment.
 
     Raises:
         DeadlineError: no broker answers.
         ConfigError: what the target needs is not installed, or a secret cannot be read.
     """
     with (
-        closing(make_target(delivery, connector, connection, clock)) as target,
-        closing(connector.broker(connection)) as broker,
+        closing(carriage.target(lent)) as target,
+        closing(lent.connector.broker(lent.connection)) as broker,
     ):
         # A question about a topic waits much longer for brokers that are not there.
-        broker.brokers(clock.within(REACH_TIMEOUT_S))
-        yield DeliverySurvey(delivery, target, broker, clock)
+        broker.brokers(lent.clock.within(REACH_TIMEOUT_S))
+        yield DeliverySurvey(carriage, target, broker, lent.clock)
 
 
 @dataclass
 class DeliverySurvey:
-    """One look at a delivery. What cannot be seen is named.
+    """One look. What cannot be seen is named.
 
     Writes nothing, except what `Target.check` creates.
     """
 
-    delivery: Delivery
+    carriage: Carriage
     target: Target
     broker: Broker
     clock: Clock
@@ -102,10 +99,10 @@ class DeliverySurvey:
             inputs = self._try("positions", self.inputs, inputs)
         else:
             self._blind["positions"] = "they are in the target"
-        group = self.delivery.group
+        group = self.carriage.group
         return DeliveryFacts(
             at_ms=self.clock.unix_ms(),
-            delivery=self.delivery,
+            carriage=self.carriage,
             inputs=inputs,
             instances=self._try(
                 "instances", lambda: self.broker.group_members(group, self._deadline()), None
@@ -146,9 +143,9 @@ class DeliverySurvey:
         Raises:
             OnceflowError: the target or the brokers did not tell.
         """
-        marks, source = self.target.positions(), self.delivery.name
+        marks, source = self.target.positions(), self.carriage.name
         found: list[InputFacts] = []
-        for topic in self.delivery.source.topics:
+        for topic in self.carriage.source.topics:
             positions = {p: mark.offset for (name, p), mark in marks.items() if name == topic}
             inputs = inputs_of(self.broker, source, topic, positions, self._deadline())
             found += [self._without_marks(one) for one in inputs]
@@ -223,11 +220,11 @@ def positions_in(inputs: Sequence[InputFacts]) -> Mapping[str, Mapping[int, int]
 
 def fields_of(facts: DeliveryFacts, time_text: Callable[[int], str] = iso_text) -> dict[str, Any]:
     """Summarise as plain data: for `status`."""
-    block = facts.delivery.to.block
+    carriage = facts.carriage
     return {
-        "delivery": facts.delivery.name,
-        "to": block.describe(),
-        "guarantee": str(facts.delivery.guarantee()),
+        carriage.kind: carriage.name,
+        "to": carriage.describe(),
+        "guarantee": str(carriage.guarantee()),
         "target": "well" if facts.failure is None else str(facts.failure),
         "instances": facts.instances,
         "lag": facts.lag,

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from string import Template
 from typing import IO, Any
 
 from aiohttp import web
@@ -44,16 +45,19 @@ class Rule:
     Args:
         times: to how many requests.
         contains: text that the body must hold.
+        path: text that the path and the query must hold.
         methods: of the requests.
         status: answered instead of storing; 0: stored, and answered by 200.
         delay_s: before it is stored and answered. The key is taken already then.
         cut: `before` or `after` it is stored, the connection ends without an answer.
         is_lost: acknowledged, but not stored.
+        body: of the answer, in which `$number` and `$path` stand for those of the request.
         body_bytes: length of a meaningless answer.
     """
 
     times: int = 1
     contains: str = ""
+    path: str = ""
     methods: Sequence[str] = ("POST", "PUT")
     status: int = 0
     delay_s: float = 0.0
@@ -112,7 +116,7 @@ class _Server:
             headers={name.lower(): value for name, value in request.headers.items()},
             body=body.decode("latin-1"),
         )
-        rule = self._rule_for(request.method, body)
+        rule = self._rule_for(request, body)
         if rule.cut == "before":
             return self._cut(request)
         answer = self._known(key, body)
@@ -120,7 +124,7 @@ class _Server:
             self._running.add(key)
             try:
                 await asyncio.sleep(rule.delay_s)
-                answer = self._carried_out(rule, number, key, request.method, body)
+                answer = self._carried_out(rule, number, key, request, body)
             finally:
                 self._running.discard(key)
         if rule.cut == "after":
@@ -143,16 +147,17 @@ class _Server:
         return web.Response(status=422, text=json.dumps(problem), content_type=PROBLEM)
 
     def _carried_out(
-        self, rule: Rule, number: int, key: str, method: str, body: bytes
+        self, rule: Rule, number: int, key: str, request: web.Request, body: bytes
     ) -> web.Response:
-        if not rule.status and not rule.is_lost and method in {"POST", "PUT"}:
+        if not rule.status and not rule.is_lost and request.method in {"POST", "PUT"}:
             digest, unix_ms = hashlib.sha256(body).hexdigest(), self._clock.unix_ms()
             self._note(number, "stored", key=key, digest=digest, unix_ms=unix_ms)
             self._stored[key] = digest, unix_ms
-        body = rule.body.encode() or b"x" * rule.body_bytes
+        text = Template(rule.body).safe_substitute(number=number, path=request.path_qs)
+        body = text.encode() or b"x" * rule.body_bytes
         return web.Response(status=rule.status or 200, headers=rule.headers, body=body)
 
-    def _rule_for(self, method: str, body: bytes) -> Rule:
+    def _rule_for(self, request: web.Request, body: bytes) -> Rule:
         file = self._folder / "rules.json"
         with suppress(FileNotFoundError):
             if (as_of := file.stat().st_ino) != self._rules_as_of:
@@ -161,7 +166,8 @@ class _Server:
                 self._lifetime_s = given["lifetime_s"]
                 self._rules_as_of = as_of
         for n, (rule, left) in enumerate(self._rules):
-            if left and rule.contains.encode() in body and method in rule.methods:
+            is_meant = rule.contains.encode() in body and rule.path in request.path_qs
+            if left and is_meant and request.method in rule.methods:
                 self._rules[n] = rule, left - 1
                 return rule
         return Rule()
@@ -213,6 +219,10 @@ class Receiver:
     def requests(self) -> list[Seen]:
         """Those that arrived, in order, but for probes."""
         return [each for each in self._arrived() if each.method in {"POST", "PUT"}]
+
+    def questions(self) -> list[Seen]:
+        """The requests by GET that arrived, in order."""
+        return [each for each in self._arrived() if each.method == "GET"]
 
     def probes(self) -> list[Seen]:
         """The probes that arrived, in order."""

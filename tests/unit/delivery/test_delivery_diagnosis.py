@@ -37,7 +37,7 @@ def well(tmp_path: Path) -> DeliveryFacts:
     file.write_text(FILE)
     return DeliveryFacts(
         at_ms=NOW_MS,
-        delivery=load_delivery(file).delivery,
+        carriage=load_delivery(file).delivery,
         inputs=[partition(0, position=90)],
         instances=1,
         arrivals_per_s=5.0,

@@ -56,9 +56,16 @@ class _Open:
 
 
 class KafkaTarget:
-    """Implements `contracts.target.Target`."""
+    """Implements `contracts.target.Target`.
 
-    def __init__(self, block: KafkaBlock, spec: TargetSpec) -> None:
+    Args:
+        connection: to the target's brokers; None: as the block says, whenever it connects.
+    """
+
+    def __init__(
+        self, block: KafkaBlock, spec: TargetSpec, connection: Connection | None = None
+    ) -> None:
+        self._given = connection
         self._block = block
         self._spec = spec
         self._opened: _Open | None = None
@@ -194,6 +201,8 @@ class KafkaTarget:
         return opened
 
     def _connection(self) -> Connection:
+        if self._given is not None:
+            return self._given
         name = self._block.properties_file
         properties = read_properties(self._spec.folder / name) if name else {}
         return Connection(self._block.bootstrap_servers, properties)

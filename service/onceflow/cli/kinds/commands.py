@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Commands(Protocol):
-    """The commands of a kind. Every module of this folder but this one is an implementation.
+    """The commands of a kind.
 
     All of them raise a ConfigError that lists every fault of the file.
     """
@@ -46,11 +46,17 @@ class Commands(Protocol):
 
 def commands_of(kind: FileKind) -> Commands | None:
     """The commands of a kind; None for pipelines, which the commands know themselves."""
-    if kind is FileKind.DELIVERY:
-        from onceflow.cli.kinds import delivery
+    match kind:
+        case FileKind.DELIVERY:
+            from onceflow.cli.kinds.delivery import DeliveryCommands
 
-        return delivery
-    return None
+            return DeliveryCommands()
+        case FileKind.ENRICHMENT:
+            from onceflow.cli.kinds.enrichment import EnrichmentCommands
+
+            return EnrichmentCommands()
+        case FileKind.PIPELINE:
+            return None
 
 
 def commands_for(file: Path) -> Commands | None:

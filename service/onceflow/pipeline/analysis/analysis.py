@@ -35,6 +35,7 @@ from onceflow.pipeline.determinism.plan_rules import judge_plan, python_function
 from onceflow.pipeline.determinism.python_code import inspect_code
 from onceflow.pipeline.determinism.verdict import Finding, judge, of_code, of_plan
 from onceflow.pipeline.file.aggregate import parse_call
+from onceflow.pipeline.file.imports import import_named
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.policies import Waiver
@@ -46,7 +47,6 @@ from onceflow.pipeline.plan.parts import parts_of_plan, parts_of_query
 from onceflow.pipeline.plan.plan import PlanNode, analysed_plan, jvm_of, read_plan
 from onceflow.pipeline.query.output_rules import output_faults
 from onceflow.pipeline.query.parameters import parameter_faults
-from onceflow.pipeline.query.python_code import import_named
 from onceflow.pipeline.query.query import assemble, declared_columns
 from onceflow.pipeline.query.references import table_faults
 from onceflow.pipeline.query.rejects import accepted, looked_at, with_reason

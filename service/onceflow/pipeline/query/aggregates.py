@@ -28,6 +28,7 @@ from onceflow.errors import ConfigError, Fault
 from onceflow.java.loader import new_instance
 from onceflow.pipeline.allow_list.functions import FUNCTIONS
 from onceflow.pipeline.file.aggregate import parse_call
+from onceflow.pipeline.file.imports import import_named
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.types import (
     DELAY,
@@ -40,7 +41,6 @@ from onceflow.pipeline.file.types import (
 from onceflow.pipeline.plan.plan import analysed_plan, jvm_of
 from onceflow.pipeline.process.operator import process, with_event_time
 from onceflow.pipeline.process.partial import Partial
-from onceflow.pipeline.query.python_code import import_named
 from onceflow.pipeline.query.steps import REJECTED_COLUMN, Prepare
 from onceflow.processing.aggregated import Aggregated
 from onceflow.processing.checks import make_runner

@@ -14,12 +14,13 @@ from pyspark.sql.types import StructType
 
 from onceflow.contracts.source import TICK_COLUMN
 from onceflow.pipeline.file.duplicates import without_duplicates
+from onceflow.pipeline.file.imports import code_error, import_named
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.source import Source
 from onceflow.pipeline.file.types import column
 from onceflow.pipeline.query.aggregates import callable_by_name, computed, declared_aggregates
 from onceflow.pipeline.query.parameters import register_parameters, without_values
-from onceflow.pipeline.query.python_code import import_named, let_workers_import, transform_error
+from onceflow.pipeline.query.python_code import let_workers_import
 from onceflow.pipeline.query.references import NOWHERE, TablePlace, open_tables
 from onceflow.pipeline.query.steps import Prepare, Watch, with_steps
 from onceflow.processing.runner import PLACE
@@ -163,7 +164,7 @@ def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]
     try:
         inspect.signature(function).bind(**frames)
     except TypeError as error:
-        raise transform_error(
+        raise code_error(
             "the function's parameters are not the sources",
             str(error),
             expected=f"def {getattr(function, '__name__', 'transform')}({', '.join(frames)})",
@@ -174,9 +175,9 @@ def call_transform(function: Callable[..., Any], frames: Mapping[str, DataFrame]
         raise
     except Exception as error:  # a user's function may raise anything
         found = f"{type(error).__name__}: {error}"
-        raise transform_error("the function failed", found) from error
+        raise code_error("the function failed", found) from error
     if not isinstance(result, DataFrame):
-        raise transform_error(
+        raise code_error(
             "the function returns something else", type(result).__name__, expected="a DataFrame"
         )
     return result

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from onceflow.errors import ConfigError, Fault
+from onceflow.pipeline.file.imports import import_named
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.process import Process
 from onceflow.pipeline.file.types import DELAY, columns_of, spark_schema
 from onceflow.pipeline.process.operator import process
-from onceflow.pipeline.query.python_code import import_named
 from onceflow.processing.checks import make_runner
 from onceflow.processing.runner import Runner
 
