@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 import typer
 
+from onceflow.cli.kinds.commands import commands_for
 from onceflow.cli.main import build_app
-from onceflow.delivery.loader import load_delivery
 from onceflow.errors import OnceflowError
-from onceflow.pipeline.file.kinds import FileKind
-from onceflow.pipeline.file.loader import kind_of, load_pipeline
+from onceflow.pipeline.file.loader import load_pipeline
 from tests.deploy.chart import REWRITE
 from tests.support.documents.command_table import PAGE, command_table, table_in, with_table
 from tests.support.documents.markdown import ROOT, CodeBlock, Document, documents, names_of_tests
@@ -138,7 +137,8 @@ def test_pipelines_and_deliveries_are_valid(block: CodeBlock, tmp_path: Path) ->
     file = tmp_path / "pipeline.yaml"
     file.write_text(block.text)
 
-    load_delivery(file) if kind_of(file) is FileKind.DELIVERY else load_pipeline(file)
+    commands = commands_for(file)
+    load_pipeline(file) if commands is None else commands.guarantee_of(file)
 
 
 @pytest.mark.parametrize("command", sorted(set(shell_commands())))

@@ -50,6 +50,10 @@ def commands_of(kind: FileKind) -> Commands | None:
         from onceflow.cli.kinds import delivery
 
         return delivery
+    if kind is FileKind.GATEWAY:
+        from onceflow.cli.kinds import gateway
+
+        return gateway
     return None
 
 

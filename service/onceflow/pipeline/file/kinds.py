@@ -11,6 +11,7 @@ class FileKind(StrEnum):
     PIPELINE = "pipeline"
     """The only kind that needs Spark. A file that does not say its kind is one."""
     DELIVERY = "delivery"
+    GATEWAY = "gateway"
 
 
 def kind_in(data: object) -> FileKind:
