@@ -171,12 +171,12 @@ class Instance:
         timeout_s = self.gateway.limits.answer_within_ms / 1000
         self._plain = PlainWriter(around.connection, timeout_s, self._wake)
         membership = self._make_membership()
-        membership.start()
         await listener.start_serving()
         guarantee = str(self.gateway.guarantee())
         where = {"address": around.server.address, "port": port, "advertised": me.address}
         around.report("running", gateway=self.gateway.name, guarantee=guarantee, **where)
         around.started(self)
+        membership.start()
         try:
             while not around.stop.is_set() and self._failure is None:
                 await asyncio.sleep(STOP_LOOK_S)

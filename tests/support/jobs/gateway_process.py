@@ -81,8 +81,10 @@ class Running:
     @cached_property
     def port(self) -> int:
         def found() -> int:
-            assert self.process.poll() is None, self.errors.read_text() + self.output.read_text()
-            return next((each["port"] for each in self.events("running")), 0)
+            is_dead = self.process.poll() is not None
+            port = next((int(each["port"]) for each in self.events("running")), 0)
+            assert port or not is_dead, self.errors.read_text()
+            return port
 
         return eventually(found, timeout_s=START_TIMEOUT_S)
 
