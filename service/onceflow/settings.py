@@ -9,14 +9,13 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
-from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.block import Combination
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.values import DurationMs, SizeBytes, duration_text, fault
 from onceflow.errors import ConfigError, Fault
@@ -25,6 +24,7 @@ from onceflow.pipeline.allow_list.bounds import DEFAULT_MAX_MADE
 from onceflow.pipeline.file.aggregate import parse_call
 from onceflow.pipeline.file.loader import PipelineFile
 from onceflow.pipeline.file.policies import CheckpointWaiver
+from onceflow.ports import TRUE, Control, GatewayServer, Monitoring, SettingsBlock, half_key_pair
 
 _SECRETS: Mapping[str, str] = {
     "sasl.password": "sasl.password_file",
@@ -36,7 +36,6 @@ _SECRETS: Mapping[str, str] = {
     "sasl.oauthbearer.config": "sasl.client_secret_file",
 }
 """Client settings that hold or name a secret -> our setting that names its file."""
-_TRUE = frozenset({"true", "1", "yes", "on"})
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 MIN_TRANSACTION_MS = 1_000
 """Kafka clients take no less."""
@@ -44,12 +43,6 @@ MIN_TRANSACTION_MS = 1_000
 
 _GATES = frozenset({"ND-EFFECT", "ND-SOURCE"})
 """Rules of determinism that also refuse SQL which runs a program, or reads what is not a source."""
-
-
-class SettingsBlock(Block):
-    """A block whose values may also come as text, from the environment."""
-
-    model_config = ConfigDict(strict=False, coerce_numbers_to_str=True)
 
 
 def _as_client_text(value: object) -> object:
@@ -153,7 +146,7 @@ class Tls(SettingsBlock):
     @classmethod
     def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
         """Half a key pair."""
-        yield from _half_key_pair(given)
+        yield from half_key_pair(given)
 
 
 def _checked_memory(text: str) -> str:
@@ -202,88 +195,6 @@ class Spark(SettingsBlock):
     conf: ForeignSettings = Field(default_factory=dict, description="Further settings of Spark.")
 
 
-def _checked_address(text: str) -> str:
-    try:
-        return str(ip_address(text))
-    except ValueError as error:
-        raise fault("not an address", expected="an IP address, such as 127.0.0.1") from error
-
-
-def _checked_network(text: str) -> str:
-    try:
-        return str(ip_network(text))
-    except ValueError as error:
-        raise fault("not an address or a network", expected="such as 10.0.0.0/8") from error
-
-
-Address = Annotated[str, AfterValidator(_checked_address)]
-Port = Annotated[int, Field(ge=0, le=65535)]
-"""0 for any that is free, which is then reported."""
-
-
-class Monitoring(SettingsBlock):
-    """Where `onceflow serve` answers Prometheus and probes."""
-
-    address: Address = Field(
-        default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
-    )
-    port: Port = Field(default=9464, description="Port of `/metrics`, `/livez` and `/readyz`.")
-
-
-class Control(SettingsBlock):
-    """Where `onceflow serve` takes orders and shows its page. Left out: nowhere."""
-
-    address: Address = Field(
-        default="127.0.0.1", description="Address to listen at: of this machine alone, by default."
-    )
-    port: Port = Field(default=9465, description="Port of the API and the status page.")
-    tokens_file: str = Field(
-        min_length=1,
-        description="File with a line for each bearer token: its role (`read` or `write`), a name"
-        " for the audit log, and the SHA-256 of the token. `onceflow control token` makes one.",
-    )
-    certificate_file: str | None = Field(
-        default=None, description="PEM file with the server's certificate; left out: plain HTTP."
-    )
-    key_file: str | None = Field(default=None, description="PEM file with its private key.")
-    trusted_proxies: list[Annotated[str, AfterValidator(_checked_network)]] = Field(
-        default_factory=list,
-        description="Addresses and networks of proxies whose `X-Forwarded-For` and"
-        " `X-Forwarded-Proto` are believed; left out: none.",
-    )
-    shown_columns: list[Annotated[str, Field(pattern=r"^[a-z0-9-]+\..+$")]] = Field(
-        default_factory=list,
-        description="Columns of JSON records, as `PIPELINE.COLUMN`, whose values everybody who may"
-        " read sees among the newest records of the pipeline's input and output; the column `_key`"
-        " is the key. Left out: none.",
-    )
-
-    @classmethod
-    def wrong_combinations(cls, given: Mapping[str, Any]) -> Iterator[Combination]:
-        """Half a key pair; secrets in clear text."""
-        yield from _half_key_pair(given)
-        address = given.get("address", "127.0.0.1")
-        if "certificate_file" not in given and not _is_loopback(address):
-            wrong = fault(
-                "tokens would cross the network in clear text",
-                suggestion="Add `certificate_file` and `key_file`, or listen at 127.0.0.1.",
-            )
-            yield ("address",), wrong
-
-
-def _half_key_pair(given: Mapping[str, Any]) -> Iterator[Combination]:
-    """A certificate is of no use without its key."""
-    if ("certificate_file" in given) != ("key_file" in given):
-        yield (), fault("half a key pair", expected="`certificate_file` and `key_file`")
-
-
-def _is_loopback(address: object) -> bool:
-    try:
-        return ip_address(str(address)).is_loopback
-    except ValueError:
-        return True  # which is a fault already
-
-
 def _checked_servers(text: str) -> str:
     if not re.fullmatch(r"[^\s,/]+(,[^\s,/]+)*", text):
         raise fault("not a list of brokers", expected="host:port, separated by commas")
@@ -328,6 +239,9 @@ class Settings(SettingsBlock):
     control: Control | None = Field(
         default=None, description="Where `onceflow serve` is controlled; left out: nowhere."
     )
+    gateway: GatewayServer = Field(
+        default=GatewayServer(), description="Where a gateway answers; only for gateways."
+    )
     transforms: bool | None = Field(
         default=None,
         description="Whether pipeline files may run code and read files: name Python (`transform`,"
@@ -356,7 +270,7 @@ class Settings(SettingsBlock):
                 yield ("client", name), found
         is_clear = given.get("tls") is None and isinstance(sasl, Mapping)
         allowed = sasl.get("allow_clear_text") if isinstance(sasl, Mapping) else None
-        if is_clear and str(allowed).lower() not in _TRUE:
+        if is_clear and str(allowed).lower() not in TRUE:
             wrong = fault(
                 "the password or token would cross the network in clear text",
                 suggestion="Add `tls: {}`, or `sasl.allow_clear_text: true` if no one can listen.",

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceflow.control.state import MASK
-from onceflow.settings import Control
+from onceflow.ports import Control
 from tests.support.pipelines import pipeline_text
 from tests.support.sites.control import Site, answered
 from tests.support.states import LAST, running, windows

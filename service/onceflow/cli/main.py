@@ -48,8 +48,11 @@ TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 """Set to anything, unexpected errors show their whole traceback."""
 FRAMES = 3
 """That an unexpected error names: the innermost, and the innermost of this package."""
-_OF_SERVE = frozenset({"fastapi", "prometheus_client", "uvicorn"})
-"""Packages that serving takes, also without Spark."""
+_EXTRAS = {
+    **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
+    "aiohttp": "gateway",
+}
+"""Packages that work without Spark takes -> the extra that brings them."""
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -90,7 +93,7 @@ def main() -> None:
         if os.environ.get(TRACEBACK_VARIABLE):
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("onceflow"):
-            extra = "serve" if error.name in _OF_SERVE else "service"
+            extra = _EXTRAS.get(error.name or "", "service")
             missing = ConfigError(
                 "a package is missing",
                 subject=error.name or "",

@@ -24,9 +24,9 @@ from onceflow.control.page import add_page
 from onceflow.control.tokens import Role, Tokens
 from onceflow.control.views import Json, Name, Views, status_fields
 from onceflow.errors import ConfigError, OnceflowError
+from onceflow.ports import Control
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serving import Service
-from onceflow.settings import Control
 
 REPLAY_TIMEOUT_S = 300.0
 """What was not sent by then is sent by the next replay."""

@@ -52,7 +52,8 @@ class Decoder:
         self._deletes_by = deletes_by
         is_exact = any(kind.ddl.startswith("decimal") for kind in columns.types)
         # A decimal must not pass through a double.
-        self._parse = partial(json.loads, parse_float=Decimal) if is_exact else json.loads
+        exact = Decimal if is_exact else None
+        self._parse = json.JSONDecoder(parse_float=exact, parse_constant=_no_number).decode
 
     def decode(self, key: bytes | None, payload: bytes | None) -> Values | None:
         """Decode a record.
@@ -76,7 +77,7 @@ class Decoder:
             ValueError: says what was expected and found.
         """
         try:
-            fields = self._parse(payload)
+            fields = self._parse(payload.decode())
         except (ValueError, RecursionError) as error:
             raise ValueError(f"expected JSON, found {type(error).__name__}: {error}") from None
         if not isinstance(fields, dict):
@@ -125,6 +126,11 @@ class Decoder:
             return column.read(value)
         except (TypeError, ValueError):
             return _read(column, self._parse(value))
+
+
+def _no_number(text: str) -> None:
+    """Python's decoder takes these, which JSON does not have."""
+    raise ValueError(f"JSON has no number {text}")
 
 
 def _read(column: _Column, value: Any) -> Any:

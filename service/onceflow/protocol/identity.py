@@ -145,6 +145,26 @@ def delivery_transactional_id(delivery: str, topic: str, partition: int) -> str:
     return f"onceflow-delivery.{delivery}.{topic}.{partition}"
 
 
+def gateway_keys_topic(gateway: str) -> str:
+    """Topic with the idempotency keys that a gateway remembers: a partition for each slot."""
+    return f"onceflow.gateway.{gateway}.keys"
+
+
+def gateway_owners_topic(gateway: str) -> str:
+    """Compacted topic with the newest claim of each slot of a gateway, in one partition."""
+    return f"onceflow.gateway.{gateway}.owners"
+
+
+def gateway_transactional_id(gateway: str, slot: int, lane: int) -> str:
+    """Transactional id of one lane of a gateway's slot."""
+    return f"onceflow-gateway.{gateway}.s{slot}.l{lane}"
+
+
+def gateway_group(gateway: str) -> str:
+    """Group whose members share the slots of a gateway. It keeps no position."""
+    return f"onceflow-gateway-{gateway}"
+
+
 def bulletin_group(pipeline: str) -> str:
     """Group whose offsets carry bulletins as their metadata. Nothing may join it."""
     return f"onceflow.{pipeline}.bulletins"

@@ -13,10 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from onceflow.clock import Clock
 from onceflow.contracts.observer import Report
+from onceflow.ports import Monitoring
 from onceflow.serve.ending import end_within
 from onceflow.serve.fleet import Desired, Fleet, Observed, Status
 from onceflow.serve.http_server import Endpoint, answering
-from onceflow.settings import Monitoring
 
 STALLED_AFTER_S = 30.0
 """The loop over all pipelines turns twice a second; one that has not for this long hangs."""

@@ -19,6 +19,12 @@ from: {topics: [page-views]}
 to:
   kafka: {bootstrap_servers: "127.0.0.1:1", topic: copied}
 """
+GATEWAY = """\
+apiVersion: onceflow/v1
+kind: gateway
+name: shop
+topics: {page-views: {}}
+"""
 BLOCKING = """\
 import sys
 from importlib.machinery import PathFinder
@@ -75,6 +81,8 @@ def test_what_extras_bring_is_told_from_what_is_always_there() -> None:
         (["why-stuck", "{file}"], 3, "no Kafka broker answers"),
         (["consume", "views", "--timeout", "1"], 3, "no Kafka broker answers"),
         (["serve", "{file}"], 2, "`pip install 'onceflow[serve]'`"),
+        (["validate", "{gateway}"], 0, "valid: exactly once for posts with"),
+        (["run", "{gateway}"], 2, "`pip install 'onceflow[gateway]'`"),
         (["run", "{pipeline}"], 2, "`pip install 'onceflow[service]'`"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
@@ -84,7 +92,8 @@ def test_commands_work_without_extras_or_name_the_extra(
 ) -> None:
     (tmp_path / "delivery.yaml").write_text(FILE)
     (tmp_path / "pipeline.yaml").write_text("apiVersion: onceflow/v1\nname: views\n")
-    names = {"file": "delivery.yaml", "pipeline": "pipeline.yaml"}
+    (tmp_path / "gateway.yaml").write_text(GATEWAY)
+    names = {kind: f"{kind}.yaml" for kind in ("pipeline", "gateway")} | {"file": "delivery.yaml"}
     arguments = [part.format(**names) for part in command]
     program = BLOCKING.format(blocked=of_extras())
     done = subprocess.run(

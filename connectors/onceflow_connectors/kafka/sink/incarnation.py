@@ -29,7 +29,7 @@ from onceflow_connectors.kafka.client.librdkafka import (
     open_client,
     producer_config,
 )
-from onceflow_connectors.kafka.sink.outbox import QUEUE, Outbox
+from onceflow_connectors.kafka.sink.outbox import QUEUE, OnWritten, Outbox
 
 TUNING: Mapping[str, Setting] = {**QUEUE, "transaction.timeout.ms": 60_000}
 """The user's properties go before them."""
@@ -57,11 +57,18 @@ class _Stage(Enum):
 
 
 class KafkaIncarnation:
-    """Implements `contracts.sink.Incarnation` on one librdkafka producer."""
+    """Implements `contracts.sink.Incarnation` on one librdkafka producer.
 
-    def __init__(self, transactional_id: str, connection: Connection) -> None:
+    Args:
+        is_reporting: whether `on_written` of `send` is called.
+    """
+
+    def __init__(
+        self, transactional_id: str, connection: Connection, *, is_reporting: bool = False
+    ) -> None:
         self._transactional_id = transactional_id
         self._connection = connection
+        self._is_reporting = is_reporting
         self._stage = _Stage.NEW
         self._outbox: Outbox | None = None
 
@@ -72,7 +79,9 @@ class KafkaIncarnation:
     def initialise(self, deadline: Deadline) -> None:
         """Try again after passing errors, until the deadline."""
         self._leave(_Stage.NEW)
-        self._outbox = Outbox(self._transactional_id, self.settings())
+        self._outbox = Outbox(
+            self._transactional_id, self.settings(), is_reporting=self._is_reporting
+        )
         error = settle(self._outbox.client.init_transactions, deadline)
         if error is not None:
             what = "cannot initialise a transactional id"
@@ -88,9 +97,15 @@ class KafkaIncarnation:
             raise self._failure(error, Operation.PRODUCE, "cannot begin a transaction") from raised
         self._stage = _Stage.OPEN
 
-    def send(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+    def send(
+        self,
+        topic: str,
+        records: Iterable[OutputRecord],
+        deadline: Deadline,
+        on_written: OnWritten | None = None,
+    ) -> int:
         self._leave(_Stage.OPEN)
-        count = self._open_outbox().put(topic, records, deadline)
+        count = self._open_outbox().put(topic, records, deadline, on_written)
         self._stage = _Stage.OPEN
         return count
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -43,6 +43,8 @@ ACK_POLL_S = 0.002
 """Pause between two looks whether all is acknowledged; no report tells that."""
 ROOM_POLL_S = 0.1
 """Longest wait for a delivery report before a record is offered to a full queue again."""
+OnWritten: TypeAlias = Callable[[int, int], object]
+"""Takes the partition and the offset of a record that is acknowledged."""
 VICTIMS = frozenset({"_INVALID_DIFFERENT_RECORD", "_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Records that failed because another one did."""
 MAX_KEY_SHOWN = 64
@@ -52,20 +54,30 @@ MAX_KEY_SHOWN = 64
 class Outbox:
     """One producer, named for messages, and what became of its records.
 
+    Args:
+        is_reporting: whether `on_written` of `put` is called.
+
     Raises:
         ConfigError: the client refuses a setting.
     """
 
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(self, name: str, settings: Settings, *, is_reporting: bool = False) -> None:
         self._name = name
         self._refusals = _Refusals()
-        settings = {**settings, "delivery.report.only.error": True}
+        settings = {**settings, "delivery.report.only.error": not is_reporting}
         self.client = open_client(Producer, settings, on_delivery=self._refusals)
 
-    def put(self, topic: str, records: Iterable[OutputRecord], deadline: Deadline) -> int:
+    def put(
+        self,
+        topic: str,
+        records: Iterable[OutputRecord],
+        deadline: Deadline,
+        on_written: OnWritten | None = None,
+    ) -> int:
         """Queue records and return how many. Waits for room while the queue is full.
 
-        About 1.3 us of this thread per record.
+        About 1.3 us of this thread per record. `on_written` is called for each that is
+        acknowledged, by this method or by `flush`.
 
         Raises:
             AbortableError, FencedError, RecordError: a record, perhaps of an earlier call, was
@@ -73,6 +85,7 @@ class Outbox:
             DeadlineError: no room in time.
         """
         produce = self.client.produce
+        report = self._refusals.and_then(on_written) if on_written else None
         count = 0
         for record in records:
             headers: Any = None if record.header is None else [(HEADER_NAME, record.header)]
@@ -83,7 +96,7 @@ class Outbox:
                     # By position: the fastest way in; produce_batch() would drop the headers.
                     produce(
                         topic, record.value, record.key, record.partition,
-                        None, None, record.timestamp_ms or 0, headers,
+                        report, None, record.timestamp_ms or 0, headers,
                     )  # fmt: skip
                     break
                 except BufferError:
@@ -192,6 +205,17 @@ class _Refusals:
             return
         record = OutputRecord(message.partition() or 0, message.key(), message.value())
         self.first = error, _name(str(message.topic()), record)
+
+    def and_then(self, on_written: OnWritten) -> Callable[[KafkaError | None, Message], None]:
+        """Return a callback that also reports success."""
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                on_written(int(message.partition() or 0), int(message.offset() or 0))
+            else:
+                self(error, message)
+
+        return report
 
 
 def _name(topic: str, record: OutputRecord) -> str:

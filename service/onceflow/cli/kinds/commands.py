@@ -55,6 +55,10 @@ def commands_of(kind: FileKind) -> Commands | None:
             from onceflow.cli.kinds.enrichment import EnrichmentCommands
 
             return EnrichmentCommands()
+        case FileKind.GATEWAY:
+            from onceflow.cli.kinds import gateway
+
+            return gateway
         case FileKind.PIPELINE:
             return None
 

@@ -12,6 +12,7 @@ class FileKind(StrEnum):
     """The only kind that needs Spark. A file that does not say its kind is one."""
     DELIVERY = "delivery"
     ENRICHMENT = "enrichment"
+    GATEWAY = "gateway"
 
 
 def kind_in(data: object) -> FileKind:

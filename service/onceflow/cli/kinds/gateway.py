@@ -1,0 +1,156 @@
+"""Commands for gateways. Their contract is `Commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceflow.cli.shared.options import kafka
+from onceflow.cli.shared.output import ResultFormat, print_json
+from onceflow.errors import ConfigError
+from onceflow.gateway import loader
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from onceflow.gateway.model import Gateway
+    from onceflow.protocol.guarantee import Guarantee
+    from onceflow.settings import Settings
+
+LOOK_TIMEOUT_S = 30.0
+
+
+def run(file: Path, settings: Settings, *, is_until_caught_up: bool) -> None:
+    from threading import Event
+
+    from onceflow.cli.shared.report import open_report
+    from onceflow.clock import SystemClock
+    from onceflow.gateway.run import Around, run_gateway
+    from onceflow.serve.ending import drain_on_signals
+
+    if is_until_caught_up:
+        what = "a gateway has nothing to catch up with"
+        raise ConfigError(what, expected="no option --until", then="nothing was started")
+    gateway, clock, stop = loader.load_gateway(file), SystemClock(), Event()
+    with open_report(clock) as report, drain_on_signals(stop.set):
+        connection = settings.connection()
+        around = Around(kafka(), connection, settings.gateway, clock, report, stop)
+        run_gateway(gateway, around)
+
+
+def serve(files: Sequence[Path], overrides: Mapping[str, str | None], config: Path | None) -> None:
+    import os
+    from contextlib import ExitStack
+    from threading import Event
+
+    from onceflow.cli.shared.report import open_report
+    from onceflow.clock import SystemClock
+    from onceflow.config import read_settings
+    from onceflow.gateway.run import Around
+    from onceflow.gateway.serving import GatewayService
+    from onceflow.serve.ending import drain_on_signals
+
+    settings, _ = read_settings(os.environ, overrides, config)
+    clock = SystemClock()
+    with ExitStack() as stack:
+        report = stack.enter_context(open_report(clock))
+        around = Around(kafka(), settings.connection(), settings.gateway, clock, report, Event())
+        service = GatewayService(files, settings, around, report)
+        stack.enter_context(drain_on_signals(service.fleet.request_drain))
+        service.run()
+
+
+def explain(file: Path, output: ResultFormat) -> None:
+    gateway = loader.load_gateway(file)
+    guarantee = gateway.guarantee()
+    if output is ResultFormat.JSON:
+        found = {
+            "gateway": gateway.name,
+            "topics": {
+                name: {"columns": block.columns.columns_ddl, "key": block.key}
+                for name, block in gateway.topics.items()
+            },
+            "guarantee": guarantee.level.value,
+            "scope": guarantee.scope,
+            "reasons": [str(reason) for reason in guarantee.reasons],
+            "remember_ms": gateway.remember.for_ms,
+            "slots": gateway.remember.slots,
+        }
+        print_json(found)
+        return
+    from onceflow.cli.shared.picture import WIDTH
+    from onceflow.cli.shared.terminal import Terminal
+
+    console = Terminal(width=WIDTH, highlight=False)
+    for part in _picture(gateway):
+        console.print(part, soft_wrap=isinstance(part, str))
+
+
+def guarantee_of(file: Path) -> Guarantee:
+    return loader.load_gateway(file).guarantee()
+
+
+def status(file: Path, settings: Settings, output: ResultFormat) -> None:
+    from onceflow.clock import SystemClock
+    from onceflow.protocol.identity import gateway_group, gateway_owners_topic
+    from onceflow_connectors.kafka.gateway.owners import Owner, OwnerBoard
+
+    gateway, connection = loader.load_gateway(file), settings.connection()
+    deadline = SystemClock().within(LOOK_TIMEOUT_S)
+    broker = kafka().broker(connection)
+    board = OwnerBoard(gateway_owners_topic(gateway.name), connection, Owner("", ""))
+    try:
+        broker.brokers(deadline)
+        if broker.topic_id(gateway_owners_topic(gateway.name), deadline) is None:
+            then = "run it once"
+            raise ConfigError("this gateway has never run", subject=gateway.name, then=then)
+        members = broker.group_members(gateway_group(gateway.name), deadline)
+        board.refresh(deadline)
+    finally:
+        broker.close()
+        board.close()
+    numbers = range(gateway.remember.slots)
+    claims = {number: board.owner_of(number) for number in numbers}
+    addresses = {number: owner.address if owner else None for number, owner in claims.items()}
+    if output is ResultFormat.JSON:
+        print_json({"gateway": gateway.name, "instances": members, "slots": addresses})
+        return
+    from onceflow.cli.shared.terminal import say
+
+    say((gateway.name, "bold"), f": {members} instances")
+    for number, address in addresses.items():
+        say(f"  slot {number}: claimed last by {address or 'no instance'}")
+
+
+def why_stuck(file: Path, settings: Settings, output: ResultFormat) -> None:
+    raise ConfigError(
+        "this command is for pipelines and deliveries",
+        subject=str(file),
+        then="ask the gateway itself: `/readyz` tells what it waits for",
+    )
+
+
+def json_schema() -> Mapping[str, Any]:
+    return loader.json_schema()
+
+
+def _picture(gateway: Gateway) -> Iterator[RenderableType]:
+    from onceflow.cli.shared.picture import arrow, box
+    from onceflow.contracts.values import duration_text
+    from onceflow.pipeline.analysis.explain import Passage, Station
+
+    limits, remember = gateway.limits, gateway.remember
+    span = duration_text(remember.for_ms)
+    facts = (
+        f"at most {limits.records:,} records and {limits.body_bytes:,} bytes in one post",
+        f"keys are remembered for {span}, {remember.at_most:,} at most, in {remember.slots} slots",
+    )
+    yield box(Station(f"gateway {gateway.name}", facts))
+    yield from arrow(Passage(str(gateway.guarantee()), "answered when it is committed"))
+    for name, block in gateway.topics.items():
+        columns = block.columns.columns_ddl if block.ddl else "any JSON object"
+        key = f"key: {block.key}" if block.key else "no key"
+        yield box(Station(f"topic {name}", (columns, key)))
+    for reason in gateway.guarantee().reasons:
+        yield f"\nnot more: {reason}"
