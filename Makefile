@@ -117,7 +117,7 @@ explore: $(READY)  ## Search every order of steps of the protocol, with every fa
 check: lint type java docs explore  ## Everything that needs no broker and should pass before a commit
 
 lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock files
-	$(LOCK) --extra service --extra kafka-python --extra postgres --extra http --extra delta \
+	$(LOCK) --extra service --extra kafka-python --extra postgres --extra http --extra delta --extra gateway \
 	    -o requirements/run.lock pyproject.toml
 	$(LOCK) --all-extras -c requirements/run.lock -o requirements/dev.lock pyproject.toml requirements/dev.in
 	$(LOCK) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
