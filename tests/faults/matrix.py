@@ -7,7 +7,7 @@ nowhere (`tests/unit/faults/test_fault_matrix.py`).
 
 from __future__ import annotations
 
-from tests.faults.matrix_of_deliveries import OF_DELIVERIES
+from tests.faults.matrix_beyond import BEYOND_PIPELINES
 from tests.faults.row import ONCE, REFUSED, Absent, Row
 
 
@@ -363,7 +363,7 @@ ROWS: tuple[Row, ...] = (
             "rows_that_are_lost_with_all_executors_are_made_again",
         ),
     ),
-    *OF_DELIVERIES,
+    *BEYOND_PIPELINES,
 )
 
 NOT_HERE: tuple[Absent, ...] = (

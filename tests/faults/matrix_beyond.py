@@ -1,4 +1,4 @@
-"""Rows of the fault matrix that deliveries are the subject of."""
+"""Rows of the fault matrix for what runs without Spark: gateways, enrichments and deliveries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _out(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/integration/test_{file}.py::test_{name}" for name in names)
 
 
-OF_DELIVERIES: tuple[Row, ...] = (
+BEYOND_PIPELINES: tuple[Row, ...] = (
     Row(
         "T",
         "kill -9 of a delivery at each point between reading and the acknowledged position, to"
@@ -108,6 +108,57 @@ OF_DELIVERIES: tuple[Row, ...] = (
             *_out("delivery_kafka", "the_copy_equals_the_topic_and_repeats_are_not_written"),
             *_out("kafka_target", "a_topic_that_was_created_again_is_refused"),
             *_out("postgres_target", "a_table_that_was_created_again_is_refused"),
+        ),
+    ),
+    Row(
+        "G",
+        "kill -9 of a gateway at each point between receipt and answer; posts without an answer are"
+        " sent again with their keys",
+        "each record that was acknowledged is in the topic once, and each try has the same answer",
+        _out("gateway", "a_kill_at_each_point_loses_and_repeats_no_record"),
+    ),
+    Row(
+        "H",
+        "instances of a gateway that freeze and wake up, join and leave; answers of brokers that"
+        " are lost, repeated or refused; brokers that restart",
+        "the same",
+        (
+            *_out(
+                "gateway",
+                "a_frozen_instance_that_wakes_up_writes_nothing_twice",
+                "slots_move_between_instances_while_clients_post",
+                "a_commit_whose_answer_is_lost_is_found_out",
+                "brokers_that_restart_lose_and_repeat_no_record",
+            ),
+            *_out(
+                "gateway_slots",
+                "a_new_owner_knows_what_was_written_and_the_old_one_writes_no_more",
+                "one_that_initialises_an_id_after_it_was_fenced_sees_the_newer_claim",
+            ),
+        ),
+    ),
+    Row(
+        "I",
+        "kill -9 of an enrichment at each point, also while it asks; one that was frozen; two"
+        " instances, one of them killed",
+        "each record has one answer, once; at most a batch is asked about again",
+        _out(
+            "enrichment",
+            "a_kill_at_each_point_loses_no_record_and_records_no_answer_twice",
+            "a_frozen_instance_that_wakes_up_late_writes_no_answer",
+            "two_instances_share_the_partitions_and_one_goes_on_alone",
+        ),
+    ),
+    Row(
+        "K",
+        "a service that is down, slow or overloaded, hangs up, refuses, or gives answers that are"
+        " malformed, oversized or of another shape",
+        "each record has one answer, or is in the dead letters",
+        _out(
+            "enrichment",
+            "whatever_the_service_does_each_record_has_one_answer",
+            "a_service_that_is_down_for_a_while_delays_and_loses_nothing",
+            "records_without_a_usable_answer_are_set_aside",
         ),
     ),
 )
