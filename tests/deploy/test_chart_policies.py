@@ -184,11 +184,14 @@ def test_the_service_takes_its_deliveries(tmp_path: Path) -> None:
     assert (found.bootstrap_servers, found.monitoring.port) == ("kafka:9092", 9464)
 
 
-def test_a_release_may_have_pipelines_and_deliveries() -> None:
+def test_a_release_may_have_pipelines_deliveries_and_enrichments() -> None:
     deliveries = yaml.safe_load(EXAMPLES["deliveries"].read_text())
     given = {"deliveries": deliveries["deliveries"], "light": deliveries["light"]}
-    kinds = Counter(each["kind"] for each in render("local", given))
-    assert (kinds["StatefulSet"], kinds["Deployment"]) == (1, 1)
+    given["enrichments"] = {"rates": "kind: enrichment\nname: rates\n"}
+    manifests = render("local", given)
+    names = [m["metadata"]["name"] for m in manifests if m["kind"] == "Deployment"]
+    assert Counter(each["kind"] for each in manifests)["StatefulSet"] == 1
+    assert names == ["page-views-deliveries", "page-views-enrichments"]
 
 
 def settings_of(manifests: Sequence[Manifest]) -> Settings:

@@ -1,6 +1,6 @@
 {{/* Kinds of files that need no Spark, each with its value: a Deployment runs all files of a kind. */}}
 {{- define "onceflow.lightKinds" -}}
-{{ dict "delivery" "deliveries" | toJson }}
+{{ dict "delivery" "deliveries" "enrichment" "enrichments" | toJson }}
 {{- end -}}
 
 {{/* Those of which there are files, as a mapping in JSON; empty text if there are none. */}}
@@ -31,6 +31,7 @@ app.kubernetes.io/component: {{ .value }}
 {{- define "onceflow.lightSettings" -}}
 {{ include "onceflow.connectionSettings" (dict "kafka" .Values.kafka "sasl" .Values.kafka.sasl) }}
 transaction_timeout: {{ .Values.kafka.transactionTimeout | quote }}
+transforms: {{ .Values.transforms }}
 monitoring: {address: 0.0.0.0, port: {{ .Values.monitoring.port }}}
 {{- end -}}
 
