@@ -39,11 +39,13 @@ WATCH_S = 2.0
 MAX_ENTRIES = 1_000
 MAX_KEY_COLUMNS = 50
 SHOWN = names_in("""
-    bootstrap_servers checkpoint_root client control monitoring sasl spark spark.conf tls
+    bootstrap_servers checkpoint_root client control gateway monitoring sasl spark spark.conf tls
     transaction_timeout transforms
     ephemeral_checkpoints ephemeral_checkpoints.reason ephemeral_checkpoints.until
     control.address control.certificate_file control.key_file control.port control.tokens_file
     control.shown_columns control.trusted_proxies monitoring.address monitoring.port
+    gateway.address gateway.advertise gateway.allow_clear_text gateway.ca_file
+    gateway.certificate_file gateway.key_file gateway.port gateway.tokens_file
     sasl.allow_clear_text sasl.client_id sasl.client_secret_file sasl.mechanism sasl.password_file
     sasl.scope sasl.token_ca_file sasl.token_endpoint sasl.username
     spark.driver_memory spark.master spark.max_batch_s spark.max_made spark.max_result_bytes

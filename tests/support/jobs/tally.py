@@ -93,6 +93,9 @@ class Tally(Processor):
             self.timers.cancel()
             self.timers.at(record.at + timedelta(hours=1))
         yield key, *self.counted.get()
+
+    def on_timer(self, key, at, name):
+        raise AssertionError("it never goes off")
 """
 
 
