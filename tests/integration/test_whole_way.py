@@ -1,4 +1,4 @@
-"""The README's way from HTTP through windows on Spark to PostgreSQL, as it stands there."""
+"""The way of the README from HTTP through windows on Spark to PostgreSQL, run by its own text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Way:
 
 @pytest.fixture
 def brokers() -> Iterator[str]:
-    """Of this test alone: the topics have the names of the README."""
+    """Start brokers for this test alone: its topics have the names of the README."""
     with temporary_broker(SystemClock()) as bootstrap_servers:
         yield bootstrap_servers
 

@@ -7,6 +7,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from onceflow.columns import scalars
@@ -265,11 +266,11 @@ class Columns(Type):
             for name, each in zip(self.names, checked, strict=True):
                 if each is None and name in self.required:
                     raise ValueError(f"{name}: expected a value, found null")
-        return self.row(*checked)
+        return self.row._make(checked)  # type: ignore[attr-defined]
 
     def _in_order(self, value: Any) -> Sequence[Any]:
         if type(value) is dict and value.keys() == self._known:
-            return [value[name] for name in self.names]
+            return self._values(value) if len(self.names) > 1 else [*value.values()]
         if isinstance(value, tuple):
             # A row of PySpark has `__fields__`; `_fields` of our own may be renamed.
             names = getattr(value, "__fields__", getattr(value, "_fields", self.names))
@@ -289,6 +290,11 @@ class Columns(Type):
             expected = f"{len(self.names)} values ({', '.join(self.names)})"
             raise ValueError(f"expected {expected}, found {len(value)}")
         return value
+
+    @cached_property
+    def _values(self) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+        """Takes the values of several columns from a mapping, in order."""
+        return itemgetter(*self.names)
 
     @cached_property
     def _row_names(self) -> tuple[str, ...]:

@@ -163,8 +163,10 @@ class ProcessorHarness:
         late = [runner.record(row)._asdict() for row in compress(rows, map(not_, kept))]
         rows = list(compress(rows, kept))
         now_ms = (self.event_watermark - EPOCH) // timedelta(milliseconds=1)
-        timeless = [row for row in rows if row[runner.time_at] is None]
-        timed = [row for row in rows if row[runner.time_at] is not None]
+        timeless, timed = [], rows
+        if None in times:
+            timeless = [row for row in rows if row[runner.time_at] is None]
+            timed = [row for row in rows if row[runner.time_at] is not None]
         came = self._by_key([*timeless, *sorted(timed, key=runner.order)])
         woken = sorted(key for key, at_ms in self._wakes.items() if at_ms <= now_ms)
         handled = {
