@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from onceflow.columns import parse_columns
 from onceflow.contracts.topic_pattern import topic_pattern
 from onceflow.errors import ConfigError
 from onceflow.protocol.identity import check_pipeline_name, is_internal_topic
@@ -264,3 +265,18 @@ StartingPoint = Annotated[
         }
     ),
 ]
+
+
+def _checked_columns(value: object) -> object:
+    """Accept columns as Spark DDL, and anything that is not text."""
+    if isinstance(value, str):
+        try:
+            parse_columns(value)
+        except ConfigError as error:
+            found = error.faults[0]
+            raise fault(found.what, expected=found.expected, suggestion=found.suggestion) from error
+    return value
+
+
+ColumnsDdl: TypeAlias = Annotated[str, BeforeValidator(_checked_columns)]
+"""Columns and their types, as Spark DDL."""

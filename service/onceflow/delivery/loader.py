@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from onceflow.contracts.target_block import SenderBlock
 from onceflow.delivery.model import Carriage, Delivery, delivery_model
-from onceflow.errors import ConfigError, Fault
-from onceflow.pipeline.file.loader import validation_faults
+from onceflow.errors import Fault
+from onceflow.pipeline.file.loader import load_file
 from onceflow.pipeline.file.rules import Rule
-from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_inside
-from onceflow.pipeline.text.keys import KeyIndex
-from onceflow.pipeline.text.yaml_text import Document, parse_yaml
+from onceflow.pipeline.text.yaml_text import Document
 
 C = TypeVar("C", bound=Carriage)
 
@@ -51,18 +47,7 @@ def load_carriage(
     Raises:
         ConfigError: lists every fault.
     """
-    require_inside(path, path.parent)
-    document = parse_yaml(read_text(path, MAX_PIPELINE_BYTES))
-    faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
-    try:
-        carriage = model.model_validate(document.data).located_in(path.resolve().parent)
-    except ValidationError as error:
-        faults += validation_faults(error, document, KeyIndex.of_model(model))
-        raise _refused(path, model, faults) from None
-    faults += misfits(carriage, document)
-    if faults:
-        raise _refused(path, model, faults)
-    return carriage
+    return load_file(path, model, misfits).located_in(path.resolve().parent)
 
 
 def json_schema() -> dict[str, Any]:
@@ -96,9 +81,3 @@ def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
         path = ("to", to.kind, key)
         line = document.place(path).line
         yield replace(found, where=".".join(path), line=line, rule=Rule.WRONG_VALUE)
-
-
-def _refused(path: Path, model: type[Carriage], faults: list[Fault]) -> ConfigError:
-    in_order = sorted(faults, key=lambda fault: (fault.line or 0, fault.where))
-    what = f"{model.__name__.lower()} file refused"
-    return ConfigError(what, subject=str(path), faults=tuple(in_order))

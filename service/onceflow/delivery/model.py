@@ -27,6 +27,7 @@ from onceflow.contracts.target_block import (
     installed_targets,
 )
 from onceflow.contracts.values import (
+    ColumnsDdl,
     DurationMs,
     IdleMs,
     PipelineName,
@@ -59,17 +60,6 @@ DROPS = Weakness(
 )
 
 
-def checked_columns(value: object) -> object:
-    """Accept columns as Spark DDL, and anything that is not text."""
-    if isinstance(value, str):
-        try:
-            parse_columns(value)
-        except ConfigError as error:
-            found = error.faults[0]
-            raise fault(found.what, expected=found.expected, suggestion=found.suggestion) from error
-    return value
-
-
 class From(Block):
     """The topics, and how their records are read."""
 
@@ -77,7 +67,7 @@ class From(Block):
     format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
         Field(default="json", description="How the payload of a record is decoded.")
     )
-    ddl: Annotated[str, BeforeValidator(checked_columns)] | None = Field(
+    ddl: ColumnsDdl | None = Field(
         default=None,
         alias="schema",
         description="Columns of a row and their types, as Spark DDL, such as"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from onceflow.clock import Clock
 from onceflow.columns import Columns, parse_columns
@@ -19,6 +19,7 @@ from onceflow.contracts.target import Target
 from onceflow.contracts.target_block import TargetSpec
 from onceflow.contracts.values import (
     ColumnNames,
+    ColumnsDdl,
     DurationMs,
     PipelineName,
     TopicName,
@@ -36,7 +37,6 @@ from onceflow.delivery.model import (
     From,
     Lent,
     Retry,
-    checked_columns,
 )
 from onceflow.delivery.pace import Pace
 from onceflow.pipeline.file.policies import OnReject, without_default
@@ -64,7 +64,7 @@ class Read(From):
     topics: tuple[TopicName, ...] = Field(
         min_length=1, strict=False, description="The topic to read: a list of one."
     )
-    ddl: Annotated[str, BeforeValidator(checked_columns)] = Field(
+    ddl: ColumnsDdl = Field(
         alias="schema",
         description="Columns of a record and their types, as Spark DDL, such as"
         ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload. Records that do not'
@@ -171,7 +171,7 @@ class AnswerBlock(Block):
     column: ViewName = Field(
         alias="as", description="Name of the field that the record gets. It may not have it yet."
     )
-    ddl: Annotated[str, BeforeValidator(checked_columns)] = Field(
+    ddl: ColumnsDdl = Field(
         alias="schema",
         description="Fields of an answer and their types, as Spark DDL. Other fields are left out;"
         " an answer that does not fit is of no use, and `on_error` decides.",

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from onceflow.columns import NO_COLUMNS, Columns, Scalar, parse_columns
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.values import (
+    ColumnsDdl,
     DurationMs,
     IdleMs,
     PipelineName,
@@ -38,23 +39,13 @@ FORGOTTEN = Weakness(
 )
 
 
-def _checked_columns(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            parse_columns(value)
-        except ConfigError as error:
-            found = error.faults[0]
-            raise fault(found.what, expected=found.expected, suggestion=found.suggestion) from error
-    return value
-
-
 class PostedTopic(Block):
     """A topic that may be posted to, and what a record of it looks like."""
 
     format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
         Field(default="json", description="How a record is written: one JSON object.")
     )
-    ddl: Annotated[str, BeforeValidator(_checked_columns)] | None = Field(
+    ddl: ColumnsDdl | None = Field(
         default=None,
         alias="schema",
         description="Fields of a record and their types, as Spark DDL, such as"

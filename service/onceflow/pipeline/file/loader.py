@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from onceflow.contracts.block import Block
 from onceflow.contracts.values import FAULT_TYPE
 from onceflow.errors import ConfigError, Fault, did_you_mean
 from onceflow.pipeline.file.formats import Avro
@@ -19,6 +20,8 @@ from onceflow.pipeline.file.rules import Rule
 from onceflow.pipeline.text.files import MAX_PIPELINE_BYTES, read_text, require_inside
 from onceflow.pipeline.text.keys import KeyIndex
 from onceflow.pipeline.text.yaml_text import Document, parse_yaml
+
+B = TypeVar("B", bound=Block)
 
 _EXPECTED: Mapping[str, str] = {
     "string_type": "text (put it in quotes if it looks like a number or true/false)",
@@ -104,6 +107,35 @@ def kind_of(path: Path) -> FileKind:
         return kind_in(parse_yaml(read_text(path, MAX_PIPELINE_BYTES)).data)
     except ConfigError:
         return FileKind.PIPELINE
+
+
+def load_file(
+    path: Path, model: type[B], misfits: Callable[[B, Document], Iterable[Fault]] | None = None
+) -> B:
+    """Read and check a file of another kind than a pipeline, from its text alone.
+
+    Args:
+        path: of the file.
+        model: of its kind; its name is the kind.
+        misfits: finds what does not go together, in a file whose every part is right.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
+    kind = model.__name__.lower()
+    require_inside(path, path.parent)
+    document = parse_yaml(read_text(path, MAX_PIPELINE_BYTES))
+    faults = [replace(fault, rule=Rule.MALFORMED_YAML) for fault in document.faults]
+    try:
+        loaded = model.model_validate(document.data)
+    except ValidationError as error:
+        faults += validation_faults(error, document, KeyIndex.of_model(model))
+        raise _refused(path, faults, kind) from None
+    if misfits is not None:
+        faults += misfits(loaded, document)
+    if faults:
+        raise _refused(path, faults, kind)
+    return loaded
 
 
 def _load(path: Path, text: str) -> PipelineFile:
@@ -209,9 +241,9 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _refused(path: Path, faults: Sequence[Fault]) -> ConfigError:
+def _refused(path: Path, faults: Sequence[Fault], kind: str = "pipeline") -> ConfigError:
     in_order = sorted(faults, key=lambda fault: (fault.line or 0, fault.where))
-    return ConfigError("pipeline file refused", subject=str(path), faults=tuple(in_order))
+    return ConfigError(f"{kind} file refused", subject=str(path), faults=tuple(in_order))
 
 
 def _text_at(data: Any, path: Sequence[str | int]) -> str:
