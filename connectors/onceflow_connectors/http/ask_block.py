@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from onceflow.clock import Clock
 from onceflow.columns import Columns, Scalar
@@ -15,14 +15,14 @@ from onceflow.contracts.service import Service
 from onceflow.contracts.values import SizeBytes, fault
 from onceflow.errors import ConfigError, Fault, unknown_name
 from onceflow_connectors.http.endpoint import (
-    STATUSES_SCHEMA,
     Endpoint,
+    FinalStatuses,
     Url,
     unreachable,
     without_default,
 )
 from onceflow_connectors.http.names import shown_url
-from onceflow_connectors.http.statuses import REJECT, allowed_reject, parse_statuses
+from onceflow_connectors.http.statuses import REJECT
 from onceflow_connectors.http.template import checked_template, columns_in
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -55,12 +55,7 @@ class AskBlock(Endpoint):
         json_schema_extra=without_default,
         description="Longer answers are of no use. Left out: 64 KiB. At most 1 MiB.",
     )
-    final: Annotated[
-        frozenset[int],
-        AfterValidator(allowed_reject),
-        BeforeValidator(parse_statuses),
-        STATUSES_SCHEMA,
-    ] = Field(
+    final: FinalStatuses = Field(
         default=REJECT,
         json_schema_extra=without_default,
         description="Statuses by which there will never be an answer to a question. Left out:"

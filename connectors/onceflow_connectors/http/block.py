@@ -17,6 +17,7 @@ from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 from onceflow_connectors.http.endpoint import (
     STATUSES_SCHEMA,
     Endpoint,
+    FinalStatuses,
     HeaderName,
     Url,
     is_parsed,
@@ -27,7 +28,6 @@ from onceflow_connectors.http.names import is_header_value, shown_url
 from onceflow_connectors.http.statuses import (
     REJECT,
     SUCCESS,
-    allowed_reject,
     allowed_success,
     parse_statuses,
 )
@@ -129,12 +129,7 @@ class HttpBlock(SenderBlock, Endpoint):
         json_schema_extra=without_default,
         description="Statuses by which the receiver has the record. Left out: `[200-299]`.",
     )
-    reject: Annotated[
-        frozenset[int],
-        AfterValidator(allowed_reject),
-        BeforeValidator(parse_statuses),
-        STATUSES_SCHEMA,
-    ] = Field(
+    reject: FinalStatuses = Field(
         default=REJECT,
         json_schema_extra=without_default,
         description="Statuses by which it will never take the record. Left out: `[400, 413, 422]`.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.values import DurationMs, duration_text, fault
@@ -15,6 +15,7 @@ from onceflow_connectors.http.names import (
     checked_url,
     is_loopback,
 )
+from onceflow_connectors.http.statuses import allowed_reject, parse_statuses
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 10 * 60_000
@@ -42,6 +43,13 @@ def without_default(schema: dict[str, JsonValue]) -> None:
 STATUSES_SCHEMA = WithJsonSchema(
     {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1}
 )
+FinalStatuses: TypeAlias = Annotated[
+    frozenset[int],
+    AfterValidator(allowed_reject),
+    BeforeValidator(parse_statuses),
+    STATUSES_SCHEMA,
+]
+"""Statuses after which the same request is of no use."""
 Url: TypeAlias = Annotated[str, AfterValidator(checked_url)]
 HeaderName: TypeAlias = Annotated[str, AfterValidator(checked_header_name)]
 
