@@ -188,8 +188,11 @@ class Carrier:
         self._gives_up = Event()
         """Set while the batch under way is not worth a further try: it will be read again."""
 
-    def run(self) -> None:
+    def run(self) -> str:
         """Deliver until everything is there, or a drain is asked for.
+
+        Returns:
+            Which of them, as an event to report: `caught_up` or `drained`.
 
         Raises:
             ConfigError: the target does not fit, or refuses this delivery.
@@ -199,20 +202,17 @@ class Carrier:
         """
         with self._thread:
             try:
-                self._run()
+                return self._run()
             finally:
                 self._thread.submit(self._target.close)
 
-    def _run(self) -> None:
-        try:
+    def _run(self) -> str:
+        with suppress(DrainedError):
             self._ask(self._target.check)
             while not self._stop.is_set():
                 if self._carry_until_taken_over():
-                    self._report("caught_up")
-                    return
-        except DrainedError:
-            pass
-        self._report("drained")
+                    return "caught_up"
+        return "drained"
 
     def _carry_until_taken_over(self) -> bool:
         """Join, and carry. Returns whether everything is delivered."""

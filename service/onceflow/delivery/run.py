@@ -99,8 +99,10 @@ def run_carriage(carriage: Carriage, around: Around, *, is_until_caught_up: bool
             is_finished=is_finished,
         )
         open_survey = partial(opened_survey, carriage, around)
-        stack.enter_context(watching(open_survey, around.clock, around.report))
-        carrier.run()
+        with watching(open_survey, around.clock, around.report):
+            ending = carrier.run()
+        # After the last `progress`: readers take it for the end of the events.
+        around.report(ending)
 
 
 def topic_ends(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from onceflow.clock import Clock
 from onceflow.contracts.observer import Report
@@ -30,10 +31,16 @@ def watching(
 ) -> Iterator[None]:
     """Report `progress` every `interval_s`, and `warning` before retention deletes.
 
-    While nothing can be seen, nothing is reported but a lag of None, once.
+    While nothing can be seen, nothing is reported but a lag of None, once. Nothing is reported
+    after the block was left, also if a look takes longer than that waits for it.
     """
     over = threading.Event()
-    watch = _Watch(open_survey, clock, report)
+
+    def report_until_over(event: str, /, **facts: Any) -> None:
+        if not over.is_set():
+            report(event, **facts)
+
+    watch = _Watch(open_survey, clock, report_until_over)
     thread = threading.Thread(target=watch.run, args=(over, interval_s), daemon=True)
     thread.start()
     try:

@@ -111,7 +111,7 @@ class Scene:
             made.before_positions = self.before_positions
             return made
 
-        Carrier(
+        ending = Carrier(
             consumer=consumer,
             target=self.target,
             decoder=decoder or Decoder(COLUMNS, COLUMNS.required, ("n",)),
@@ -125,6 +125,7 @@ class Scene:
             stop=stop or Flag(),
             is_finished=lambda *, is_idle: is_idle,
         ).run()
+        self.report(ending)
 
     def letters_sink(self) -> Any:
         scene = self
