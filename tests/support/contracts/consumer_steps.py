@@ -37,6 +37,7 @@ class Written:
     value: bytes
     header: bytes | None = None
     partition: int = 0
+    key: bytes | None = None
 
 
 class ConsumerKafka(Protocol):

@@ -166,6 +166,7 @@ def _produce(producer: Producer, topic: str, records: Sequence[Written]) -> None
         producer.produce(
             topic,
             record.value,
+            record.key,
             partition=record.partition,
             headers=[(HEADER_NAME, record.header)] if record.header is not None else None,
             on_delivery=lambda error, _: errors.append(error) if error else None,
