@@ -34,7 +34,6 @@ from onceflow.pipeline.references.table import (
     MAX_BYTES,
     RefusedTableError,
     changed_table,
-    decoded,
     encoded,
     table_of_file,
 )
@@ -42,12 +41,13 @@ from onceflow.protocol.query_identity import fingerprint
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.reference_files import ReferenceFiles
 
+REREAD_AFTER_S = 600.0
+"""After the last good look at a topic. By default, Kafka keeps deletions for a day."""
 _COLUMNS = pa.schema([(name, META_COLUMNS[name]) for name in ("_key", "_value")])
 
 Told = Mapping[str, Any]
 """What an offset says of one reference: `of` and `rows` as in `ReferenceVersion`; a mark of what
-was `declared`; of a topic also its name and the `position` there; and in `refused` what is wrong
-with what came since."""
+was `declared`; and in `refused` what is wrong with what came since."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,9 @@ class ReferenceFollower:
         kept = ReferenceFiles(CheckpointFiles(settings.location, settings.conf))
         self._clock, self._settings, self._kept = clock, settings, kept
         self._followers: Mapping[str, _Follower] = {
-            name: TopicFollower(each, connection, kept) if each.topic else FileFollower(each, kept)
+            name: TopicFollower(each, connection, kept, clock)
+            if each.topic
+            else FileFollower(each, kept)
             for name, each in settings.followed.items()
         }
         self._next_look: dict[str, Deadline] = {}
@@ -249,56 +251,71 @@ class FileFollower:
 
 
 class TopicFollower:
-    """Applies what is new on a topic to the table of what was there before."""
+    """Applies what is new on a topic to the table of what was there before.
+
+    Reads the whole topic at first, and after a pause: brokers forget deletions after a time
+    (`delete.retention.ms`), so that a reader that goes on where it was may miss one.
+    """
 
     def __init__(
-        self, followed: FollowedReference, connection: Connection, kept: ReferenceFiles
+        self,
+        followed: FollowedReference,
+        connection: Connection,
+        kept: ReferenceFiles,
+        clock: Clock,
     ) -> None:
-        self._reference, self._topic = followed.reference, followed.topic
-        self._kept, self._connection = kept, connection
+        self._reference, self._connection = followed.reference, connection
+        self._kept, self._clock = kept, clock
         self._block = find_source("kafka").model_validate({"topics": [followed.topic]})
         self._spec = SourceSpec("reference", "text", _COLUMNS)
         self._planner: Planner = self._block.planner(self._spec, connection)
-        self._rows = ""
-        self._reached: Position | None = None
         self._table: pa.Table | None = None
+        self._of = self._rows = ""
+        self._reached: Position | None = None
+        self._refused: tuple[Position, RefusedTableError] | None = None
+        """The end of what could not be used, and why."""
+        self._is_fresh_until = clock.within(0)
 
     def next(self, told: Told | None, *, is_last: bool) -> Told | None:
         """As of `_Follower`."""
-        if told is None or told["rows"] != self._rows or "refused" in told:
-            self._table, self._reached = self._kept_table(told)
+        if self._is_fresh_until.is_over:
+            self._table, self._reached = None, None
         try:
-            return self._fold(told)
+            table = self._follow()
         except CorruptionError:
             # Another topic, or one whose older records were deleted: it says itself what is there.
             self._table, self._reached = None, None
-            return self._fold(told)
+            table = self._follow()
+        self._is_fresh_until = self._clock.within(REREAD_AFTER_S)
+        if told is not None and told["rows"] == self._rows and "refused" not in told:
+            return None
+        return {"of": self._of, "rows": self._kept.write(encoded(table))}
 
     def close(self) -> None:
         """As of `_Follower`."""
         self._planner.close()
 
-    def _kept_table(self, told: Told | None) -> tuple[pa.Table | None, Position | None]:
-        """The rows of a version and its position; nothing if they cannot be gone on with."""
-        if told is None or told.get("topic") != self._topic or "position" not in told:
-            return None, None
-        rows = self._kept.read(told["rows"])
-        return (decoded(rows), told["position"]) if rows is not None else (None, None)
+    def _follow(self) -> pa.Table:
+        """Bring the table to the end of the topic.
 
-    def _fold(self, told: Told | None) -> Told | None:
+        Raises:
+            RefusedTableError: what is there cannot be used; the table is as it was.
+        """
         begin = self._reached or self._planner.initial_position()
         end = self._planner.latest_position(begin, None)
         if self._table is not None and end == begin:
-            return None
-        table = changed_table(self._reference, self._table, self._changes(begin, end))
-        rows = encoded(table)
-        name = hashlib.sha256(rows).hexdigest()
-        self._table, self._reached, self._rows = table, end, name
-        if told is not None and told["rows"] == name and "refused" not in told:
-            return None
-        self._kept.write(rows)
-        of = _offsets(self._planner.ranges(None, end))
-        return {"of": of, "rows": name, "topic": self._topic, "position": end}
+            return self._table
+        if self._refused is not None and self._refused[0] == end:
+            raise self._refused[1]
+        try:
+            table = changed_table(self._reference, self._table, self._changes(begin, end))
+        except RefusedTableError as error:
+            self._refused = end, error
+            raise
+        self._of = _offsets(self._planner.ranges(begin, end))
+        self._table, self._reached = table, end
+        self._rows = hashlib.sha256(encoded(table)).hexdigest()
+        return table
 
     def _changes(self, begin: Position, end: Position) -> Mapping[bytes, bytes | None]:
         """The last record of each key between two positions."""
