@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,9 +12,14 @@ import pytest
 from kafka.net.inet import KafkaNetSocket
 
 from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.contracts.real_sink import RealSink
 from tests.support.contracts.sink import Scene
+from tests.support.jobs.enriching import Enriching
 from tests.support.jobs.views import ViewsJob
+from tests.support.sites.receiver import Receiver, running_receiver
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,3 +58,18 @@ def scene(sink: RealSink) -> Iterator[Scene]:
     scene = Scene(sink)
     yield scene
     scene.close()
+
+
+@pytest.fixture(scope="module")
+def answering() -> Iterator[Receiver]:
+    with running_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def enriching(
+    broker: RunningBroker, topic: Callable[[str], str], tmp_path: Path, answering: Receiver
+) -> Enriching:
+    kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
+    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
+    return Enriching(kafka, tmp_path, topic("asked"), path, service=answering)

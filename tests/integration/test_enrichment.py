@@ -1,72 +1,46 @@
-"""An enrichment end to end: `onceflow run` on a real broker and a real service.
-
-The service numbers its answers and logs each request. So a checker that shares no code with the
-product can tell for each record of the output which request its answer came from, that it was about
-this record, and that there is one answer for each record of the input, in the order of the input,
-whatever is killed, frozen or wrong on the way.
-"""
+"""An enrichment end to end: `onceflow run` on a real broker and a real service."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from onceflow.crashpoints import CrashPoint
 from onceflow.devkit.broker_config import HOST
 from onceflow.devkit.broker_start import free_ports
-from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.consumer_steps import Written as ToWrite
-from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.drivers.here import run_here
 from tests.support.eventually import eventually
 from tests.support.jobs.delivery_process import (
     PARTITIONS,
     RUN_TIMEOUT_S,
-    DeliveryProcess,
     any_arrival,
-    numbered,
     page_of,
 )
 from tests.support.jobs.delivery_watched import asked, causes, metrics_of, served
-from tests.support.outside.history import Written, read_topic
+from tests.support.jobs.enriching import (
+    GET,
+    GOOD,
+    HEADER,
+    JSON,
+    Enriching,
+    content_of,
+    wait_for,
+)
+from tests.support.outside.history import read_topic
 from tests.support.outside.topics import create_topic
-from tests.support.sites.receiver import ALWAYS, Receiver, Rule, running_receiver
+from tests.support.sites.receiver import ALWAYS, Rule
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 200
-HEADER = "onceflow.answer"
-JSON = {"Content-Type": "application/json"}
-GET = ("GET",)
-GOOD = Rule(times=ALWAYS, methods=GET, headers=JSON, body='{"serial": $number, "path": "$path"}')
-FILE = """\
-apiVersion: onceflow/v1
-kind: enrichment
-name: {name}
-from:
-  topics: [{topic}]
-  schema: "n BIGINT NOT NULL, page STRING"
-  takeover_after: 3 seconds
-ask:
-  http: {{url: "{url}/{{n}}?page={{page}}", timeout: 1 second}}
-  {ask}
-answer: {{as: answer, schema: "serial BIGINT NOT NULL, path STRING"}}
-to: {{topic: {topic}-out, create: true}}
-batch: {{max_records: 40, max_delay: 50 ms}}
-retry: {{delay: 50 ms, max_delay: 500 ms}}
-{more}
-"""
 POINTS = (
     CrashPoint.BEFORE_CLAIM,
     CrashPoint.AFTER_CLAIM,
@@ -77,98 +51,6 @@ POINTS = (
     CrashPoint.BEFORE_COMMIT,
     CrashPoint.AFTER_COMMIT,
 )
-
-
-@dataclass
-class Enriching(DeliveryProcess):
-    """A topic, a service, and the topic of records with answers."""
-
-    service: Receiver = None  # type: ignore[assignment]
-
-    @property
-    def output(self) -> str:
-        return f"{self.topic}-out"
-
-    def set_up(self, ask: str = "order: none", more: str = "") -> None:
-        self.kafka.create_topic(self.topic, PARTITIONS)
-        url = self.service.url.replace("/records", f"/{self.name}")
-        given = {"name": self.name, "topic": self.topic, "url": url, "ask": ask, "more": more}
-        self.file.write_text(FILE.format(**given))
-        self.service.obey(GOOD)
-
-    def requests(self) -> dict[int, str]:
-        """Number of each question that this test's process asked, and its path."""
-        found = self.service.questions()
-        return {seen.number: seen.path for seen in found if f"/{self.name}/" in seen.path}
-
-    def input(self) -> list[Written]:
-        """Each record of the topic as often as a reader that discards repeats sees it."""
-        seen: set[tuple[int, bytes | None]] = set()
-        found = []
-        for record in read_topic(self.kafka.bootstrap_servers, self.topic):
-            if (record.partition, record.header) not in seen:
-                seen.add((record.partition, record.header))
-                found.append(record)
-        return found
-
-    def written(self) -> list[Written]:
-        return [*read_topic(self.kafka.bootstrap_servers, self.output)]
-
-    def write_on(self, end: int) -> int:
-        """Write some more records to each partition, and wait until they are in the output."""
-        for partition in range(PARTITIONS):
-            self.write(end + 1, end + 25, partition)
-        wait_for(self, PARTITIONS * (end + 25))
-        return end + 25
-
-    def has_written(self, name: str) -> bool:
-        """Whether an instance has written a batch."""
-        return "batch" in [each["event"] for each in self.events(name)]
-
-    def assert_each_record_has_one_answer(self, without: Sequence[int] = ()) -> None:
-        requests = self.requests()
-        expected = [each for each in self.input() if content_of(each)["n"] not in without]
-        found = self.written()
-        assert [_rest(each) for each in found] == [_rest(each) for each in expected]
-        for given, made in zip(expected, found, strict=True):
-            fields = content_of(made)
-            answer = fields.pop("answer")
-            assert fields == content_of(given)
-            path = f"/{self.name}/{fields['n']}?page={quote(fields['page'], safe='')}"
-            assert answer["path"] == requests[answer["serial"]] == path
-            *headers, (name, value) = made.headers
-            assert headers == [*given.headers]
-            assert name == HEADER
-            told = json.loads(value or b"")
-            assert (told["enrichment"], told["how"]) == (self.name, "asked")
-
-
-def content_of(record: Written) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(record.value or b"")
-    return found
-
-
-def _rest(record: Written) -> tuple[object, ...]:
-    return record.partition, record.key, record.timestamp_ms
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[Receiver]:
-    with running_receiver() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def enriching(
-    broker: RunningBroker, topic: Callable[[str], str], tmp_path: Path, service: Receiver
-) -> Enriching:
-    kafka = RealConsumerKafka(broker.bootstrap_servers, FLAVOURS["confluent"])
-    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
-    return Enriching(kafka, tmp_path, topic("asked"), path, service=service)
-
-
-def wait_for(enriching: Enriching, count: int) -> Sequence[object]:
-    return eventually(enriching.written, lambda found: len(found) >= count, timeout_s=RUN_TIMEOUT_S)
 
 
 def test_each_record_gets_one_answer_and_none_is_asked_about_again(enriching: Enriching) -> None:
@@ -287,66 +169,6 @@ def test_a_service_that_is_down_for_a_while_delays_and_loses_nothing(enriching: 
         assert process.wait(RUN_TIMEOUT_S) == 0
     assert "resumed" in [each["event"] for each in enriching.events()]
     enriching.assert_each_record_has_one_answer()
-
-
-KEYS = 4
-DELAYS_S = (0.03, 0.0, 0.01)
-"""So that answers would overtake one another if questions did not wait."""
-
-
-@pytest.mark.parametrize("order", ["key", "partition", "none"])
-def test_questions_wait_for_those_before_them_as_the_order_says(
-    enriching: Enriching, order: str
-) -> None:
-    enriching.set_up(ask=f"order: {order}")
-    slow = [replace(GOOD, path=f"/{n}?", delay_s=DELAYS_S[n % 3]) for n in range(1, 41)]
-    enriching.service.obey(*slow)
-    for partition in range(PARTITIONS):
-        records = numbered(range(1, 41), partition)
-        keyed = [replace(each, key=b"%d" % (n % KEYS)) for n, each in enumerate(records, 1)]
-        enriching.kafka.write(enriching.topic, keyed)
-    enriching.deliver()
-    enriching.assert_each_record_has_one_answer()
-    lanes: dict[tuple[int, ...], list[int]] = {}
-    waiting: dict[int, tuple[int, ...]] = {}
-    most = {"lane": 0, "all": 0}
-    asked_about = {number: _asked_about(path) for number, path in enriching.requests().items()}
-    for event in enriching.service.events():
-        number = event["number"]
-        if number not in asked_about:
-            continue
-        if event["event"] == "answered":
-            del waiting[number]
-            continue
-        n, partition = asked_about[number]
-        lane = (partition, n % KEYS) if order == "key" else (partition,)
-        waiting[number] = lane
-        lanes.setdefault(lane, []).append(n)
-        most["lane"] = max(most["lane"], [*waiting.values()].count(lane))
-        most["all"] = max(most["all"], len(waiting))
-    if order == "none":
-        assert most["lane"] > 1
-        return
-    assert most["lane"] == 1
-    assert all(numbers == sorted(numbers) for numbers in lanes.values())
-    if order == "key":
-        assert most["all"] > 1
-
-
-def _asked_about(path: str) -> tuple[int, int]:
-    """Number and partition of the record that a question is about."""
-    n, _, page = path.rpartition("/")[2].partition("?page=")
-    return int(n), int(page.partition("%2F")[0])
-
-
-def test_questions_keep_to_their_rate(enriching: Enriching) -> None:
-    enriching.set_up(ask="order: none\n  questions_per_second: 50")
-    enriching.write(1, 150)
-    enriching.deliver()
-    enriching.assert_each_record_has_one_answer()
-    seconds = [each["seconds"] for each in enriching.events() if each["event"] == "batch"]
-    # The first question of a batch may go at once. Without a rate, all take a tenth of this.
-    assert sum(seconds) >= (150 - len(seconds)) / 50
 
 
 WRONG = {
