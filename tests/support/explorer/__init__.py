@@ -12,6 +12,7 @@ that Spark keeps, and checks every world that it reaches.
     takeover_steps, query_steps, commit_steps, lane_steps
                      execute the machines' actions as the runtime does, with every outcome
     kafka_steps      what Kafka does by itself
+    task_steps       what tasks of Spark write into the transaction of a driver
     checks           what must never happen
     steps, space     worlds as numbers; the mirror image of a world counts as the same world
     search           breadth first, so that a counterexample is a shortest one

@@ -78,6 +78,8 @@ def on_commit(
     missing = ", ".join(sorted(PARTS - write.parts - (frozenset() if is_whole else {"records"})))
     if missing:
         return f"INCOMPLETE: batch {batch} is committed by {who} without {missing}", truth
+    if write.strays:
+        return f"STRAY: batch {batch} is committed with a record of a task without report", truth
     if entry.token < truth.newest_reader:
         late = f"token {entry.token}, after token {truth.newest_reader} has read head"
         return f"ZOMBIE COMMIT: {who} commits batch {batch} with {late}", truth

@@ -40,6 +40,20 @@ _UNMARKED = frozenset({Status.PREPARE_COMMIT, Status.PREPARE_ABORT})
 _ACKNOWLEDGED = frozenset({Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT})
 
 
+class Task(NamedTuple):
+    """An attempt of a Spark task that writes the record of a batch into the driver's transaction.
+
+    Args:
+        write: what a transaction would hold that it opens by itself.
+        has_written: every one of its records is acknowledged; its report is on the way.
+        is_given_up: the driver takes it for failed; if it lives, it writes all the same.
+    """
+
+    write: Write
+    has_written: bool = False
+    is_given_up: bool = False
+
+
 class TransactionalId(NamedTuple):
     """The coordinator's side of one id.
 
@@ -49,6 +63,7 @@ class TransactionalId(NamedTuple):
         commits: EndTxn(commit) of the current epoch that are still in the network.
         aborts: the same for EndTxn(abort).
         has_late_init: an InitProducerId whose sender gave up on it is still in the network.
+        tasks: writers that have joined the current epoch, and may outlive its holder.
     """
 
     status: Status = Status.EMPTY
@@ -57,6 +72,7 @@ class TransactionalId(NamedTuple):
     commits: int = 0
     aborts: int = 0
     has_late_init: bool = False
+    tasks: tuple[Task, ...] = ()
 
     @property
     def is_undecided(self) -> bool:
@@ -78,14 +94,14 @@ class TransactionalId(NamedTuple):
         changed = self
         if self.holder == NOBODY and self.status is Status.COMPLETE_COMMIT:
             changed = changed._replace(status=Status.EMPTY)
-        if self.holder == NOBODY and self.status is not Status.ONGOING:
-            # Only the holder of the current epoch could open another transaction in it.
+        if self.holder == NOBODY and self.status is not Status.ONGOING and not self.tasks:
+            # Only the holder of the current epoch, or a writer, could open another one in it.
             changed = changed._replace(commits=0, aborts=0)
         return changed
 
     def bumped(self) -> TransactionalId:
-        """A new epoch: the holder is fenced, and what it has in the network is stale."""
-        return self._replace(holder=NOBODY, commits=0, aborts=0)
+        """A new epoch: holder and writers are fenced, what they have in the network is stale."""
+        return self._replace(holder=NOBODY, commits=0, aborts=0, tasks=())
 
     def initialised_by(self, run: int) -> Initialised | None:
         """InitProducerId: what comes of it; None while it must wait for markers."""
@@ -239,9 +255,10 @@ class Write(NamedTuple):
     Args:
         run: who wrote it.
         head: the entry that it will make, once SEND_HEAD has been executed.
-        parts: which of the three sends reached the broker.
+        parts: which of the three sends reached the broker, or were reported by every task.
         rows_from: the input that the rows were really computed from; None without rows.
         is_early: its records were appended while the batch before was not decided.
+        strays: records of tasks that have not reported.
     """
 
     run: int
@@ -249,6 +266,7 @@ class Write(NamedTuple):
     parts: frozenset[str]
     rows_from: tuple[int, int] | None
     is_early: bool
+    strays: int = 0
 
 
 class Handle(NamedTuple):

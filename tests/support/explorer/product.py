@@ -60,6 +60,7 @@ class Rules:
         resettle_step: for a lane that is re-initialised after "fenced" or "unknown".
         owner_reads: how the executor reads `owner` anywhere but in the read-back of a claim.
         head_reads: how it reads `head`.
+        repeats_tasks: whether a task that failed is tried again in the same transaction.
     """
 
     lane_step: Callable[[lane.LanePhase, lane.LaneEvent], lane.LaneStep] = lane.step
@@ -79,6 +80,7 @@ class Rules:
     compare: Comparing = compare.compare
     owner_reads: Reads = Reads.TO_HIGH_WATERMARK
     head_reads: Reads = Reads.TO_HIGH_WATERMARK
+    repeats_tasks: bool = False
 
 
 class Head:

@@ -173,6 +173,13 @@ def _ignored_refusal(state: commit.CommitState, event: Any) -> commit.Step:
     return commit.step(state, event)
 
 
+def _nothing_but_records(state: commit.CommitState, event: Any) -> commit.Step:
+    state, actions = commit.step(state, event)
+    while state.phase in (commit.Phase.SENDING_HEAD, commit.Phase.SENDING_OFFSETS):
+        state, actions = commit.step(state, commit.Event.DONE)
+    return state, actions
+
+
 @dataclass(frozen=True)
 class _RangelessProposal:
     """A batch that is judged by its number alone."""
@@ -355,6 +362,24 @@ REMOVALS = (
         "INCOMPLETE",
         Rules(lane_step=_reused_incarnation),
         _quick(Fault.REPEATED_END_TXN, batches=2),
+    ),
+    Removal(
+        "a task that fails ends its transaction",
+        "STRAY",
+        Rules(repeats_tasks=True),
+        replace(_quick(Fault.REFUSED), has_writers=True),
+    ),
+    Removal(
+        "tasks of one job alone write under an epoch",
+        "STRAY",
+        Rules(lane_step=_reused_incarnation),
+        replace(_quick(Fault.REFUSED), has_writers=True),
+    ),
+    Removal(
+        "the driver writes in a transaction of tasks before it commits",
+        "SPARK AHEAD",
+        Rules(commit_step=_nothing_but_records),
+        replace(_quick(), has_writers=True),
     ),
     Removal(
         "mine means the run_id, not the token",

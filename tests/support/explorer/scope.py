@@ -78,6 +78,7 @@ class Scope:
         lanes: of every run; or one number for each run.
         batches: to be written; after them the work is done.
         plan_variants: how many different ends a newly planned batch may have.
+        has_writers: whether tasks of Spark write the records, into the driver's transaction.
         loses_commits: whether the disk of the checkpoint loses the newest entry of the commit log,
             once, and keeps the plan that follows it.
     """
@@ -92,6 +93,7 @@ class Scope:
     begins: Beginning = Beginning.AFTER_ONE_BATCH
     delivery: Delivery = Delivery.EXACTLY_ONCE
     loses_commits: bool = False
+    has_writers: bool = False
 
     def lanes_of(self, run: int) -> int:
         """Lanes of one run; a run that comes later has as many as run 0."""

@@ -12,6 +12,7 @@ from tests.support.explorer.acts.commit_steps import CommitSteps
 from tests.support.explorer.acts.kafka_steps import KafkaSteps
 from tests.support.explorer.acts.query_steps import QuerySteps
 from tests.support.explorer.acts.takeover_steps import TakeoverSteps
+from tests.support.explorer.acts.task_steps import TaskSteps
 from tests.support.explorer.checks import Append, Truth, on_halt
 from tests.support.explorer.kafka import Handle, HeadLog, Lane, Owner, TransactionalId
 from tests.support.explorer.product import Product, batch_plan
@@ -194,11 +195,13 @@ class Space:
     def _list_kafka_steps(self) -> list[Step]:
         kafka = KafkaSteps(self.scope)
         lanes = [(_at(kafka.coordinate_lane, n), LANES + n) for n in self.lanes]
+        tasks = [(_at(TaskSteps().write, n), LANES + n) for n in self.lanes]
         disk = [self._step(_lose_commit, CHECKPOINT)] if self.scope.loses_commits else []
         return [
             *disk,
             self._step(kafka.coordinate_owner, OWNER),
             *(self._step(function, place, HEADS, TRUTH) for function, place in lanes),
+            *(self._step(function, place, TRUTH) for function, place in tasks),
         ]
 
     def _list_run_steps(self, index: int) -> dict[object, tuple[Step, ...]]:
@@ -228,6 +231,7 @@ class Space:
             Stage.EXECUTING: one(query.execute_batch, CHECKPOINT),
             Stage.LOGGING: one(query.log_batch, CHECKPOINT, TRUTH),
             commit.Action.ACQUIRE_LANE: per_lane(commits.acquire_and_send, TRUTH),
+            commit.Action.SEND_RECORDS: per_lane(commits.await_task, TRUTH),
             commit.Action.APPEND_RECORDS: (
                 *per_lane(commits.append_before, TRUTH),
                 *one(commits.append_after, TRUTH),

@@ -46,6 +46,8 @@ SCOPES = {
     "three drivers": Scope(runs=3, batches=1, faults=frozenset()),
     "a fork": Scope(begins=Beginning.FORK, faults=frozenset({Fault.LOST_ANSWER})),
     "moved state": Scope(begins=Beginning.MOVED, faults=frozenset({Fault.LOST_ANSWER})),
+    "tasks that write": Scope(batches=1, has_writers=True, faults=FAULTS),
+    "tasks that write, of two batches": Scope(lanes=1, has_writers=True, faults=FAULTS),
     "at least once": Scope(lanes=1, delivery=Delivery.AT_LEAST_ONCE, faults=ALL_FAULTS),
     "at most once": Scope(lanes=1, delivery=Delivery.AT_MOST_ONCE, faults=ALL_FAULTS),
 }

@@ -31,6 +31,7 @@ SCOPES = {
         log_writes=LogWrites.CHECK_THEN_RENAME,
         faults=FEWER,
     ),
+    "tasks that write": Scope(batches=2, has_writers=True, faults=FEWER),
     "an empty ledger": Scope(batches=2, begins=Beginning.NOTHING, faults=FEWER),
     "three drivers": Scope(
         runs=3, lanes=1, batches=2, faults=frozenset({Fault.LOST_ANSWER, Fault.LANE_TIMEOUT})

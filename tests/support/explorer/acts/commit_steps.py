@@ -16,6 +16,8 @@ from tests.support.explorer.kafka import (
     Handle,
     Lane,
     Status,
+    Task,
+    TransactionalId,
     Write,
 )
 from tests.support.explorer.product import Position
@@ -61,10 +63,81 @@ class CommitSteps(LaneSteps):
         at = self.product.commit(run.position, Event.LANE_GRANTED)
         taken_lane = Sending(f"{run} takes lane {number} for {at.head}", at, scene, lane)
         for begun in self._begin(taken_lane):
-            if begun.at.action is Action.SEND_RECORDS:
+            if begun.at.action is Action.SEND_RECORDS and self._has_tasks(run):
+                started = self._task_started(begun, truth) if begun.is_current else begun
+                label = f"{started.label}, starts a task"
+                yield Outcome(label, (*self.go(begun.at, begun.scene), started.lane, truth))
+            elif begun.at.action is Action.SEND_RECORDS:
                 yield from self._send_records(begun, truth, number)
             else:
                 yield from self._rest(begun, truth, number)
+
+    def await_task(self, scene: Scene, lane: Lane, truth: Truth, number: int) -> Outcomes:
+        """Hear what became of the task that writes the record."""
+        run = scene.run
+        if not lane.handles[run.number].is_held:
+            return
+        waiting = Sending(f"{run} on lane {number}", run.position, scene, lane)
+        if not waiting.is_current:
+            yield from self._rest(
+                self._came(waiting, ": its task is fenced", Event.FENCED), truth, number
+            )
+            return
+        for index, task in enumerate(lane.id.tasks):
+            if task.is_given_up:
+                continue
+            others = (*lane.id.tasks[:index], *lane.id.tasks[index + 1 :])
+            if task.has_written:
+                yield self._reported(waiting, others, truth)
+            # One that has written leaves nothing but its record.
+            left = (*others, task._replace(is_given_up=True)) if not task.has_written else others
+            failed = waiting._replace(lane=lane._replace(id=lane.id._replace(tasks=left)))
+            for fault, event in _REFUSALS.items():
+                if fault not in self.scope.faults:
+                    continue
+                if not self.product.rules.repeats_tasks:
+                    came = self._came(failed, ": its task fails", event)
+                    yield from self._rest(came, truth, number)
+                elif left == others:
+                    again = self._task_started(failed, truth)
+                    label = f"{again.label}: its task fails, and is tried again"
+                    yield Outcome(label, (*scene, again.lane, truth))
+
+    def _has_tasks(self, run: Run) -> bool:
+        return self.scope.has_writers and run.stage is Stage.COMMITTING
+
+    def _has_sent(self, id_: TransactionalId) -> bool:
+        """Whether the driver's own client has written in the open transaction, if there is one.
+
+        If not, it ends nothing and answers that all is well, whatever tasks have written in it.
+        """
+        if id_.status is not Status.ONGOING:
+            return True
+        by_tasks = {"records"} if self.scope.has_writers else set()
+        return bool(id_.content.parts - by_tasks)
+
+    def _task_started(self, sending: Sending, truth: Truth) -> Sending:
+        run, head, id_ = sending.scene.run, sending.at.head, sending.lane.id
+        assert head is not None
+        write = Write(run.number, head, frozenset(), (run.start, run.end), is_early=False)
+        id_ = id_._replace(tasks=(*id_.tasks, Task(write)))
+        return sending._replace(lane=sending.lane._replace(id=id_))
+
+    def _reported(self, waiting: Sending, others: tuple[Task, ...], truth: Truth) -> Outcome:
+        _, at, scene, lane = waiting
+        assert at.head is not None
+        id_ = lane.id._replace(tasks=others)
+        if id_.status is Status.ONGOING:  # always, unless a rule was removed
+            written = id_.content._replace(
+                run=scene.run.number,
+                head=at.head,
+                rows_from=(scene.run.start, scene.run.end),
+                parts=id_.content.parts | {"records"},
+                strays=id_.content.strays - 1,
+            )
+            id_ = id_._replace(content=written)
+        came = self._came(waiting, ": its task reports", Event.DONE)
+        return Outcome(came.label, (*self.go(came.at, scene), lane._replace(id=id_), truth))
 
     def append_before(self, scene: Scene, lane: Lane, truth: Truth, number: int) -> Outcomes:
         """Write the record outside the transaction that is begun on a lane."""
@@ -156,7 +229,8 @@ class CommitSteps(LaneSteps):
             yield self._came(sending, f", {part} refused", Event.REFUSED)
         if Fault.REFUSED_FOR_GOOD in self.scope.faults:
             yield self._came(sending, f", {part} refused for good", Event.REFUSED_FOR_GOOD)
-        parts = lane.id.content.parts if lane.id.status is Status.ONGOING else frozenset()
+        is_open = lane.id.status is Status.ONGOING
+        parts = lane.id.content.parts if is_open else frozenset()
         run = scene.run
         write = Write(
             run.number,
@@ -164,6 +238,7 @@ class CommitSteps(LaneSteps):
             parts | {part},
             (run.start, run.end) if run.stage is Stage.COMMITTING else None,
             is_early=truth.committed < at.head.batch - 1,
+            strays=lane.id.content.strays if is_open else 0,
         )
         lane = lane._replace(id=lane.id.opened(write))
         if part == "head":
@@ -183,7 +258,7 @@ class CommitSteps(LaneSteps):
         is_current = lane.id.holder == run.number
         if not is_current:
             answers.append((Event.FENCED, "answered: fenced"))
-        elif lane.id.is_acknowledged:
+        elif lane.id.is_acknowledged or not self._has_sent(lane.id):
             answers.append((Event.DONE, "acknowledged"))
         if Fault.LOST_ANSWER in self.scope.faults:
             answers.append((Event.UNKNOWN, "not answered"))
@@ -241,12 +316,13 @@ class CommitSteps(LaneSteps):
         """As `go`, executing first what needs no answer from anybody."""
         run = scene.run
         if at.action is Action.ABORT:
-            if lane.id.holder == run.number and lane.id.status is Status.ONGOING:
+            is_sent = lane.id.status is Status.ONGOING and self._has_sent(lane.id)
+            if lane.id.holder == run.number and is_sent:
                 lane = lane._replace(id=lane.id._replace(aborts=1))
             lane = self.released(run.number, lane, is_held=False)
             at = self.product.commit(at, Event.DONE)
         elif at.action is Action.COMMIT:
-            if lane.id.holder == run.number:
+            if lane.id.holder == run.number and self._has_sent(lane.id):
                 lane = lane._replace(id=lane.id.commit_sent())
         elif at.is_lane_released:
             lane = self.released(run.number, lane, is_held=False)
