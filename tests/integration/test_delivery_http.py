@@ -17,6 +17,7 @@ import pytest
 
 from onceflow.crashpoints import CrashPoint
 from tests.support.brokers.choice import RunningBroker
+from tests.support.contracts.consumer_steps import Written
 from tests.support.contracts.real_consumer import FLAVOURS, RealConsumerKafka
 from tests.support.jobs.delivery_process import PARTITIONS, DeliveryProcess
 from tests.support.outside.history import read_topic
@@ -111,6 +112,26 @@ def test_whatever_the_receiver_does_each_record_has_its_effect_once(posting: Pos
     posting.deliver()
     posting.assert_each_record_has_its_effect_once()
     assert len(posting.waits) >= 3
+
+
+@pytest.mark.parametrize("foreign", ["drop", "deliver"])
+def test_a_record_that_no_pipeline_wrote_is_treated_as_the_file_says(
+    posting: Posting, foreign: str
+) -> None:
+    posting.set_up()
+    value = b'{"n": 0, "page": "foreign"}'
+    posting.kafka.write(posting.topic, [Written(value)])
+    posting.write(RECORDS + 1, RECORDS + 50)
+    assert posting.run() == 6
+    assert "set `from.foreign` to `deliver` or `drop`" in posting.errors
+    assert value.decode() not in posting.stored()
+    text = posting.file.read_text()
+    posting.file.write_text(text.replace("from: {", f"from: {{foreign: {foreign}, "))
+    posting.deliver()
+    stored = posting.stored()
+    assert stored.pop(value.decode(), 0) == (foreign == "deliver")
+    records = read_topic(posting.kafka.bootstrap_servers, posting.topic)
+    assert stored == Counter({(each.value or b"").decode() for each in records if each.header})
 
 
 @pytest.mark.crash

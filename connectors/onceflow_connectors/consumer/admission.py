@@ -6,8 +6,8 @@ record's own flag says that its pipeline promised less than exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -55,6 +55,8 @@ class Rules:
             member has left), which look the same. Under `REPORT` the topic is read from its start,
             which repeats what was delivered before they expired. Start a new group under `REPORT`,
             and all later ones under `RAISE`. Ignored if `Hooks.load_position` is given.
+        cures: what an error tells a user to do, by the name of the rule that raised it; by
+            default, to set that rule. For programs whose users do not see these rules.
     """
 
     gap: OnFault = OnFault.RAISE
@@ -63,6 +65,11 @@ class Rules:
     bare_offset: OnFault = OnFault.RAISE
     new_lineage: OnFault = OnFault.RAISE
     missing_offset: OnFault = OnFault.REPORT
+    cures: Mapping[str, str] = field(default_factory=dict)
+
+    def cure(self, rule: str, otherwise: str) -> str:
+        """What the error of a rule tells the user to do."""
+        return self.cures.get(rule, otherwise)
 
 
 STRICT = Rules()
@@ -202,7 +209,9 @@ class Admission:
                 "record without the header of Onceflow",
                 subject=str(record),
                 expected="a topic that only pipelines write to",
-                then="set Rules(foreign=...) to deliver or to drop such records",
+                then=self._rules.cure(
+                    "foreign", "set Rules(foreign=...) to deliver or to drop such records"
+                ),
             )
         if self._rules.foreign is OnForeign.DROP:
             return False
@@ -223,7 +232,8 @@ class Admission:
                 subject=f"{record}, {pipeline_text(header.pipeline_tag)}",
                 expected=f"sequence {gap.first_missing}",
                 found=f"sequence {header.sequence}",
-                then="retention or compaction removed them, or they were lost; delivery stops",
+                then="retention or compaction removed them, or they were lost; delivery stops; "
+                + self._rules.cure("gap", "Rules(gap=OnFault.REPORT) goes on after them"),
             )
         if self._hooks.on_gap:
             self._hooks.on_gap(gap)
@@ -237,8 +247,12 @@ class Admission:
                 expected=f"sequence {track.high_water + 1} of {_lineage_text(track.lineage)}",
                 found=f"sequence {header.sequence} of {_lineage_text(header.lineage)}",
                 then="delivery stops: it has read its input again, so decide what to do with the"
-                " effects of its earlier records; then Rules(new_lineage=OnFault.REPORT) delivers"
-                " every record that it has written since",
+                " effects of its earlier records; then "
+                + self._rules.cure(
+                    "new_lineage",
+                    "Rules(new_lineage=OnFault.REPORT) delivers every record that it has written"
+                    " since",
+                ),
             )
         if self._hooks.on_new_lineage:
             self._hooks.on_new_lineage(LineageChange(record, track.high_water))
@@ -252,7 +266,8 @@ class Admission:
                 expected=f"what was delivered up to sequence {track.high_water}",
                 found=f"sequence {header.sequence} of batch {header.batch_id}, "
                 f"generation {header.generation}, plan tag {header.plan_tag:08x}",
-                then="delivery stops; `onceflow ledger verify` shows which one is committed",
+                then="delivery stops; `onceflow ledger verify` shows which one is committed; "
+                + self._rules.cure("divergence", "Rules(divergence=OnFault.REPORT) delivers both"),
             )
         if self._hooks.on_divergence:
             self._hooks.on_divergence(Divergence(record, track.high_water))

@@ -135,6 +135,7 @@ def _consumers(carriage: Carriage, connection: Connection) -> Callable[[Hooks], 
     rules = Rules(
         gap=OnFault.REPORT if source.on_gap == "continue" else OnFault.RAISE,
         foreign=_FOREIGN[source.foreign],
+        cures=_cures(carriage.kind),
     )
     properties = {
         **connection.properties,
@@ -156,6 +157,18 @@ def _consumers(carriage: Carriage, connection: Connection) -> Callable[[Hooks], 
         )
 
     return consumer
+
+
+def _cures(kind: str) -> Mapping[str, str]:
+    """What a user can do about faults of a topic, by the consumer's rule."""
+    again = f"give the {kind} another name and an empty target, and begin again"
+    return {
+        "foreign": "this record was not written, and nothing after it; set `from.foreign` to"
+        " `deliver` or `drop` if the topic may hold such records",
+        "gap": "`from.on_gap: continue` goes on after them",
+        "new_lineage": again,
+        "divergence": again,
+    }
 
 
 def _rejects(carriage: Carriage, around: Around, broker: Broker, stack: ExitStack) -> Rejects:
