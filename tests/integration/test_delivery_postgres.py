@@ -95,7 +95,7 @@ def test_a_refused_record_stops_a_delivery_without_dead_letters(
     job.set_up()
     job.write(1, 120)
     assert job.run() == RecordError.exit_code
-    assert "a record was rejected" in job.errors
+    assert "the target refuses a record" in job.errors
     assert f"{job.topic}[0]@99" in job.errors
 
 

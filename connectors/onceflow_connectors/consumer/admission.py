@@ -68,7 +68,7 @@ class Rules:
     cures: Mapping[str, str] = field(default_factory=dict)
 
     def cure(self, rule: str, otherwise: str) -> str:
-        """What the error of a rule tells the user to do."""
+        """Tell what the error of a rule says to the user."""
         return self.cures.get(rule, otherwise)
 
 

@@ -21,6 +21,11 @@ UNREADABLE = "undecodable"
 REFUSED = "refused_by_target"
 DROPPED = "dropped_when_behind"
 APPEND_TIMEOUT_S = 60.0
+_REASONS = {
+    UNREADABLE: ("a record does not fit `schema`", "Correct `schema`"),
+    REFUSED: ("the target refuses a record", "Correct what it is refused for"),
+}
+"""What has happened, and what helps, by the code of the rejection."""
 
 
 class LetterTopic:
@@ -109,12 +114,13 @@ class Rejects:
         """
         if self._policy == "fail":
             record, reason = found[0]
+            what, cure = _REASONS[code]
             raise RecordError(
-                "a record was rejected",
+                what,
                 subject=str(record),
                 found=reason,
-                then="the delivery stops before it. Fix the table, or add `dead_letter: {topic:"
-                " ...}` to the delivery to set such records aside",
+                then=f"it stops before this record. {cure}, or add `dead_letter: {{topic: ...}}` to"
+                " the file to set such records aside",
             )
         if self._letters is not None and self._policy == "dead_letter":
             self._letters.append([self._letter(record, code, reason) for record, reason in found])

@@ -160,7 +160,7 @@ def _consumers(carriage: Carriage, connection: Connection) -> Callable[[Hooks], 
 
 
 def _cures(kind: str) -> Mapping[str, str]:
-    """What a user can do about faults of a topic, by the consumer's rule."""
+    """Tell what a user can do about faults of a topic, by the consumer's rule."""
     again = f"give the {kind} another name and an empty target, and begin again"
     return {
         "foreign": "this record was not written, and nothing after it; set `from.foreign` to"
