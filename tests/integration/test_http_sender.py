@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,7 +116,7 @@ def test_a_value_that_would_break_its_request_is_refused_alone(
 
 
 def test_a_tombstone_is_refused_or_sent_with_its_key(bench: Bench) -> None:
-    tombstone = replace(record(1, "a"), value=None)
+    tombstone = record(1, "a")._replace(value=None)
     found = bench.sender().send([record(0, "a"), tombstone, record(2, "a")], 1)
     assert found.refused == {1: "a record without a value (a tombstone)"}
     assert bench.stored == ["a:0", "a:2"]

@@ -1,4 +1,4 @@
-"""From a record to the values of a row. Pure.
+"""From records to the values of their rows. Pure.
 
 Values are as `onceflow.columns.json_values` reads them. Fields that are not columns are left out,
 and columns without a field are null.
@@ -8,13 +8,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onceflow.columns import Array, Columns, Scalar, Type, scalar_reader
-from onceflow.contracts.target import Values
+from onceflow.contracts.record import Record
+from onceflow.contracts.target import Batch, Move, Values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Records as a target takes them, and those that cannot be decoded with the reason.
+
+    Args:
+        rows: of each record, for a target that takes rows.
+        table: of all records, for a target that takes tables.
+        deleted: indices of records that delete the row of their key.
+    """
+
+    records: Sequence[Record]
+    rows: Sequence[Values] = ()
+    table: pa.Table | None = None
+    deleted: frozenset[int] = frozenset()
+    unreadable: Sequence[tuple[Record, str]] = ()
+
+    def batch(self, moves: Sequence[Move]) -> Batch:
+        """The batch of these records."""
+        return Batch(self.records, self.rows, moves, self.deleted, self.table)
+
+    def without(self, refused: frozenset[int]) -> Decoded:
+        """The same without the records of these indices."""
+        kept = [n for n in range(len(self.records)) if n not in refused]
+        return replace(
+            self,
+            records=[self.records[n] for n in kept],
+            rows=[self.rows[n] for n in kept] if self.rows else (),
+            table=None if self.table is None else self.table.take(kept),
+            deleted=frozenset(new for new, old in enumerate(kept) if old in self.deleted),
+        )
+
+
+class Decodes(Protocol):
+    """Decodes the records of a delivery: `Decoder`, or `TableDecoder`."""
+
+    def decoded(self, records: Sequence[Record]) -> Decoded:
+        """Decode records, and set aside those that cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +97,25 @@ class Decoder:
         # A decimal must not pass through a double.
         exact = Decimal if is_exact else None
         self._parse = json.JSONDecoder(parse_float=exact, parse_constant=_no_number).decode
+
+    def decoded(self, records: Sequence[Record]) -> Decoded:
+        """Decode records, and set aside those that cannot be."""
+        good: list[Record] = []
+        rows: list[Values] = []
+        deleted: set[int] = set()
+        unreadable: list[tuple[Record, str]] = []
+        for record in records:
+            try:
+                row = self.decode(record.key, record.value)
+            except ValueError as error:
+                unreadable.append((record, str(error)))
+                continue
+            good.append(record)
+            if row is not None:
+                if record.value is None:
+                    deleted.add(len(rows))
+                rows.append(row)
+        return Decoded(good, rows, None, frozenset(deleted), unreadable)
 
     def decode(self, key: bytes | None, payload: bytes | None) -> Values | None:
         """Decode a record.

@@ -66,7 +66,7 @@ def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
         where = "retry.when_key_expires"
         line = document.place(("retry", "when_key_expires")).line
         yield Fault(what, where, line, suggestion="Remove it.", rule=Rule.WRONG_VALUE)
-    if to.block.takes_rows and delivery.source.ddl is None:
+    if to.block.takes != "records" and delivery.source.ddl is None:
         line = document.place(("from",)).line
         what = f"`{to.kind}` needs the columns of a row"
         yield Fault(

@@ -36,7 +36,7 @@ from onceflow.contracts.values import (
     fault,
     not_yet,
 )
-from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.decoding import Decoder, Decodes
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.policies import (
     DeadLetterBlock,
@@ -356,7 +356,7 @@ class Carriage(Block):
         """Compute what is promised about each record, and under which conditions."""
         raise NotImplementedError
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> Decodes:
         """Make the decoder of its records."""
         raise NotImplementedError
 
@@ -406,15 +406,17 @@ class Delivery(Carriage):
         conditions += (DROPS,) * (self.when_behind.policy == "drop_oldest")
         return Guarantee(found.level, found.scope, (*found.reasons, *conditions))
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> Decodes:
         """Make the decoder of its records."""
         block, columns = self.to.block, self.source.columns
-        return Decoder(
-            columns,
-            columns.required | block.required_columns,
-            block.deletes_by,
-            makes_rows=block.takes_rows,
-        )
+        required = columns.required | block.required_columns
+        makes_rows = block.takes != "records"
+        decoder = Decoder(columns, required, block.deletes_by, makes_rows=makes_rows)
+        if block.takes != "table":
+            return decoder
+        from onceflow.delivery.tables import TableDecoder  # noqa: PLC0415  it needs Arrow
+
+        return TableDecoder(decoder, columns, required)
 
     def target(self, lent: Lent) -> Target:
         """Make the target. Connects to nothing before its first use.

@@ -28,7 +28,7 @@ from onceflow.contracts.values import (
     fault,
     not_yet,
 )
-from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.decoding import Decoder, Decodes
 from onceflow.delivery.model import (
     DROPS,
     GAPS,
@@ -296,7 +296,7 @@ class Enrichment(Carriage):
         scope = "from topic to topic, with one answer, for read_committed readers"
         return Guarantee(Level.EXACTLY_ONCE, scope, conditions)
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> Decodes:
         """Make the decoder of its records."""
         columns = self.source.columns
         return Decoder(columns, columns.required, ())
