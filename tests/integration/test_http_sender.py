@@ -58,7 +58,7 @@ def test_a_request_is_the_value_of_a_record_and_says_where_it_is_from(bench: Ben
         "authorization": "Bearer abc",
         "x-key": "%C3%A4%2F1",
         "content-type": "application/octet-stream",
-        "x-attempt": "4",
+        "onceflow-attempt": "4",
         "onceflow-topic": "views",
         "onceflow-partition": "3",
         "onceflow-offset": "42",
@@ -213,7 +213,7 @@ def test_after_a_failure_later_records_of_its_key_are_not_sent_and_others_are(
     rest = [sent[n] for n in (3, 5, 6)]
     assert sender.send(rest, 2) == acknowledged(0, 1, 2)
     assert [each for each in bench.stored if each[0] == "a"] == ["a:0", "a:3", "a:5", "a:6"]
-    assert [each.headers["x-attempt"] for each in bench.requests[-3:]] == ["2", "2", "2"]
+    assert [each.headers["onceflow-attempt"] for each in bench.requests[-3:]] == ["2", "2", "2"]
 
 
 def test_a_receiver_that_fails_all_the_time_gets_a_bounded_number_of_requests(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -62,6 +63,11 @@ _VERIFIED: Mapping[str, Any] = {
     "ssl.endpoint.identification.algorithm": "https",
     "enable.sasl.oauthbearer.unsecure.jwt": False,
 }
+
+
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
+"""As `Record._make`, in half of the time. Untyped: the client's types allow a None that only errors
+have."""
 
 
 class ConfluentClient:
@@ -267,24 +273,25 @@ def _records(messages: Sequence[Message]) -> Iterator[Record]:
     good = messages
     if any(map(Message.error, messages)):
         good = [message for message in messages if message.error() is None]
-    fields = (Message.topic, Message.partition, Message.offset, _timestamp_ms, Message.key)
-    columns: list[Iterable[Any]] = [map(each, good) for each in (*fields, Message.value, _headers)]
-    yield from map(Record._make, zip(*columns, strict=True))
+    yield from map(
+        _record,
+        zip(
+            map(Message.topic, good),
+            map(Message.partition, good),
+            map(Message.offset, good),
+            [at_ms for _, at_ms in map(Message.timestamp, good)],
+            map(Message.key, good),
+            map(Message.value, good),
+            [tuple(each) if each else () for each in map(Message.headers, good)],
+            strict=True,
+        ),
+    )
     for message in messages:
         error = message.error()
         if error is not None:
             kind = consequence(error.name())
             if not issubclass(kind, RetriableError | AbortableError):
                 raise mapped_error(error, "reading failed", str(message.topic() or ""))
-
-
-def _timestamp_ms(message: Message) -> int:
-    return message.timestamp()[1]
-
-
-def _headers(message: Message) -> Any:
-    """Untyped: the client's types allow what only a producer is given."""
-    return tuple(message.headers() or ())
 
 
 def _position(entry: TopicPartition) -> Position:

@@ -80,6 +80,7 @@ class Carrier:
 
     Args:
         consumer: makes a consumer with these hooks, which joins when it is entered.
+        claim: claims a partition at the target; an answer without a mark begins at the start.
         is_finished: asked whenever no record came, and now and then.
         stop: set to end after the running batch.
     """
@@ -89,6 +90,7 @@ class Carrier:
         *,
         consumer: Callable[[Hooks], AbstractContextManager[FilteringConsumer]],
         target: Target,
+        claim: Callable[[Place], Claim],
         decoder: Decodes,
         rejects: Rejects,
         limits: BatchLimits,
@@ -102,6 +104,7 @@ class Carrier:
     ) -> None:
         self._consumer = consumer
         self._target = target
+        self._claim_at_target = claim
         self._decoder = decoder
         self._rejects = rejects
         self._limits = limits
@@ -385,7 +388,7 @@ class Carrier:
         self._settle()
         reach(CrashPoint.BEFORE_CLAIM)
         # Not patiently: the consumer asks again, and serves the group meanwhile.
-        claim = self._thread.submit(self._target.claim, (topic, partition)).result()
+        claim = self._thread.submit(self._claim_at_target, (topic, partition)).result()
         reach(CrashPoint.AFTER_CLAIM)
         self._claims[topic, partition] = claim
         self._via.pop(claim.place, None)

@@ -32,6 +32,7 @@ from onceflow.contracts.values import (
     IdleMs,
     PipelineName,
     SizeBytes,
+    StartingPoint,
     TopicName,
     fault,
     not_yet,
@@ -75,8 +76,10 @@ class From(Block):
         " the target of the same name. Required by targets with columns. Others take records as"
         " they came; then records that do not fit are rejected.",
     )
-    starting: Annotated[Literal["earliest"], not_yet("latest")] = Field(
-        default="earliest", description="Where a delivery begins that has never run."
+    starting: StartingPoint = Field(
+        default="earliest",
+        description="Where a delivery begins that has never run: `earliest`, `latest`, or"
+        " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards its position decides.",
     )
     foreign: Literal["fail", "deliver", "drop"] = Field(
         default="fail",

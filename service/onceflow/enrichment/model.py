@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -22,11 +22,11 @@ from onceflow.contracts.values import (
     ColumnsDdl,
     DurationMs,
     PipelineName,
+    StartingPoint,
     TopicName,
     TransformName,
     ViewName,
     fault,
-    not_yet,
 )
 from onceflow.delivery.decoding import Decoder, Decodes
 from onceflow.delivery.model import (
@@ -70,8 +70,10 @@ class Read(From):
         ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload. Records that do not'
         " fit are rejected; fields that are not named are carried on.",
     )
-    starting: Annotated[Literal["earliest"], not_yet("latest")] = Field(
-        default="earliest", description="Where an enrichment begins that has never run."
+    starting: StartingPoint = Field(
+        default="earliest",
+        description="Where an enrichment begins that has never run: `earliest`, `latest`, or"
+        " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards its position decides.",
     )
     foreign: Literal["fail", "deliver", "drop"] = Field(
         default="deliver",

@@ -116,6 +116,7 @@ class Scene:
         ending = Carrier(
             consumer=consumer,
             target=self.target,
+            claim=self.target.claim,
             decoder=decoder or Decoder(COLUMNS, COLUMNS.required, ("n",)),
             rejects=Rejects("to-memory", policy, self.letters_sink()),
             limits=limits or BatchLimits(),
