@@ -33,6 +33,9 @@ LONGEST_BATCH_MS = 3_600_000
 that is down is waited for within a batch, and another instance could not write either."""
 PREFETCH_KBYTES = 16 * 1024
 """Most that the client keeps of records that were not read yet, in all partitions together."""
+PREFETCH_PAUSE_MS = 10
+"""Before the client looks again whether there is room for more; a second by default, in which a
+quick target has emptied it."""
 COLLECTIONS = (50_000, 20, 50)
 """How seldom Python looks for cycles of objects. Records are none, and come by the ten thousand:
 with Python's own numbers, these looks take half of the time of reading."""
@@ -147,6 +150,7 @@ def _consumers(carriage: Carriage, connection: Connection) -> Callable[[Hooks], 
     properties = {
         **connection.properties,
         "queued.max.messages.kbytes": PREFETCH_KBYTES,
+        "fetch.queue.backoff.ms": PREFETCH_PAUSE_MS,
         "session.timeout.ms": source.takeover_after_ms,
         "max.poll.interval.ms": LONGEST_BATCH_MS,
         # Three may get lost.
