@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
@@ -29,7 +28,7 @@ from onceflow.contracts.connector import Place
 from onceflow.contracts.target import Batch, Claim, Held, Mark, Move, is_unwritten
 from onceflow.contracts.target_block import TargetSpec
 from onceflow.crashpoints import CrashPoint, reach
-from onceflow.errors import ConfigError, CorruptionError, InvariantError, RetriableError
+from onceflow.errors import ConfigError, CorruptionError, RetriableError, require
 from onceflow_connectors.delta.block import DeltaBlock
 from onceflow_connectors.delta.failures import FAILURES, failure
 from onceflow_connectors.delta.rows import DataFile, RowWriter, arrow_schema
@@ -110,7 +109,7 @@ class DeltaTarget:
             with self._fresh("a batch was not written") as opened:
                 if not is_unwritten(batch.moves, self._held(opened.table, batch.moves)):
                     return
-                added = [self._put(file) for file in opened.writer.files(_table(batch))]
+                added = [self._put(file) for file in _files(opened.writer, batch)]
                 reach(CrashPoint.MID_PRODUCE)
                 self._put_states(batch.moves)
                 reach(CrashPoint.AFTER_EFFECT)
@@ -127,7 +126,7 @@ class DeltaTarget:
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
         with self._fresh("rejected rows cannot be found") as opened:
-            return opened.writer.refused(_table(batch))
+            return {} if batch.table is None else opened.writer.refused(batch.table)
 
     def close(self) -> None:
         self._opened = None
@@ -356,10 +355,11 @@ class DeltaTarget:
         return f"onceflow/{self._spec.delivery}/{topic}/{partition}/{name}"
 
 
-def _table(batch: Batch) -> pa.Table:
+def _files(writer: RowWriter, batch: Batch) -> Sequence[DataFile]:
     if batch.table is None:
-        raise InvariantError("a batch for a table of Delta Lake has a table")
-    return batch.table
+        require(not batch.records and not batch.rows, "rows for a table come as a table")
+        return ()
+    return writer.files(batch.table)
 
 
 def _shape(table: DeltaTable) -> object:

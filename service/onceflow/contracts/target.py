@@ -87,8 +87,8 @@ class Batch:
     Args:
         rows: of each record, for a target that takes rows; else empty.
         deleted: indices of rows that delete what has their key; only key columns have values.
-        table: the rows, for a target that takes tables; else None. Its columns are those of
-            `onceflow.columns.tables.table_schema`.
+        table: the rows, for a target that takes tables; else None, or where there are none. Its
+            columns are those of `onceflow.columns.tables.table_schema`.
     """
 
     records: Sequence[Record]

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 from pydantic import ValidationError
 
-from onceflow.columns import parse_columns
+from onceflow.columns import Columns, parse_columns
 from onceflow.contracts.record import Record
 from onceflow.contracts.target import Batch, Claim, Mark, Move, Sender, Target
 from onceflow.contracts.target_block import SenderBlock, TargetBlock, TargetSpec
@@ -91,13 +91,6 @@ def after(claim: Claim, written: Batch) -> Claim:
     return replace(claim, mark=mark)
 
 
-def with_table(batch: Batch) -> Batch:
-    """The same for a target that takes tables."""
-    from onceflow.columns.tables import table_of  # noqa: PLC0415  it needs Arrow
-
-    return replace(batch, rows=(), table=table_of(COLUMNS, batch.rows))
-
-
 def joined(*batches: Batch) -> Batch:
     """One batch of several partitions."""
     return Batch(
@@ -107,19 +100,28 @@ def joined(*batches: Batch) -> Batch:
     )
 
 
-class _WithTables:
-    """A target that takes tables, given the batches of these tests."""
+class TakingRows:
+    """A target that takes tables, for tests that write rows."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, columns: Columns = COLUMNS) -> None:
         self.check, self.probe, self.close = target.check, target.probe, target.close
         self.claim, self.positions = target.claim, target.positions
         self._target = target
+        self._columns = columns
 
     def write(self, batch: Batch) -> None:
-        self._target.write(with_table(batch))
+        """Write the rows as a table."""
+        self._target.write(self._with_table(batch))
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
-        return self._target.refused(with_table(batch))
+        """Find the rows that are refused."""
+        return self._target.refused(self._with_table(batch))
+
+    def _with_table(self, batch: Batch) -> Batch:
+        from onceflow.columns.tables import table_of  # noqa: PLC0415  it needs Arrow
+
+        table = table_of(self._columns, batch.rows) if batch.rows else None
+        return replace(batch, rows=(), table=table)
 
 
 class _Fixtures:
@@ -137,7 +139,7 @@ class _Fixtures:
                 target = store.block.target(store.spec(delivery))
                 stack.callback(target.close)
                 target.check()
-                return _WithTables(target) if store.block.takes == "table" else target
+                return TakingRows(target) if store.block.takes == "table" else target
 
             yield open_target
 
