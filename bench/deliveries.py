@@ -11,7 +11,6 @@ memory at its start, middle and end.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -208,7 +207,7 @@ def to_kafka(_: Path, bootstrap_servers: str) -> Iterator[tuple[str, Callable[[]
 TARGETS = {"delta": to_delta, "postgres": to_postgres, "http": to_http, "kafka": to_kafka}
 
 
-def deliver(folder: Path, bootstrap_servers: str, records: int, clock: Clock) -> Figure:
+def deliver(target: str, folder: Path, bootstrap_servers: str, clock: Clock) -> Figure:
     """Run the delivery until it has caught up, and watch it from its first batch on."""
     command = [sys.executable, "-m", "onceflow.cli", "run", "delivery.yaml"]
     command += ["--until", "caught-up", "--bootstrap-servers", bootstrap_servers]
@@ -229,8 +228,8 @@ def deliver(folder: Path, bootstrap_servers: str, records: int, clock: Clock) ->
     parts = (seen[:third], seen[third : 2 * third], seen[2 * third :])
     first, second, last = (max((one[3] for one in part), default=0.0) for part in parts)
     return Figure(
-        "",
-        records,
+        target,
+        sum(one[0] for one in seen),
         measured / (ended_s - begun_s),
         (ended_cpu_s - begun_cpu_s) / measured * 1e6,
         (first, second, last),
@@ -246,33 +245,41 @@ def measure(
 ) -> None:
     """Measure speed, processor time and memory, and compare what has arrived."""
     clock = SystemClock()
-    figures = []
     with temporary_broker(clock) as bootstrap_servers:
         with closing(kafka().broker(Connection(bootstrap_servers))) as broker:
             broker.create_topic(TopicSpec(TOPIC, PARTITIONS), clock.within(START_TIMEOUT_S))
         written = fill(bootstrap_servers, records, value_bytes)
-        for name in targets.split(","):
-            with ExitStack() as stack:
-                scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                to, content = stack.enter_context(TARGETS[name](scratch, bootstrap_servers))
-                text = FILE.replace("SCHEMA", SCHEMA).replace("TARGET", to)
-                text = text.replace("RECORDS", str(batch))
-                (scratch / "delivery.yaml").write_text(text)
-                found = asdict(deliver(scratch, bootstrap_servers, records, clock))
-                figure = Figure(**{**found, "target": name})
-                if (arrived := content()) != written:
-                    raise RuntimeError(f"{name}: expected {written}, found {arrived}")
-            memory = ", ".join(f"{each:.0f}" for each in figure.memory_mb)
-            typer.echo(
-                f"{name:9} {figure.records:,} records, equal; {figure.records_per_s:9,.0f}/s,"
-                f" {figure.cpu_us_per_record:6.2f} us CPU each; memory {memory} MB"
-            )
-            figures.append(figure)
+        figures = [
+            told(carry(name, written, batch, bootstrap_servers, clock))
+            for name in targets.split(",")
+        ]
     folder.mkdir(parents=True, exist_ok=True)
-    found_text = json.dumps([asdict(figure) for figure in figures], indent=1)
-    (folder / "deliveries.json").write_text(found_text, encoding="utf-8")
+    found = json.dumps([asdict(figure) for figure in figures], indent=1)
+    (folder / "deliveries.json").write_text(found, encoding="utf-8")
+
+
+def carry(name: str, written: Content, batch: int, bootstrap_servers: str, clock: Clock) -> Figure:
+    """Deliver the topic to a target of this kind, and compare what has arrived."""
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        to, content = stack.enter_context(TARGETS[name](scratch, bootstrap_servers))
+        text = FILE.replace("SCHEMA", SCHEMA).replace("TARGET", to)
+        (scratch / "delivery.yaml").write_text(text.replace("RECORDS", str(batch)))
+        figure = deliver(name, scratch, bootstrap_servers, clock)
+        if (arrived := content()) != written:
+            raise RuntimeError(f"{name}: expected {written}, found {arrived}")
+    return figure
+
+
+def told(figure: Figure) -> Figure:
+    """Print it."""
+    memory = ", ".join(f"{each:.0f}" for each in figure.memory_mb)
+    typer.echo(
+        f"{figure.target:9} {figure.records:,} records, equal; {figure.records_per_s:9,.0f}/s,"
+        f" {figure.cpu_us_per_record:6.2f} us CPU each; memory {memory} MB"
+    )
+    return figure
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     typer.run(measure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -13,6 +14,7 @@ from zlib import crc32
 from aiohttp import web
 
 HOST = "127.0.0.1"
+MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 @contextmanager
@@ -48,17 +50,11 @@ def _serve(told: Connection) -> None:
     async def tell(_: web.Request) -> web.Response:
         return web.json_response([lines, total])
 
-    async def tell_port(app: web.Application) -> None:
-        told.send(site_port(app))
-
-    def site_port(app: web.Application) -> int:
-        return int(app["port"])
-
-    import socket  # noqa: PLC0415
+    async def tell_port(_: web.Application) -> None:
+        told.send(listener.getsockname()[1])
 
     listener = socket.create_server((HOST, 0))
-    app = web.Application(client_max_size=64 * 1024 * 1024)
-    app["port"] = listener.getsockname()[1]
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_post("/", take)
     app.router.add_get("/", tell)
     app.on_startup.append(tell_port)

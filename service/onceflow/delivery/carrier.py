@@ -260,7 +260,7 @@ class Carrier:
         return False
 
     def _room(self, most: int) -> int:
-        """How many records to take at once: so few that their size is no surprise."""
+        """How many records to take at once: few, if their size is not known."""
         pending = self._pending
         if not pending.records or self._begun:
             return 1

@@ -38,7 +38,7 @@ _LENIENT = Rules(
 
 @dataclass(frozen=True)
 class Leap:
-    """What is skipped of one partition.
+    """A part of one partition that is skipped.
 
     Args:
         start: the position now.

@@ -22,8 +22,9 @@ def skip(
     to: Annotated[
         list[str],
         typer.Option(
+            metavar="PLACE",
             help="`latest`, a time such as 2026-11-01T00:00:00Z, or the next record to deliver,"
-            " such as views[0]@1234; several of these for several partitions."
+            " such as views[0]@1234; several of these for several partitions.",
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Left out: only show it.")] = False,
