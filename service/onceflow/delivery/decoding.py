@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onceflow.columns import Array, Columns, Scalar, Type, scalar_reader
 from onceflow.contracts.record import Record
 from onceflow.contracts.target import Batch, Move, Values
+from onceflow.delivery.formats import Fields, PayloadFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +67,7 @@ class _Column:
     ddl: str
     read: Callable[[Any], Any]
     is_required: bool
+    read_key: Callable[[Any], Any]
 
 
 class Decoder:
@@ -77,6 +79,7 @@ class Decoder:
             record is to be rejected.
         makes_rows: whether there are rows. Otherwise records without a value are as good as others,
             and a payload is only checked, and not even that if there are no columns.
+        payload: how payloads are read; left out, they are JSON.
     """
 
     def __init__(
@@ -86,12 +89,15 @@ class Decoder:
         deletes_by: Sequence[str],
         *,
         makes_rows: bool = True,
+        payload: PayloadFormat | None = None,
     ) -> None:
         self._makes_rows = makes_rows
+        reader = payload.reader if payload else _reader
         self._columns = [
-            _Column(name, kind.ddl, _reader(kind), name in required)
+            _Column(name, kind.ddl, reader(kind), name in required, _reader(kind))
             for name, kind in columns.by_name.items()
         ]
+        self._fields = payload.fields if payload else self._json_fields
         self._deletes_by = deletes_by
         is_exact = any(kind.ddl.startswith("decimal") for kind in columns.types)
         # A decimal must not pass through a double.
@@ -138,13 +144,7 @@ class Decoder:
         Raises:
             ValueError: says what was expected and found.
         """
-        try:
-            fields = self._parse(payload.decode())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected JSON, found {type(error).__name__}: {error}") from None
-        if not isinstance(fields, dict):
-            found = type(fields).__name__
-            raise ValueError(f"expected a JSON object, found {found}")  # noqa: TRY004  a bad value
+        fields = self._fields(payload)
         values = []
         for column in self._columns:
             value = fields.get(column.name)
@@ -154,6 +154,16 @@ class Decoder:
                 raise ValueError(f"{column.name}: expected a value, found null")
             values.append(value)
         return tuple(values)
+
+    def _json_fields(self, payload: bytes) -> Fields:
+        try:
+            fields = self._parse(payload.decode())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"expected JSON, found {type(error).__name__}: {error}") from None
+        if not isinstance(fields, dict):
+            found = type(fields).__name__
+            raise ValueError(f"expected a JSON object, found {found}")  # noqa: TRY004  a bad value
+        return fields
 
     def deletion(self, key: bytes | None) -> Values:
         """Decode the key of a record without a value; only the columns of the key have values.
@@ -185,9 +195,9 @@ class Decoder:
     def _key_value(self, column: _Column, value: Any) -> Any:
         """A number or a truth value is text in a key of one column."""
         try:
-            return column.read(value)
+            return column.read_key(value)
         except (TypeError, ValueError):
-            return _read(column, self._parse(value))
+            return _read(replace(column, read=column.read_key), self._parse(value))
 
 
 def _no_number(text: str) -> None:

@@ -21,17 +21,17 @@ class TableDecoder:
 
     Args:
         decoder: says what is decoded, and to what.
-        required: names of columns that may not be null.
+        json: decodes many at once; None if payloads are not JSON.
     """
 
-    def __init__(self, decoder: Decoder, columns: Columns, required: frozenset[str]) -> None:
+    def __init__(self, decoder: Decoder, columns: Columns, json: JsonTables | None) -> None:
         self._decoder = decoder
         self._columns = columns
-        self._json = JsonTables(columns, required)
+        self._json = json if json is not None and json.makes else None
 
     def decoded(self, records: Sequence[Record]) -> Decoded:
         """Decode records, and set aside those that cannot be."""
-        parts = self._parts(records) if self._json.makes else [self._one_by_one(records)]
+        parts = self._parts(records, self._json) if self._json else [self._one_by_one(records)]
         if len(parts) == 1:
             return parts[0]
         deleted: set[int] = set()
@@ -46,17 +46,17 @@ class TableDecoder:
             unreadable=[each for part in parts for each in part.unreadable],
         )
 
-    def _parts(self, records: Sequence[Record]) -> Sequence[Decoded]:
+    def _parts(self, records: Sequence[Record], json: JsonTables) -> Sequence[Decoded]:
         """Decode all at once; halves of them if that fails."""
         if not records:
             return [self._one_by_one(records)]
         try:
-            return [Decoded(records, table=self._json.table([each.value for each in records]))]
+            return [Decoded(records, table=json.table([each.value for each in records]))]
         except OddError:
             if len(records) <= FEW:
                 return [self._one_by_one(records)]
         middle = len(records) // 2
-        return [*self._parts(records[:middle]), *self._parts(records[middle:])]
+        return [*self._parts(records[:middle], json), *self._parts(records[middle:], json)]
 
     def _one_by_one(self, records: Sequence[Record]) -> Decoded:
         found = self._decoder.decoded(records)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -27,6 +27,7 @@ from onceflow.contracts.values import (
     TransformName,
     ViewName,
     fault,
+    not_yet,
 )
 from onceflow.delivery.decoding import Decoder, Decodes
 from onceflow.delivery.model import (
@@ -34,11 +35,11 @@ from onceflow.delivery.model import (
     GAPS,
     BatchLimits,
     Carriage,
-    From,
     Lent,
     Retry,
 )
 from onceflow.delivery.pace import Pace
+from onceflow.delivery.reading import From
 from onceflow.pipeline.file.policies import OnReject, without_default
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 from onceflow_connectors.http.ask_block import MAX_ANSWER_BYTES, AskBlock
@@ -69,6 +70,9 @@ class Read(From):
         description="Columns of a record and their types, as Spark DDL, such as"
         ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload. Records that do not'
         " fit are rejected; fields that are not named are carried on.",
+    )
+    format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
+        Field(default="json", description="How the payload of a record is decoded.")
     )
     starting: StartingPoint = Field(
         default="earliest",

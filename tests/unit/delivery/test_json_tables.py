@@ -158,7 +158,7 @@ def test_records_are_decoded_and_rejected_as_one_by_one(
     found: list[bytes | None], deletes_by: Sequence[str]
 ) -> None:
     strict = Decoder(COLUMNS, COLUMNS.required, deletes_by)
-    at_once = TableDecoder(strict, COLUMNS, COLUMNS.required)
+    at_once = TableDecoder(strict, COLUMNS, JsonTables(COLUMNS, COLUMNS.required))
     assert_equal(at_once.decoded(records(found)), strict.decoded(records(found)))
 
 
@@ -183,7 +183,9 @@ def test_one_odd_record_does_not_make_the_others_slow(monkeypatch: pytest.Monkey
         return whole(given_records)
 
     monkeypatch.setattr(strict, "decoded", counted)
-    result = TableDecoder(strict, COLUMNS, COLUMNS.required).decoded(records(found))
+    result = TableDecoder(strict, COLUMNS, JsonTables(COLUMNS, COLUMNS.required)).decoded(
+        records(found)
+    )
     assert [each.offset for each, _ in result.unreadable] == [700]
     assert sum(decoded) < 20
     table = result.without(frozenset({0, 998})).batch([]).table
@@ -194,6 +196,6 @@ def test_one_odd_record_does_not_make_the_others_slow(monkeypatch: pytest.Monkey
 def test_columns_that_cannot_be_read_at_once_are_read_one_by_one() -> None:
     found = records([b'{"big": 1, "price": 1.5, "tags": ["x"], "b": "eA=="}', b'{"price": "x"}'])
     strict = Decoder(OTHERS, OTHERS.required, ())
-    at_once = TableDecoder(strict, OTHERS, OTHERS.required)
+    at_once = TableDecoder(strict, OTHERS, JsonTables(OTHERS, OTHERS.required))
     assert_equal(at_once.decoded(found), strict.decoded(found), OTHERS)
     assert at_once.decoded([]).table is not None
