@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from onceflow.errors import OnceflowError
 from onceflow.protocol.record import Flag, RecordHeader
 from onceflow_connectors.consumer import FilteringConsumer, Hooks, OnFault, OnForeign, Record, Rules
-from onceflow_connectors.consumer.admission import STRICT
+from onceflow_connectors.consumer.admission import STRICT, Admission, Counters
+from onceflow_connectors.consumer.filter import PartitionFilter
 from tests.support.contracts.consumer_steps import Written
 from tests.support.fakes import consumer as fakes
 from tests.support.fakes.consumer import FakeConsumerKafka
@@ -25,6 +27,7 @@ LENIENT = Rules(
     new_lineage=OnFault.REPORT,
 )
 ENOUGH = 200
+FIRST = RecordHeader(Flag(0), 7, 1, 3, 0, 1, 5)
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +125,33 @@ def test_records_of_a_batch_need_no_decision_each(monkeypatch: pytest.MonkeyPatc
         assert len(consumer.take(100, 0)) == 40
         assert consumer.counters.delivered == 40
     assert len(unpacked) < 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "header", "expected"),
+    [
+        ({}, {}, 1),
+        ({}, {"flags": Flag.LAST_OF_BATCH}, 1),
+        ({}, {"sequence": 3}, 0),
+        ({}, {"batch_id": 1}, 0),
+        ({}, {"plan_tag": 4}, 0),
+        ({"partition": 1}, {}, 0),
+        ({"topic": "other"}, {}, 0),
+        ({"offset": 5}, {}, 0),
+        ({"headers": ()}, {}, 0),
+        ({"headers": (("onceflow", b"\x02" + FIRST.pack()[1:24] + (2).to_bytes(8)),)}, {}, 0),
+        ({"headers": (("onceflow", None),)}, {}, 0),
+        ({"headers": (("other", replace(FIRST, sequence=2).pack()),)}, {}, 0),
+    ],
+)
+def test_only_the_next_record_of_the_same_batch_and_partition_follows(
+    changed: dict[str, Any], header: dict[str, Any], expected: int
+) -> None:
+    known = PartitionFilter()
+    admission = Admission(STRICT, Hooks(), Counters())
+    first = Record(TOPIC, 0, 5, 0, None, b"", (("onceflow", FIRST.pack()),))
+    assert admission.admit(first, known)
+    packed = replace(FIRST, **{"sequence": 2, **header}).pack()
+    later = first._replace(offset=6, headers=(("onceflow", packed),))._replace(**changed)
+    assert admission.admit_followers(first, [later], known) == expected
+    assert known.track(7).high_water == 1 + expected
