@@ -159,14 +159,17 @@ def test_a_frozen_instance_that_wakes_up_late_writes_nothing_twice(
 def test_two_instances_share_the_partitions_and_one_goes_on_alone(job: Job) -> None:
     job.set_up()
     with job.running(name="one") as one, job.running(name="two") as two:
-        for end in (100, 200, 300):
-            for partition in range(PARTITIONS):
-                job.write(end - 99, end, partition)
-        eventually(job.store.content, lambda rows: rows == job.written, timeout_s=RUN_TIMEOUT_S)
+
+        def settle() -> None:
+            eventually(job.store.content, lambda rows: rows == job.written, timeout_s=RUN_TIMEOUT_S)
+
+        last = job.write_until_all_deliver("one", "two", settle=settle)
         one.kill()
+        before = job.delivered("two")
         for partition in range(PARTITIONS):
-            job.write(301, 400, partition)
-        eventually(job.store.content, lambda rows: rows == job.written, timeout_s=RUN_TIMEOUT_S)
+            job.write(last + 1, last + 100, partition)
+        settle()
+        assert job.delivered("two") - before == PARTITIONS * 100
         two.send_signal(signal.SIGTERM)
         assert two.wait(RUN_TIMEOUT_S) == 0
         assert job.events("two")[-1]["event"] == "drained"

@@ -68,6 +68,23 @@ def test_records_that_the_table_refuses_go_to_the_dead_letters(job: Job, store: 
     assert all(each.text.startswith("parts: ") for each in found)
 
 
+def test_records_in_another_format_are_delivered(job: Job, store: DeltaStore) -> None:
+    letters = f"{job.topic}-rejected"
+    text = FILE.replace("takeover_after", "format: csv\n  takeover_after")
+    job.set_up(text + f"dead_letter: {{{{topic: {letters}}}}}\n")
+    job.kafka.write(
+        job.topic,
+        [
+            replace(each, value=b"no number," if n == 7 else b'%d,"page, %d"' % (n, n))
+            for n, each in enumerate(numbered(range(1, RECORDS + 1), 0), start=1)
+        ],
+    )
+    job.deliver()
+    assert store.content() == Counter((n, f"page, {n}") for n in range(1, RECORDS + 1) if n != 7)
+    [letter] = read_topic(job.kafka.bootstrap_servers, letters)
+    assert letter.value == b"no number,"
+
+
 @pytest.mark.parametrize(
     ("to", "message"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -158,14 +159,16 @@ def test_two_instances_share_the_partitions_and_one_goes_on_alone(copy: Copy) ->
     copy.set_up()
     create_topic(copy.address, copy.topic, PARTITIONS)
     with copy.running(name="one") as one, copy.running(name="two") as two:
-        for end in (100, 200, 300):
-            for partition in range(PARTITIONS):
-                copy.write(end - 99, end, partition)
-        wait_for(copy, PARTITIONS * 300)
+        written = count()
+        last = copy.write_until_all_deliver(
+            "one", "two", settle=lambda: wait_for(copy, PARTITIONS * 100 * (next(written) + 1))
+        )
         one.kill()
+        before = copy.delivered("two")
         for partition in range(PARTITIONS):
-            copy.write(301, 400, partition)
-        wait_for(copy, PARTITIONS * 400)
+            copy.write(last + 1, last + 100, partition)
+        wait_for(copy, PARTITIONS * (last + 100))
+        assert copy.delivered("two") - before == PARTITIONS * 100
         two.send_signal(signal.SIGTERM)
         assert two.wait(RUN_TIMEOUT_S) == 0
         assert copy.events("two")[-1]["event"] == "drained"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -252,7 +251,7 @@ def test_other_content_under_a_used_key_stops_the_delivery(bench: Bench, count: 
     sent = [record(n + 1000 * count, "a") for n in range(count)]
     assert sender.send(sent, 1).failure is None
     with pytest.raises(CorruptionError, match="other content under the key"):
-        sender.send([replace(each, value=b"other") for each in sent], 2)
+        sender.send([each._replace(value=b"other") for each in sent], 2)
 
 
 def test_after_a_lost_connection_no_further_request_of_the_call_is_sent(bench: Bench) -> None:

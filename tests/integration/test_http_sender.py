@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def test_a_request_is_the_value_of_a_record_and_says_where_it_is_from(bench: Ben
         "authorization": "Bearer abc",
         "x-key": "%C3%A4%2F1",
         "content-type": "application/octet-stream",
-        "x-attempt": "4",
+        "onceflow-attempt": "4",
         "onceflow-topic": "views",
         "onceflow-partition": "3",
         "onceflow-offset": "42",
@@ -117,7 +116,7 @@ def test_a_value_that_would_break_its_request_is_refused_alone(
 
 
 def test_a_tombstone_is_refused_or_sent_with_its_key(bench: Bench) -> None:
-    tombstone = replace(record(1, "a"), value=None)
+    tombstone = record(1, "a")._replace(value=None)
     found = bench.sender().send([record(0, "a"), tombstone, record(2, "a")], 1)
     assert found.refused == {1: "a record without a value (a tombstone)"}
     assert bench.stored == ["a:0", "a:2"]
@@ -214,7 +213,7 @@ def test_after_a_failure_later_records_of_its_key_are_not_sent_and_others_are(
     rest = [sent[n] for n in (3, 5, 6)]
     assert sender.send(rest, 2) == acknowledged(0, 1, 2)
     assert [each for each in bench.stored if each[0] == "a"] == ["a:0", "a:3", "a:5", "a:6"]
-    assert [each.headers["x-attempt"] for each in bench.requests[-3:]] == ["2", "2", "2"]
+    assert [each.headers["onceflow-attempt"] for each in bench.requests[-3:]] == ["2", "2", "2"]
 
 
 def test_a_receiver_that_fails_all_the_time_gets_a_bounded_number_of_requests(

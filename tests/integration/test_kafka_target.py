@@ -125,7 +125,7 @@ def after(written: Batch) -> Claim:
 def test_records_arrive_as_they_were_and_once(bench: Bench) -> None:
     bench.create()
     records = [bench.record(0), bench.record(1, b""), bench.record(0, partition=1)]
-    records.append(replace(bench.record(2), key=None, value=None, headers=()))
+    records.append(bench.record(2)._replace(key=None, value=None, headers=()))
     with closing(bench.target()) as target:
         target.check()
         claims = [target.claim((bench.topic, n)) for n in range(PARTITIONS)]
@@ -232,7 +232,7 @@ def test_records_that_are_refused_are_found_and_nothing_is_written(bench: Bench)
 
 def test_a_key_is_needed_on_a_compacted_topic(bench: Bench) -> None:
     bench.create(cleanup_policy="compact")
-    records = [bench.record(0), replace(bench.record(1), key=None), bench.record(2)]
+    records = [bench.record(0), bench.record(1)._replace(key=None), bench.record(2)]
     with closing(bench.target()) as target:
         claim = target.claim((bench.topic, 0))
         with pytest.raises(RecordError):

@@ -6,14 +6,14 @@ record's own flag says that its pipeline promised less than exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
 from onceflow.contracts.record import Record
 from onceflow.errors import CorruptionError, LineageError, RecordError
-from onceflow.protocol.record import Flag, RecordHeader
+from onceflow.protocol.record import HEADER_NAME, Flag, RecordHeader, follows
 from onceflow_connectors.consumer.filter import FilterVerdict, PartitionFilter, Track
 from onceflow_connectors.consumer.records import Partition, Position
 
@@ -194,6 +194,42 @@ class Admission:
             track.take(header)
         self._counters.delivered += 1
         return True
+
+    def admit_followers(
+        self, record: Record, following: Iterable[Record], partition_filter: PartitionFilter
+    ) -> int:
+        """As `admit` for records right after an admitted one, as long as no decision is needed.
+
+        They are of the same batch, with the next sequences and later offsets.
+
+        Returns:
+            How many were admitted. The next one, if any, is for `admit`.
+        """
+        packed = record.header_value(HEADER_NAME)
+        header = record.header
+        if packed is None or header is None:
+            return 0
+        track = partition_filter.track(header.pipeline_tag)
+        if not track.is_newest(header):
+            return 0
+        topic, partition, offset, sequence = *record[:3], header.sequence
+        for each in following:
+            headers = each.headers
+            if (
+                each.partition != partition
+                or each.offset <= offset
+                or each.topic != topic
+                or len(headers) != 1
+                or headers[0][0] != HEADER_NAME
+                or not follows(packed, headers[0][1] or b"?", sequence + 1)
+            ):
+                break
+            offset = each.offset
+            sequence += 1
+        found = sequence - header.sequence
+        track.take_more(found)
+        self._counters.delivered += found
+        return found
 
     def _header_of(self, record: Record) -> RecordHeader | None:
         try:

@@ -77,8 +77,16 @@ class Client(Protocol):
                 to another topic; a property would break the guarantee.
         """
 
-    def poll(self, timeout_s: float) -> Iterable[Record]:
-        """Records that arrive in time. Consume all of them before the next call."""
+    def poll(self, timeout_s: float, most: int) -> Iterable[Record]:
+        """Records that arrive in time. Consume all of them before the next call.
+
+        None if partitions were assigned or taken away meanwhile: they are read from where
+        `assigned` puts them.
+
+        Args:
+            timeout_s: after which it returns fewer than `most`, perhaps none.
+            most: worth waiting for. A client that has more at once may return them.
+        """
 
     def stored(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """The group's committed offsets with their metadata; without those that have none."""

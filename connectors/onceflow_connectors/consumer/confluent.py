@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 
 from onceflow.contracts.record import Record
@@ -32,6 +39,7 @@ from onceflow_connectors.consumer.records import Partition, Position, name_of
 
 FIRST_ANSWER_TIMEOUT_S = 5.0
 """For the first request to a group, which is repeated."""
+JOIN_SLICE_S = 0.1
 NO_OFFSETS = "the group's offsets cannot be read"
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -57,12 +65,13 @@ _VERIFIED: Mapping[str, Any] = {
 }
 
 
-class ConfluentClient:
-    """Implements `client.Client` with librdkafka.
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
+"""As `Record._make`, in half of the time. Untyped: the client's types allow a None that only errors
+have."""
 
-    Records are polled one by one: a rebalance can then happen only between two records, and
-    `max.poll.interval.ms` limits the time for one record. Batches would save 0.7 us per record.
-    """
+
+class ConfluentClient:
+    """Implements `client.Client` with librdkafka."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -71,6 +80,7 @@ class ConfluentClient:
         self._holdings: Holdings | None = None
         self._unplaced: Sequence[Partition] | None = None
         """Partitions that are assigned, but not read until their start is known."""
+        self._has_rebalanced = False
 
     def start(self, holdings: Holdings) -> None:
         wanted = self._subscription
@@ -93,19 +103,22 @@ class ConfluentClient:
             on_lost=lambda *_: self._let_go(holdings.lost),
         )
 
-    def poll(self, timeout_s: float) -> Iterable[Record]:
-        """Return at most one record."""
+    def poll(self, timeout_s: float, most: int) -> Iterable[Record]:
+        """Wait for `most` records, or for the time that is given.
+
+        What came in the call in which a rebalance happened is not of what is held after it. It is
+        read again: partitions are placed only after the call.
+        """
         consumer = self._running()
-        message = consumer.poll(timeout_s if self._unplaced is None else 0)
+        self._has_rebalanced = False
+        if self._holdings is None or not self._holdings.partitions():
+            # An assignment is placed after the call in which it comes, so let that soon be over.
+            timeout_s = min(timeout_s, JOIN_SLICE_S)
+        messages = consumer.consume(most, timeout_s if self._unplaced is None else 0)
         self._place(consumer)
-        if message is None:
+        if self._has_rebalanced:
             return ()
-        error = message.error()
-        if error is None:
-            return (_record(message),)
-        if not issubclass(consequence(error.name()), RetriableError | AbortableError):
-            raise mapped_error(error, "reading failed", str(message.topic() or ""))
-        return ()
+        return _records(messages)
 
     def _on_assign(
         self, consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]
@@ -114,15 +127,13 @@ class ConfluentClient:
         if self._consumer is None:
             # Closing serves an assignment that is under way, but no longer answers requests.
             return
+        self._has_rebalanced = True
         self._unplaced = [(p.topic, p.partition) for p in partitions]
-        try:
-            self._place(consumer)
-        except BaseException:
-            # Otherwise the client would read from where it likes, and never ask again.
-            consumer.assign([])
-            raise
+        # Otherwise the client would read from where it likes.
+        consumer.assign([])
 
     def _let_go(self, tell: Callable[[], None]) -> None:
+        self._has_rebalanced = True
         self._unplaced = None
         tell()
 
@@ -253,17 +264,34 @@ class Consumer(GroupConsumer):
     client_of = staticmethod(ConfluentClient)
 
 
-def _record(message: Any) -> Record:
-    """Convert. Untyped, because the client's types allow a None that only errors have."""
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        tuple(message.headers() or ()),
+def _records(messages: Sequence[Message]) -> Iterator[Record]:
+    """Convert, a field of all records at a time: that takes half as long.
+
+    Raises:
+        OnceflowError: after the records, if reading failed.
+    """
+    good = messages
+    if any(map(Message.error, messages)):
+        good = [message for message in messages if message.error() is None]
+    yield from map(
+        _record,
+        zip(
+            map(Message.topic, good),
+            map(Message.partition, good),
+            map(Message.offset, good),
+            [at_ms for _, at_ms in map(Message.timestamp, good)],
+            map(Message.key, good),
+            map(Message.value, good),
+            [tuple(each) if each else () for each in map(Message.headers, good)],
+            strict=True,
+        ),
     )
+    for message in messages:
+        error = message.error()
+        if error is not None:
+            kind = consequence(error.name())
+            if not issubclass(kind, RetriableError | AbortableError):
+                raise mapped_error(error, "reading failed", str(message.topic() or ""))
 
 
 def _position(entry: TopicPartition) -> Position:

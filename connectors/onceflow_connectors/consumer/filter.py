@@ -136,6 +136,19 @@ class Track:
         self._batches.append(Batch(sequence, sequence, *_key(header), header.plan_tag))
         del self._batches[:-REMEMBERED_BATCHES]
 
+    def is_newest(self, header: RecordHeader) -> bool:
+        """Whether the record is the last one that was taken, and of its batch's plan."""
+        newest = self._batches[-1] if self._batches else None
+        return (
+            newest is not None
+            and (newest.last, newest.plan_tag) == (header.sequence, header.plan_tag)
+            and _key(newest) == _key(header)
+        )
+
+    def take_more(self, count: int) -> None:
+        """As `take`, for the records of the newest batch that follow the last one."""
+        self._batches[-1].last += count
+
     def extend(self, header: RecordHeader) -> None:
         """Continue after a divergence that is tolerated, if it extends the newest batch.
 

@@ -159,8 +159,8 @@ class KafkaPythonClient:
             wanted.check_group(self._committed_topics(connection))
             self._consumer.subscribe(list(wanted.topics), listener=_Listener(self, holdings))
 
-    def poll(self, timeout_s: float) -> Iterable[Record]:
-        """Return at most `max_poll_records` (500)."""
+    def poll(self, timeout_s: float, most: int) -> Iterable[Record]:
+        """Return at most `max_poll_records` (500), whatever `most` is, and wait for the first."""
         polled = {}
         consumer = self._running()
         _keep_answer(consumer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import islice
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -100,11 +101,30 @@ class FilteringConsumer:
         deadline = SystemClock().within(timeout_s)
         record = self._next_admitted()
         while record is None:
-            self._buffer.extend(self._client.poll(deadline.remaining_s()))
+            self._buffer.extend(self._client.poll(deadline.remaining_s(), 1))
             record = self._next_admitted()
             if deadline.is_over:
                 break
         return record
+
+    def take(self, most: int, timeout_s: float) -> Sequence[Record]:
+        """The next records, at most `most` of them; waits for them, but not longer than this time.
+
+        Takes a fifth of the time of as many calls of `poll`. What an error concerns comes with the
+        next call if there are records before it.
+
+        Raises:
+            OnceflowError: as `poll`.
+        """
+        require(self._is_open, "a consumer is used inside its `with` block only")
+        deadline = SystemClock().within(timeout_s)
+        taken = self._take_buffered(most)
+        while not taken:
+            self._buffer.extend(self._client.poll(deadline.remaining_s(), most))
+            taken = self._take_buffered(most)
+            if deadline.is_over:
+                break
+        return taken
 
     def commit(self) -> None:
         """Store position and filter of every partition that moved, in the group's offsets.
@@ -190,6 +210,27 @@ class FilteringConsumer:
             if is_delivered:
                 return record
         return None
+
+    def _take_buffered(self, most: int) -> Sequence[Record]:
+        taken: list[Record] = []
+        try:
+            while len(taken) < most and (record := self._next_admitted()) is not None:
+                taken.append(record)
+                taken += self._take_followers(record, most - len(taken))
+        except Exception:
+            if not taken:
+                raise
+        return taken
+
+    def _take_followers(self, record: Record, most: int) -> Sequence[Record]:
+        """Records of the same batch that come next, and so need no decision."""
+        progress = self._holdings.progress((record.topic, record.partition))
+        following = islice(self._buffer, most)
+        count = self._admission.admit_followers(record, following, progress.filter)
+        found = [self._buffer.popleft() for _ in range(count)]
+        if found:
+            progress.offset = found[-1].offset + 1
+        return found
 
     def _admit(self, record: Record, progress: Progress) -> bool:
         try:

@@ -68,6 +68,8 @@ class StorageBlock(Block):
 class DeltaBlock(TargetBlock):
     """A table of Delta Lake, on disk or on S3. Rows and position are one commit."""
 
+    takes = "table"
+
     path: Annotated[str, AfterValidator(_checked_path)] = Field(
         min_length=1,
         description="The table: a folder, relative to the delivery file or absolute, or"

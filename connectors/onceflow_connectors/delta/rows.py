@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from onceflow.columns import Columns, Scalar, Type, parts_reader
-from onceflow.contracts.target import Values
 from onceflow.errors import RecordError
 
 _INDEXED_COLUMNS = 32
@@ -67,35 +66,38 @@ class RowWriter:
         self._schema = pa.schema([arrow_schema(columns).field(n) for n in self._kept])
         self._readers = {n: _reader(kind) for n, kind in enumerate(columns.types)}
 
-    def files(self, rows: Sequence[Values]) -> Sequence[DataFile]:
+    def files(self, table: pa.Table) -> Sequence[DataFile]:
         """Make a file for each partition that rows belong to; rows keep their order in it.
 
         Raises:
             RecordError: the table does not take one of the rows.
         """
         try:
-            return [self._file(key, part) for key, part in self._parts(rows).items()]
+            return [self._file(key, part) for key, part in self._parts(table).items()]
         except _WRONG_VALUE as error:
             raise RecordError("the table does not take a row", found=str(error)) from error
 
-    def refused(self, rows: Sequence[Values]) -> Mapping[int, str]:
+    def refused(self, table: pa.Table) -> Mapping[int, str]:
         """Find the rows that the table does not take: index and reason."""
         found = {}
-        for n, row in enumerate(rows):
+        for n in range(table.num_rows):
             try:
-                self.files([row])
+                self.files(table.slice(n, 1))
             except RecordError as error:
                 found[n] = error.found
         return found
 
-    def _parts(self, rows: Sequence[Values]) -> Mapping[tuple[str | None, ...], Sequence[Values]]:
+    def _parts(self, table: pa.Table) -> Mapping[tuple[str | None, ...], pa.Table]:
         if not self._partition_by:
-            return {(): rows} if rows else {}
-        parts: dict[tuple[str | None, ...], list[Values]] = {}
-        for row in rows:
-            key = tuple(self._partition_value(n, row[n]) for n in self._partition_by)
-            parts.setdefault(key, []).append(row)
-        return parts
+            return {(): table} if table.num_rows else {}
+        found: dict[tuple[Any, ...], list[int]] = {}
+        values = [table.column(n).to_pylist() for n in self._partition_by]
+        for row, key in enumerate(zip(*values, strict=True)):
+            found.setdefault(key, []).append(row)
+        return {
+            tuple(map(self._partition_value, self._partition_by, key)): table.take(rows)
+            for key, rows in found.items()
+        }
 
     def _partition_value(self, column: int, value: Any) -> str | None:
         if value is None:
@@ -113,22 +115,24 @@ class RowWriter:
     def _null(self, column: int) -> ValueError:
         return ValueError(f"{self._columns.names[column]}: expected a value, found null")
 
-    def _file(self, key: tuple[str | None, ...], rows: Sequence[Values]) -> DataFile:
-        values = [*zip(*rows, strict=True)]
-        table = pa.table([self._array(n, values[n]) for n in self._kept], schema=self._schema)
+    def _file(self, key: tuple[str | None, ...], part: pa.Table) -> DataFile:
+        arrays = [self._column(n, part.column(n)) for n in self._kept]
+        table = pa.table(arrays, schema=self._schema)
         content = BytesIO()
         pq.write_table(table, content, compression="snappy", store_schema=False)
         names = [self._columns.names[n] for n in self._partition_by]
         partition = dict(zip(names, key, strict=True))
         return DataFile(content.getvalue(), partition, statistics(table))
 
-    def _array(self, column: int, values: Sequence[Any]) -> pa.Array:
-        if column in self._required and None in values:
+    def _column(self, column: int, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+        if column in self._required and values.null_count:
             raise self._null(column)
-        if read := self._readers[column]:
-            name = self._columns.names[column]
-            values = [None if each is None else _read(name, read, each) for each in values]
-        return pa.array(values, self._columns.types[column].to_arrow())
+        read = self._readers[column]
+        if read is None:
+            return values
+        name, texts = self._columns.names[column], values.to_pylist()
+        parts = [None if text is None else _read(name, read, text) for text in texts]
+        return pa.array(parts, self._columns.types[column].to_arrow())
 
 
 def statistics(table: pa.Table) -> str:

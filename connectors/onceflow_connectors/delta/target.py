@@ -28,7 +28,7 @@ from onceflow.contracts.connector import Place
 from onceflow.contracts.target import Batch, Claim, Held, Mark, Move, is_unwritten
 from onceflow.contracts.target_block import TargetSpec
 from onceflow.crashpoints import CrashPoint, reach
-from onceflow.errors import ConfigError, CorruptionError, RetriableError
+from onceflow.errors import ConfigError, CorruptionError, RetriableError, require
 from onceflow_connectors.delta.block import DeltaBlock
 from onceflow_connectors.delta.failures import FAILURES, failure
 from onceflow_connectors.delta.rows import DataFile, RowWriter, arrow_schema
@@ -109,7 +109,7 @@ class DeltaTarget:
             with self._fresh("a batch was not written") as opened:
                 if not is_unwritten(batch.moves, self._held(opened.table, batch.moves)):
                     return
-                added = [self._put(file) for file in opened.writer.files(batch.rows)]
+                added = [self._put(file) for file in _files(opened.writer, batch)]
                 reach(CrashPoint.MID_PRODUCE)
                 self._put_states(batch.moves)
                 reach(CrashPoint.AFTER_EFFECT)
@@ -126,7 +126,7 @@ class DeltaTarget:
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
         with self._fresh("rejected rows cannot be found") as opened:
-            return opened.writer.refused(batch.rows)
+            return {} if batch.table is None else opened.writer.refused(batch.table)
 
     def close(self) -> None:
         self._opened = None
@@ -353,6 +353,13 @@ class DeltaTarget:
     def _application(self, place: Place, name: str) -> str:
         topic, partition = place
         return f"onceflow/{self._spec.delivery}/{topic}/{partition}/{name}"
+
+
+def _files(writer: RowWriter, batch: Batch) -> Sequence[DataFile]:
+    if batch.table is None:
+        require(not batch.records and not batch.rows, "rows for a table come as a table")
+        return ()
+    return writer.files(batch.table)
 
 
 def _shape(table: DeltaTable) -> object:

@@ -114,6 +114,11 @@ class HttpBlock(SenderBlock, Endpoint):
         description="Header that gets the record's key, percent-encoded. Left out: the key is not"
         " sent.",
     )
+    attempt_header: HeaderName = Field(
+        default="Onceflow-Attempt",
+        description="Header that gets the number of the try: 1, and one more each time that the"
+        " batch is tried again.",
+    )
     tombstones: Literal["reject", "send"] = Field(
         default="reject",
         description="What becomes of a record without a value: rejected, or sent with an empty body"
@@ -174,7 +179,11 @@ class HttpBlock(SenderBlock, Endpoint):
 
     @property
     def own_headers(self) -> frozenset[str]:
-        names = (self.key_header, self.idempotency and self.idempotency.header)
+        names = (
+            self.key_header,
+            self.attempt_header,
+            self.idempotency and self.idempotency.header,
+        )
         return super().own_headers | {name.lower() for name in names if name}
 
     @property
@@ -228,7 +237,9 @@ def _wrong_lifetime(given: Mapping[str, Any]) -> Iterator[Combination]:
 def _repeated_headers(given: Mapping[str, Any]) -> Iterator[Combination]:
     headers, idempotency = given.get("headers"), given.get("idempotency")
     taken = [str(name).lower() for name in headers] if isinstance(headers, Mapping) else []
-    named: list[tuple[tuple[str, ...], Any]] = [(("key_header",), given.get("key_header"))]
+    named: list[tuple[tuple[str, ...], Any]] = [
+        ((name,), given.get(name)) for name in ("key_header", "attempt_header")
+    ]
     if isinstance(idempotency, Mapping):
         default = IdempotencyBlock.model_fields["header"].default
         named.append((("idempotency", "header"), idempotency.get("header", default)))

@@ -31,7 +31,6 @@ _OURS = frozenset(
         "transfer-encoding",
         "upgrade",
         "user-agent",
-        "x-attempt",
     }
 )
 """Written by the delivery, or about the connection and the form of the body."""

@@ -144,7 +144,7 @@ def headers_of(
     Raises:
         CorruptionError: a record has a header that cannot be read.
     """
-    found = {"X-Attempt": str(attempt), "Onceflow-Delivery": delivery}
+    found = {block.attempt_header: str(attempt), "Onceflow-Delivery": delivery}
     if block.idempotency is not None:
         key = request_key(delivery, request.records)
         found[block.idempotency.header] = f'"{key}"' if block.idempotency.quoted else key

@@ -35,6 +35,7 @@ COMMANDS = (
     "operate.fork",
     "operate.state",
     "operate.dead_letter",
+    "operate.skip",
     "machine.dev",
     "machine.demo",
     "machine.doctor",

@@ -5,7 +5,7 @@ Values are those that PySpark and pyarrow give: `int`, `float`, `Decimal`, `str`
 tuples in the order of their fields, arrays are lists, maps are dicts in the order of their keys.
 """
 
-from onceflow.columns.json_values import parts_reader, scalar_reader, value_reader
+from onceflow.columns.json_values import parts_reader, scalar_reader, text_reader, value_reader
 from onceflow.columns.parse import parse_columns, parse_type
 from onceflow.columns.types import NO_COLUMNS, Array, Columns, MapOf, Scalar, Type
 
@@ -20,5 +20,6 @@ __all__ = [
     "parse_type",
     "parts_reader",
     "scalar_reader",
+    "text_reader",
     "value_reader",
 ]

@@ -59,7 +59,7 @@ def value_reader(kind: Type) -> Callable[[Any], Any]:
         case Array():
             return partial(_array, value_reader(kind.item))
         case MapOf():
-            return partial(_map, _key_reader(kind.key), value_reader(kind.value))
+            return partial(_map, text_reader(kind.key), value_reader(kind.value))
         case Columns():
             fields = {name: value_reader(each) for name, each in kind.by_name.items()}
             return partial(_struct, fields, kind.required)
@@ -101,8 +101,11 @@ def _struct(
     return found
 
 
-def _key_reader(kind: Scalar) -> Callable[[str], Any]:
-    """Keys are text in JSON, numbers and truth values as well."""
+def text_reader(kind: Scalar) -> Callable[[str], Any]:
+    """Make the function that reads a value as JSON has it, but without quotes; as keys are there.
+
+    It raises as `parts_reader`.
+    """
     read = scalar_reader(kind)
     if kind.name in {"string", "binary", "date", "timestamp", "timestamp_ntz"}:
         return read

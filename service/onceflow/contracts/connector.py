@@ -190,6 +190,12 @@ class Broker(Protocol):
         record, none in time, or no longer has that offset.
         """
 
+    def offsets_since(self, topic: str, at_ms: int, deadline: Deadline) -> Mapping[int, int]:
+        """Return partition -> offset of the first record that is not older than unix milliseconds.
+
+        A partition is missing from the result if it has no such record.
+        """
+
     def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
         """Return partition -> the latest timestamp of its records. Leaves out empty partitions."""
 

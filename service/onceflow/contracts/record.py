@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onceflow.protocol.record import HEADER_NAME, RecordHeader
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record of a topic.
+class Record(NamedTuple):
+    """One record of a topic. A tuple, because it takes a third of the time to make.
 
-    Args:
+    Attributes:
         timestamp_ms: unix milliseconds; for Onceflow's output the clock of its batch.
         headers: in the order they were written; a name may occur more than once.
     """

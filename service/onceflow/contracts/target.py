@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from onceflow.contracts.connector import Place
 from onceflow.contracts.record import Record
 from onceflow.errors import AbortableError, InvariantError, OutcomeUnknownError, RetriableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Values: TypeAlias = tuple[Any, ...]
 """Values of one row, in the order of the delivery's columns, as `onceflow.columns` describes them;
@@ -82,14 +85,17 @@ class Batch:
     """Records in the order in which they were read, and the positions that they lead to.
 
     Args:
-        rows: of each record; empty for a target that takes records as they came.
+        rows: of each record, for a target that takes rows; else empty.
         deleted: indices of rows that delete what has their key; only key columns have values.
+        table: the rows, for a target that takes tables; else None, or where there are none. Its
+            columns are those of `onceflow.columns.tables.table_schema`.
     """
 
     records: Sequence[Record]
     rows: Sequence[Values]
     moves: Sequence[Move]
     deleted: frozenset[int] = field(default_factory=frozenset)
+    table: pa.Table | None = None
 
 
 class Target(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from onceflow.clock import Clock, SystemClock
 from onceflow.columns import Columns
@@ -51,11 +51,11 @@ class TargetBlock(Block):
     refused.
 
     Attributes:
-        takes_rows: whether it writes the values of columns. Otherwise it takes records as they
-            came, and `schema` only says which ones to reject.
+        takes: `rows` of values, the same as a `table` of Arrow, which is several times as fast, or
+            `records` as they came; then `schema` only says which ones to reject.
     """
 
-    takes_rows: ClassVar[bool] = True
+    takes: ClassVar[Literal["rows", "table", "records"]] = "rows"
 
     def target(self, spec: TargetSpec) -> Target:
         """Make the target. Connects to nothing before its first use."""
@@ -91,7 +91,7 @@ class SenderBlock(TargetBlock):
     the position. So a record is sent again only if its answer was lost, in the same batch.
     """
 
-    takes_rows: ClassVar[bool] = False
+    takes = "records"
 
     def sender(self, spec: TargetSpec) -> Sender:
         """Make the sender. Connects to nothing before its first use."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -155,6 +155,8 @@ def _checked_location(text: str) -> str:
     return text
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 Starting: TypeAlias = Literal["earliest", "latest"] | datetime
 """Where a pipeline begins that has never run: an end of the topic, or an instant."""
 
@@ -183,6 +185,11 @@ def _parse_instant(value: object) -> datetime:
     if instant.tzinfo is None:
         raise fault("an instant without a time zone", expected=expected)
     return instant
+
+
+def instant_ms(instant: datetime) -> int:
+    """Unix milliseconds, rounded up: a record of the same millisecond is older than the instant."""
+    return -(-(instant - _EPOCH) // timedelta(milliseconds=1))
 
 
 def not_yet(*refused: str) -> BeforeValidator:

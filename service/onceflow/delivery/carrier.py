@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import Protocol, TypeVar
@@ -22,13 +22,14 @@ from onceflow.clock import Clock
 from onceflow.contracts.connector import Place
 from onceflow.contracts.observer import Report
 from onceflow.contracts.record import Record
-from onceflow.contracts.target import Batch, Claim, Mark, Move, Target, Values
+from onceflow.contracts.target import Claim, Mark, Move, Target
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.delivery.breaker import Breaker
-from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.decoding import Decoded, Decodes
 from onceflow.delivery.model import BatchLimits
 from onceflow.delivery.pace import Pace
-from onceflow.delivery.rejects import REFUSED, UNREADABLE, Dropped, Rejects
+from onceflow.delivery.pending import Pending
+from onceflow.delivery.rejects import REFUSED, UNREADABLE, Rejects
 from onceflow.errors import (
     AbortableError,
     DeadlineError,
@@ -39,6 +40,8 @@ from onceflow.errors import (
 )
 from onceflow_connectors.consumer import FilteringConsumer, Gap, Hooks, Partition, Position
 
+TAKEN_AT_ONCE = 500
+"""Records, of which nothing but the size of those before is known."""
 IDLE_POLL_S = 0.5
 """Longest wait for a first record; a drain is noticed after it."""
 PAUSE_SLICE_S = 0.2
@@ -72,78 +75,12 @@ class IsFinished(Protocol):
         """Whether they are; `is_idle` if no record came."""
 
 
-@dataclass
-class Pending:
-    """Records that were read and not written yet, with the row of each if the target takes rows."""
-
-    records: list[Record] = field(default_factory=list)
-    rows: list[Values] = field(default_factory=list)
-    deleted: set[int] = field(default_factory=set)
-    unreadable: list[tuple[Record, str]] = field(default_factory=list)
-    dropped: dict[Place, Dropped] = field(default_factory=dict)
-    size_bytes: int = 0
-
-    def add(self, record: Record, decoder: Decoder) -> None:
-        """Decode a record and keep it."""
-        self.size_bytes += len(record.value or b"")
-        try:
-            row = decoder.decode(record.key, record.value)
-        except ValueError as error:
-            self.unreadable.append((record, str(error)))
-            return
-        self.records.append(record)
-        if row is not None:
-            if record.value is None:
-                self.deleted.add(len(self.rows))
-            self.rows.append(row)
-
-    def drop(self, record: Record) -> None:
-        """Leave a record out, and remember that."""
-        before = self.dropped.get((record.topic, record.partition))
-        if before is None:
-            self.dropped[record.topic, record.partition] = Dropped(record, record)
-        else:
-            before.last = record
-            before.count += 1
-
-    @property
-    def dropped_count(self) -> int:
-        """Records that were left out."""
-        return sum(each.count for each in self.dropped.values())
-
-    def __len__(self) -> int:
-        # Asked for each record that comes.
-        found = len(self.records) + len(self.unreadable)
-        return found + self.dropped_count if self.dropped else found
-
-    def without(self, refused: frozenset[int]) -> Pending:
-        """The same without the records of these indices."""
-        kept = [n for n in range(len(self.records)) if n not in refused]
-        return Pending(
-            records=[self.records[n] for n in kept],
-            rows=[self.rows[n] for n in kept] if self.rows else [],
-            deleted={new for new, old in enumerate(kept) if old in self.deleted},
-            unreadable=self.unreadable,
-            dropped=self.dropped,
-            size_bytes=self.size_bytes,
-        )
-
-    def without_partitions(self, lost: frozenset[Partition]) -> Pending:
-        """The same without the records of these partitions."""
-        gone = (n for n, r in enumerate(self.records) if (r.topic, r.partition) in lost)
-        kept = self.without(frozenset(gone))
-        kept.unreadable = [
-            each for each in kept.unreadable if (each[0].topic, each[0].partition) not in lost
-        ]
-        kept.dropped = {place: each for place, each in kept.dropped.items() if place not in lost}
-        return kept
-
-
 class Carrier:
     """One delivery in one process.
 
     Args:
         consumer: makes a consumer with these hooks, which joins when it is entered.
+        claim: claims a partition at the target; an answer without a mark begins at the start.
         is_finished: asked whenever no record came, and now and then.
         stop: set to end after the running batch.
     """
@@ -153,7 +90,8 @@ class Carrier:
         *,
         consumer: Callable[[Hooks], AbstractContextManager[FilteringConsumer]],
         target: Target,
-        decoder: Decoder,
+        claim: Callable[[Place], Claim],
+        decoder: Decodes,
         rejects: Rejects,
         limits: BatchLimits,
         breaker: Breaker,
@@ -166,6 +104,7 @@ class Carrier:
     ) -> None:
         self._consumer = consumer
         self._target = target
+        self._claim_at_target = claim
         self._decoder = decoder
         self._rejects = rejects
         self._limits = limits
@@ -298,7 +237,7 @@ class Carrier:
         Returns:
             Whether there was nothing to read.
         """
-        limits, clock, decoder = self._limits, self._clock, self._decoder
+        limits, clock = self._limits, self._clock
         most = limits.max_records
         if self._pace is not None:
             most = min(most, self._pace.records_per_second)
@@ -307,20 +246,37 @@ class Carrier:
         # Polls at least once, also if the batch is full: a rebalance may have to end first.
         while not is_complete:
             is_first = not self._pending
-            record = records.poll(IDLE_POLL_S if is_first else until.remaining_s())
+            wait_s = IDLE_POLL_S if is_first else until.remaining_s()
+            came = records.take(self._room(most), wait_s)
             if self._begun:
                 self._pass_ends(records)
-            if record is None:
+            if not came:
                 return not self._pending
             if is_first:
                 until = clock.within(limits.max_delay_ms / 1000)
-            if self._is_too_old(record):
-                self._pending.drop(record)
-            else:
-                self._pending.add(record, decoder)
+            self._keep(came)
             is_complete = len(self._pending) >= most or until.is_over
             is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
         return False
+
+    def _room(self, most: int) -> int:
+        """How many records to take at once: few, if their size is not known."""
+        pending = self._pending
+        if not pending.records or self._begun:
+            return 1
+        mean_bytes = max(1, pending.size_bytes // len(pending.records))
+        room_bytes = (self._limits.max_bytes - pending.size_bytes) // mean_bytes
+        return max(1, min(TAKEN_AT_ONCE, most - len(pending), room_bytes))
+
+    def _keep(self, came: Sequence[Record]) -> None:
+        if self._max_age_ms is None:
+            self._pending.add(came)
+            return
+        for record in came:
+            if self._is_too_old(record):
+                self._pending.drop(record)
+            else:
+                self._pending.add([record])
 
     def _pass_ends(self, records: FilteringConsumer) -> None:
         """Note the position at each end that was reached."""
@@ -376,13 +332,14 @@ class Carrier:
         began_s = self._clock.monotonic_s()
         rejected_before = self._rejects.count
         reach(CrashPoint.BEFORE_BEGIN)
-        if pending.unreadable:
-            self._patiently(self._rejects.take, UNREADABLE, pending.unreadable)
+        decoded = self._decoder.decoded(pending.records)
+        if decoded.unreadable:
+            self._patiently(self._rejects.take, UNREADABLE, decoded.unreadable)
         dropped = pending.dropped_count
         if dropped:
             self._patiently(self._rejects.note, [*pending.dropped.values()])
             self._report("warning", text=f"{dropped:,} records had waited for too long: dropped")
-        written = self._write(pending, moves)
+        written = self._write(decoded, moves)
         seconds = self._clock.monotonic_s() - began_s
         self._report(
             "batch",
@@ -407,31 +364,31 @@ class Carrier:
         via = self._via.get(claim.place)
         return Move(claim, Mark(position.offset, position.state), via)
 
-    def _write(self, pending: Pending, moves: Sequence[Move]) -> int:
+    def _write(self, decoded: Decoded, moves: Sequence[Move]) -> int:
         """Write until it is done, without what is refused.
 
         Returns:
             How many records were written.
         """
         while True:
-            batch = Batch(pending.records, pending.rows, moves, frozenset(pending.deleted))
+            batch = decoded.batch(moves)
             try:
                 self._patiently(self._target.write, batch)
             except RecordError:
                 refused = self._patiently(self._target.refused, batch)
                 if not refused:
                     raise
-                found = [(pending.records[n], why) for n, why in sorted(refused.items())]
+                found = [(decoded.records[n], why) for n, why in sorted(refused.items())]
                 self._patiently(self._rejects.take, REFUSED, found)
-                pending = pending.without(frozenset(refused))
+                decoded = decoded.without(frozenset(refused))
             else:
-                return len(pending.records)
+                return len(decoded.records)
 
     def _claim(self, topic: str, partition: int) -> Position | None:
         self._settle()
         reach(CrashPoint.BEFORE_CLAIM)
         # Not patiently: the consumer asks again, and serves the group meanwhile.
-        claim = self._thread.submit(self._target.claim, (topic, partition)).result()
+        claim = self._thread.submit(self._claim_at_target, (topic, partition)).result()
         reach(CrashPoint.AFTER_CLAIM)
         self._claims[topic, partition] = claim
         self._via.pop(claim.place, None)

@@ -1,4 +1,4 @@
-"""From a record to the values of a row. Pure.
+"""From records to the values of their rows. Pure.
 
 Values are as `onceflow.columns.json_values` reads them. Fields that are not columns are left out,
 and columns without a field are null.
@@ -8,13 +8,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onceflow.columns import Array, Columns, Scalar, Type, scalar_reader
-from onceflow.contracts.target import Values
+from onceflow.contracts.record import Record
+from onceflow.contracts.target import Batch, Move, Values
+from onceflow.delivery.formats import Fields, PayloadFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Records as a target takes them, and those that cannot be decoded with the reason.
+
+    Args:
+        rows: of each record, for a target that takes rows.
+        table: of all records, for a target that takes tables.
+        deleted: indices of records that delete the row of their key.
+    """
+
+    records: Sequence[Record]
+    rows: Sequence[Values] = ()
+    table: pa.Table | None = None
+    deleted: frozenset[int] = frozenset()
+    unreadable: Sequence[tuple[Record, str]] = ()
+
+    def batch(self, moves: Sequence[Move]) -> Batch:
+        """The batch of these records."""
+        return Batch(self.records, self.rows, moves, self.deleted, self.table)
+
+    def without(self, refused: frozenset[int]) -> Decoded:
+        """The same without the records of these indices."""
+        kept = [n for n in range(len(self.records)) if n not in refused]
+        return replace(
+            self,
+            records=[self.records[n] for n in kept],
+            rows=[self.rows[n] for n in kept] if self.rows else (),
+            table=None if self.table is None else self.table.take(kept),
+            deleted=frozenset(new for new, old in enumerate(kept) if old in self.deleted),
+        )
+
+
+class Decodes(Protocol):
+    """Decodes the records of a delivery: `Decoder`, or `TableDecoder`."""
+
+    def decoded(self, records: Sequence[Record]) -> Decoded:
+        """Decode records, and set aside those that cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +67,7 @@ class _Column:
     ddl: str
     read: Callable[[Any], Any]
     is_required: bool
+    read_key: Callable[[Any], Any]
 
 
 class Decoder:
@@ -34,6 +79,7 @@ class Decoder:
             record is to be rejected.
         makes_rows: whether there are rows. Otherwise records without a value are as good as others,
             and a payload is only checked, and not even that if there are no columns.
+        payload: how payloads are read; left out, they are JSON.
     """
 
     def __init__(
@@ -43,17 +89,39 @@ class Decoder:
         deletes_by: Sequence[str],
         *,
         makes_rows: bool = True,
+        payload: PayloadFormat | None = None,
     ) -> None:
         self._makes_rows = makes_rows
+        reader = payload.reader if payload else _reader
         self._columns = [
-            _Column(name, kind.ddl, _reader(kind), name in required)
+            _Column(name, kind.ddl, reader(kind), name in required, _reader(kind))
             for name, kind in columns.by_name.items()
         ]
+        self._fields = payload.fields if payload else self._json_fields
         self._deletes_by = deletes_by
         is_exact = any(kind.ddl.startswith("decimal") for kind in columns.types)
         # A decimal must not pass through a double.
         exact = Decimal if is_exact else None
         self._parse = json.JSONDecoder(parse_float=exact, parse_constant=_no_number).decode
+
+    def decoded(self, records: Sequence[Record]) -> Decoded:
+        """Decode records, and set aside those that cannot be."""
+        good: list[Record] = []
+        rows: list[Values] = []
+        deleted: set[int] = set()
+        unreadable: list[tuple[Record, str]] = []
+        for record in records:
+            try:
+                row = self.decode(record.key, record.value)
+            except ValueError as error:
+                unreadable.append((record, str(error)))
+                continue
+            good.append(record)
+            if row is not None:
+                if record.value is None:
+                    deleted.add(len(rows))
+                rows.append(row)
+        return Decoded(good, rows, None, frozenset(deleted), unreadable)
 
     def decode(self, key: bytes | None, payload: bytes | None) -> Values | None:
         """Decode a record.
@@ -76,13 +144,7 @@ class Decoder:
         Raises:
             ValueError: says what was expected and found.
         """
-        try:
-            fields = self._parse(payload.decode())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected JSON, found {type(error).__name__}: {error}") from None
-        if not isinstance(fields, dict):
-            found = type(fields).__name__
-            raise ValueError(f"expected a JSON object, found {found}")  # noqa: TRY004  a bad value
+        fields = self._fields(payload)
         values = []
         for column in self._columns:
             value = fields.get(column.name)
@@ -92,6 +154,16 @@ class Decoder:
                 raise ValueError(f"{column.name}: expected a value, found null")
             values.append(value)
         return tuple(values)
+
+    def _json_fields(self, payload: bytes) -> Fields:
+        try:
+            fields = self._parse(payload.decode())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"expected JSON, found {type(error).__name__}: {error}") from None
+        if not isinstance(fields, dict):
+            found = type(fields).__name__
+            raise ValueError(f"expected a JSON object, found {found}")  # noqa: TRY004  a bad value
+        return fields
 
     def deletion(self, key: bytes | None) -> Values:
         """Decode the key of a record without a value; only the columns of the key have values.
@@ -123,9 +195,9 @@ class Decoder:
     def _key_value(self, column: _Column, value: Any) -> Any:
         """A number or a truth value is text in a key of one column."""
         try:
-            return column.read(value)
+            return column.read_key(value)
         except (TypeError, ValueError):
-            return _read(column, self._parse(value))
+            return _read(replace(column, read=column.read_key), self._parse(value))
 
 
 def _no_number(text: str) -> None:

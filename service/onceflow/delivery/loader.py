@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onceflow.contracts.target_block import SenderBlock
+from onceflow.delivery.formats import wrong_columns
 from onceflow.delivery.model import Carriage, Delivery, delivery_model
 from onceflow.errors import Fault
 from onceflow.pipeline.file.loader import load_file
@@ -31,7 +32,9 @@ def load_delivery(path: Path) -> DeliveryFile:
     Raises:
         ConfigError: lists every fault.
     """
-    return DeliveryFile(path, load_carriage(path, delivery_model(), _misfits))
+    delivery = load_carriage(path, delivery_model(), _misfits)
+    delivery.source.payload(delivery.folder)  # refuses a schema file that cannot be used
+    return DeliveryFile(path, delivery)
 
 
 def load_carriage(
@@ -66,7 +69,10 @@ def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:
         where = "retry.when_key_expires"
         line = document.place(("retry", "when_key_expires")).line
         yield Fault(what, where, line, suggestion="Remove it.", rule=Rule.WRONG_VALUE)
-    if to.block.takes_rows and delivery.source.ddl is None:
+    for what in wrong_columns(delivery.source.format, delivery.source.columns):
+        line = document.place(("from", "schema")).line
+        yield Fault(what, "from.schema", line, rule=Rule.WRONG_VALUE)
+    if to.block.takes != "records" and not delivery.source.columns.names:
         line = document.place(("from",)).line
         what = f"`{to.kind}` needs the columns of a row"
         yield Fault(

@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, create_model
 
 from onceflow.clock import Clock
-from onceflow.columns import NO_COLUMNS, Columns, parse_columns
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.connector import Connection, Connector
 from onceflow.contracts.observer import Report
@@ -27,16 +26,13 @@ from onceflow.contracts.target_block import (
     installed_targets,
 )
 from onceflow.contracts.values import (
-    ColumnsDdl,
     DurationMs,
-    IdleMs,
     PipelineName,
     SizeBytes,
-    TopicName,
     fault,
-    not_yet,
 )
-from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.decoding import Decoder, Decodes
+from onceflow.delivery.reading import DeliveryFrom, From
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.policies import (
     DeadLetterBlock,
@@ -58,49 +54,6 @@ DROPS = Weakness(
     "records that wait for too long are dropped, and a gap record names them",
     "Leave out `when_behind: {policy: drop_oldest}` to let them wait.",
 )
-
-
-class From(Block):
-    """The topics, and how their records are read."""
-
-    topics: tuple[TopicName, ...] = Field(min_length=1, strict=False, description="Topics to read.")
-    format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
-        Field(default="json", description="How the payload of a record is decoded.")
-    )
-    ddl: ColumnsDdl | None = Field(
-        default=None,
-        alias="schema",
-        description="Columns of a row and their types, as Spark DDL, such as"
-        ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload and a column of'
-        " the target of the same name. Required by targets with columns. Others take records as"
-        " they came; then records that do not fit are rejected.",
-    )
-    starting: Annotated[Literal["earliest"], not_yet("latest")] = Field(
-        default="earliest", description="Where a delivery begins that has never run."
-    )
-    foreign: Literal["fail", "deliver", "drop"] = Field(
-        default="fail",
-        description="What becomes of a record that no pipeline of Onceflow wrote.",
-    )
-    on_gap: Literal["fail", "continue"] = Field(
-        default="fail",
-        description="What happens where records of a pipeline are missing in the topic, because"
-        " retention or compaction removed them.",
-    )
-
-    takeover_after_ms: IdleMs = Field(
-        default=10_000,
-        alias="takeover_after",
-        json_schema_extra=without_default,
-        description="How long after the last sign of life of an instance another one reads its"
-        " partitions. A start after a crash waits as long. Left out: 10 seconds. Brokers take 6"
-        " seconds to 30 minutes, unless they are set up differently.",
-    )
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of a row; none if records are not decoded."""
-        return NO_COLUMNS if self.ddl is None else parse_columns(self.ddl)
 
 
 class BatchLimits(Block):
@@ -356,7 +309,7 @@ class Carriage(Block):
         """Compute what is promised about each record, and under which conditions."""
         raise NotImplementedError
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> Decodes:
         """Make the decoder of its records."""
         raise NotImplementedError
 
@@ -383,6 +336,7 @@ class Delivery(Carriage):
         description="Name of the delivery. Its position in the target is kept under this name, so a"
         " renamed delivery begins at the start of its topics."
     )
+    source: DeliveryFrom = Field(alias="from", description="What is read.")
     to: To = Field(description="Where records go: the block of one kind of target.")
     retry: DeliveryRetry = Field(
         default=DeliveryRetry(), description="How a target is tried again that does not answer."
@@ -406,15 +360,25 @@ class Delivery(Carriage):
         conditions += (DROPS,) * (self.when_behind.policy == "drop_oldest")
         return Guarantee(found.level, found.scope, (*found.reasons, *conditions))
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> Decodes:
         """Make the decoder of its records."""
         block, columns = self.to.block, self.source.columns
-        return Decoder(
+        required = columns.required | block.required_columns
+        payload = self.source.payload(self.folder)
+        decoder = Decoder(
             columns,
-            columns.required | block.required_columns,
+            required,
             block.deletes_by,
-            makes_rows=block.takes_rows,
+            makes_rows=block.takes != "records",
+            payload=payload,
         )
+        if block.takes != "table":
+            return decoder
+        from onceflow.delivery.json_tables import JsonTables  # noqa: PLC0415  these need Arrow
+        from onceflow.delivery.tables import TableDecoder  # noqa: PLC0415
+
+        json = JsonTables(columns, required) if payload is None else None
+        return TableDecoder(decoder, columns, json)
 
     def target(self, lent: Lent) -> Target:
         """Make the target. Connects to nothing before its first use.

@@ -20,6 +20,7 @@ from onceflow.protocol.dead_letter import HEADER_PREFIX, DeadLetter
 UNREADABLE = "undecodable"
 REFUSED = "refused_by_target"
 DROPPED = "dropped_when_behind"
+SKIPPED = "skipped"
 APPEND_TIMEOUT_S = 60.0
 _REASONS = {
     UNREADABLE: ("a record does not fit `schema`", "Correct `schema`"),
@@ -74,7 +75,7 @@ class Letters(Protocol):
 
 @dataclass
 class Dropped:
-    """Records of one partition that were not delivered because they had waited for too long."""
+    """Records of one partition that are not delivered."""
 
     first: Record
     last: Record
@@ -126,15 +127,15 @@ class Rejects:
             self._letters.append([self._letter(record, code, reason) for record, reason in found])
         self.count += len(found)
 
-    def note(self, dropped: Sequence[Dropped]) -> None:
+    def note(self, dropped: Sequence[Dropped], code: str = DROPPED) -> None:
         """Write a gap record for each range. When it returns, the position may pass them."""
         if self._letters is None:
             raise InvariantError("there is no topic for gap records")
-        self._letters.append([self._gap_letter(each) for each in dropped])
+        self._letters.append([self._gap_letter(each, code) for each in dropped])
 
-    def _gap_letter(self, dropped: Dropped) -> DeadLetter:
+    def _gap_letter(self, dropped: Dropped, code: str) -> DeadLetter:
         """As of the first record, without its content: the records are in the topic."""
-        letter = self._letter(dropped.first, DROPPED, f"{dropped.count} records were dropped")
+        letter = self._letter(dropped.first, code, f"{dropped.count} records were left out")
         gap = json.dumps(dropped.gap()).encode()
         return replace(letter, key=None, value=gap, headers=())
 

@@ -22,23 +22,24 @@ from onceflow.contracts.values import (
     ColumnsDdl,
     DurationMs,
     PipelineName,
+    StartingPoint,
     TopicName,
     TransformName,
     ViewName,
     fault,
     not_yet,
 )
-from onceflow.delivery.decoding import Decoder
+from onceflow.delivery.decoding import Decoder, Decodes
 from onceflow.delivery.model import (
     DROPS,
     GAPS,
     BatchLimits,
     Carriage,
-    From,
     Lent,
     Retry,
 )
 from onceflow.delivery.pace import Pace
+from onceflow.delivery.reading import From
 from onceflow.pipeline.file.policies import OnReject, without_default
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 from onceflow_connectors.http.ask_block import MAX_ANSWER_BYTES, AskBlock
@@ -70,8 +71,13 @@ class Read(From):
         ' "page STRING, views BIGINT NOT NULL". Each is a field of the payload. Records that do not'
         " fit are rejected; fields that are not named are carried on.",
     )
-    starting: Annotated[Literal["earliest"], not_yet("latest")] = Field(
-        default="earliest", description="Where an enrichment begins that has never run."
+    format: Annotated[Literal["json"], not_yet("csv", "text", "binary", "avro", "protobuf")] = (
+        Field(default="json", description="How the payload of a record is decoded.")
+    )
+    starting: StartingPoint = Field(
+        default="earliest",
+        description="Where an enrichment begins that has never run: `earliest`, `latest`, or"
+        " `{timestamp: 2026-11-01T00:00:00Z}`. Afterwards its position decides.",
     )
     foreign: Literal["fail", "deliver", "drop"] = Field(
         default="deliver",
@@ -296,7 +302,7 @@ class Enrichment(Carriage):
         scope = "from topic to topic, with one answer, for read_committed readers"
         return Guarantee(Level.EXACTLY_ONCE, scope, conditions)
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> Decodes:
         """Make the decoder of its records."""
         columns = self.source.columns
         return Decoder(columns, columns.required, ())

@@ -234,7 +234,7 @@ class EnrichingTarget:
         answer = inquiry.answer or Answer(NULL, self._clock.unix_ms(), "none", inquiry.refusal)
         value = with_answer(record.value or b"{}", self._terms.column, answer)
         headers = (*record.headers, answer.header(self._terms.enrichment))
-        return replace(record, value=value, headers=headers)
+        return record._replace(value=value, headers=headers)
 
 
 def _place_of(record: Record) -> RecordPlace:

@@ -119,8 +119,9 @@ class FakeClient:
         self._group.members.append(self)
         self._group.rebalance()
 
-    def poll(self, timeout_s: float) -> Iterable[Record]:
-        self._take_part()
+    def poll(self, timeout_s: float, most: int) -> Iterable[Record]:
+        if self._take_part():
+            return ()
         records: list[Record] = []
         for partition in list(self._next):
             records += self._fetch(partition, POLLED_MAX - len(records))
@@ -156,22 +157,28 @@ class FakeClient:
         self._next.clear()
         self._group.remove(self)
 
-    def _take_part(self) -> None:
+    def _take_part(self) -> bool:
+        """Returns whether anything was assigned or taken away."""
         assert self._holdings is not None
+        has_changed = False
         if self not in self._group.members:
             self._next.clear()
             self._holdings.lost()
+            has_changed = True
             self._group.members.append(self)
             self._group.rebalance()
         if self._group.rejoin(self):
             self._next.clear()
             self._holdings.revoked()
+            has_changed = True
         partitions = self._kafka.partitions(self._subscription.topics)
         self._share = self._group.share_of(self, partitions) or self._share
         if self._share is not None:
             starts = self._holdings.assigned(self._share)
             self._next = {p: starts[p] or self.log_bounds(p)[0] for p in self._share}
             self._share = None
+            has_changed = True
+        return has_changed
 
     def _fetch(self, partition: Partition, count: int) -> list[Record]:
         log = self._kafka.log(partition)

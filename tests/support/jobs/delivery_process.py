@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -101,6 +101,27 @@ class DeliveryProcess:
             yield process
             process.send_signal(signal.SIGCONT)
             assert process.wait(self.run_timeout_s) == 0
+
+    def write_until_all_deliver(self, *names: str, settle: Callable[[], object]) -> int:
+        """Write to every partition until each of these runs has delivered something.
+
+        Args:
+            settle: waits until everything that was written is in the target.
+
+        Returns:
+            The last sequence in every partition.
+        """
+        for last in range(100, 10_001, 100):
+            for partition in range(PARTITIONS):
+                self.write(last - 99, last, partition)
+            settle()
+            if all(self.delivered(name) for name in names):
+                return last
+        raise AssertionError(f"an instance does nothing: {[*map(self.delivered, names)]}")
+
+    def delivered(self, name: str) -> int:
+        """How many records a run has delivered so far."""
+        return sum(each.get("records", 0) for each in self.events(name) if each["event"] == "batch")
 
     def deliver(self) -> None:
         assert self.run() == 0, self.errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def records(text: str) -> list[Record]:
 
 def sequenced(n: int, plan_tag: int = 7) -> Record:
     header = RecordHeader(Flag(0), 0xABCDEF01, 3, plan_tag, 12, n, lineage=5)
-    return replace(record(n, "k"), headers=((HEADER_NAME, header.pack()),))
+    return record(n, "k")._replace(headers=((HEADER_NAME, header.pack()),))
 
 
 def acknowledged(*indices: int) -> Answers:

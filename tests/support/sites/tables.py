@@ -13,6 +13,7 @@ from deltalake import DeltaTable, Schema
 from onceflow.columns import parse_columns
 from onceflow.contracts.target import Target
 from onceflow.contracts.target_block import TargetSpec
+from onceflow.testing.targets.contract import TakingRows
 from onceflow_connectors.delta.block import DeltaBlock
 from tests.support.sites.object_store import ACCESS_KEY, BUCKET, SECRET_KEY, ObjectStore
 
@@ -40,7 +41,8 @@ class Place:
 
     def target(self, ddl: str, name: str = "d", **block: Any) -> Target:
         spec = TargetSpec(name, parse_columns(ddl), self.folder)
-        return DeltaBlock.model_validate({**self.block, **block}).target(spec)
+        target = DeltaBlock.model_validate({**self.block, **block}).target(spec)
+        return TakingRows(target, spec.columns)
 
     @property
     def uri(self) -> str:

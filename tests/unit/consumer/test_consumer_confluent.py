@@ -8,10 +8,14 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from onceflow.protocol.record import HEADER_NAME, HeaderPacker
 from onceflow_connectors.consumer import Hooks
 from onceflow_connectors.consumer.confluent import Consumer
+
+AT_THE_START = Hooks(load_position=lambda *_: None)
+BATCH = {"pipeline_tag": 7, "generation": 1, "plan_tag": 3, "batch_id": 0}
 
 
 class ClosingConsumer:
@@ -48,13 +52,14 @@ def test_an_assignment_that_comes_while_closing_is_left_alone(
 
 
 class RebalancingConsumer(ClosingConsumer):
-    """As librdkafka's: callbacks are called inside `poll`, and what they raise comes out of it."""
+    """As librdkafka's: callbacks are called inside `consume`, before or after records come."""
 
     def __init__(self, _: object) -> None:
         super().__init__(_)
         self.events: list[str] = ["assign", "revoke", "assign"]
         self.assigned: list[list[str]] = []
         self.on_revoke: Callable[..., None] | None = None
+        self.records: list[Message] = []
 
     def subscribe(self, _: object, on_assign: Any, on_revoke: Any = None, **__: object) -> None:
         self.on_assign, self.on_revoke = on_assign, on_revoke
@@ -62,7 +67,7 @@ class RebalancingConsumer(ClosingConsumer):
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned.append([str(p.topic) for p in partitions])
 
-    def poll(self, _: float) -> None:
+    def consume(self, most: int, _: float) -> list[Message]:
         event = self.events.pop(0) if self.events else ""
         if event == "assign":
             assert self.on_assign is not None
@@ -70,6 +75,7 @@ class RebalancingConsumer(ClosingConsumer):
         elif event == "revoke":
             assert self.on_revoke is not None
             self.on_revoke(self, [])
+        return self.records
 
     def close(self) -> None:
         pass
@@ -99,4 +105,20 @@ def test_partitions_that_were_revoked_before_they_had_a_place_are_not_read(
         consumer.poll(0)
         assert made[0].assigned == [[]]
         consumer.poll(0)
-        assert made[0].assigned == [[], ["out"]]
+        assert made[0].assigned == [[], [], ["out"]]
+
+
+def test_records_of_the_call_in_which_a_rebalance_happened_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = RebalancingConsumer({})
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: made)
+    made.events = ["assign", "", "assign"]
+    headers: Any = [(HEADER_NAME, HeaderPacker(**BATCH).pack(0, 1))]
+    made.records = [Message(topic="out", partition=0, offset=5, timestamp=(1, 7), headers=headers)]
+    with Consumer("nowhere:1", group="g", topics=["out"], hooks=AT_THE_START) as consumer:
+        assert consumer.take(10, 0) == []
+        assert [record.offset for record in consumer.take(10, 0)] == [5]
+        made.records = []
+        assert consumer.take(10, 0) == []
+        assert made.assigned == [[], ["out"], [], ["out"]]

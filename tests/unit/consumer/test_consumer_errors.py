@@ -172,4 +172,4 @@ def test_a_client_that_was_not_started_says_so() -> None:
     ):
         client.stop()
         with pytest.raises(InvariantError, match="was not started"):
-            client.poll(0.0)
+            client.poll(0.0, 1)

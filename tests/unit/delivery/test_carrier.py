@@ -14,10 +14,11 @@ import pytest
 
 from onceflow.columns import NO_COLUMNS, parse_columns
 from onceflow.delivery.breaker import Breaker
-from onceflow.delivery.carrier import Carrier, Pending
+from onceflow.delivery.carrier import Carrier
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits, Retry
 from onceflow.delivery.pace import Pace
+from onceflow.delivery.pending import Pending
 from onceflow.delivery.rejects import Rejects
 from onceflow.errors import (
     ConfigError,
@@ -47,10 +48,11 @@ class QuickConsumer(FilteringConsumer):
     before_poll: deque[Callable[[], object]]
     before_positions: deque[Callable[[], object]]
 
-    def poll(self, timeout_s: float) -> Record | None:
+    def take(self, most: int, timeout_s: float) -> Sequence[Record]:
         if self.before_poll:
             self.before_poll.popleft()()
-        return super().poll(0.0)
+        # Partitions may be assigned in the first call.
+        return super().take(most, 0.0) or super().take(most, 0.0)
 
     def take_positions(self) -> Sequence[Position]:
         if self.before_positions:
@@ -114,6 +116,7 @@ class Scene:
         ending = Carrier(
             consumer=consumer,
             target=self.target,
+            claim=self.target.claim,
             decoder=decoder or Decoder(COLUMNS, COLUMNS.required, ("n",)),
             rejects=Rejects("to-memory", policy, self.letters_sink()),
             limits=limits or BatchLimits(),

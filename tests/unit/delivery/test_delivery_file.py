@@ -98,8 +98,8 @@ def test_a_file_with_nothing_but_what_is_needed(tmp_path: Path) -> None:
         ),
         (
             "  topics: [page-views]",
-            "  topics: [page-views]\n  starting: latest",
-            "line 6, from.starting: `latest` is not yet supported by this version",
+            "  topics: [page-views]\n  starting: 2026-11-01",
+            "line 6, from.starting: not a starting point; expected `earliest`, `latest`, or",
         ),
         (
             "name: views",

@@ -38,7 +38,7 @@ def test_a_file_with_nothing_but_a_url(tmp_path: Path) -> None:
     delivery = load_delivery(written(tmp_path, "")).delivery
     block = delivery.to.block
     assert isinstance(block, HttpBlock)
-    assert not block.takes_rows
+    assert block.takes == "records"
     assert (block.method, block.order, block.in_flight, block.timeout_ms) == (
         "POST",
         "key",

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -246,7 +246,7 @@ def test_equal_offsets_of_two_partitions_are_two_questions(closing: Closing) -> 
     scene = closing(Scene({"order": "none"}))
     place = scene.target.claim((TOPIC, 1))
     here = scene.batch(1, 2)
-    there = [replace(record, partition=1, value=b'{"n": 9}') for record in here.records]
+    there = [record._replace(partition=1, value=b'{"n": 9}') for record in here.records]
     moves = [*here.moves, Move(place, Mark(2, ""))]
     scene.target.write(Batch([*here.records, *there], [(1,), (2,), (8,), (9,)], moves))
     asked = dict(enumerate(scene.service.asked, start=1))

@@ -264,7 +264,7 @@ def test_a_header_that_nobody_can_read_keeps_nobody_from_starting(alien: bytes) 
     class Shared(Log):
         def read(self, *what: Any) -> Iterator[Record]:
             *ours, last = super().read(*what)
-            yield from [*ours, replace(last, headers=((HEADER_NAME, alien),))]
+            yield from [*ours, last._replace(headers=((HEADER_NAME, alien),))]
 
     log = Shared({0: [header(7, 3), foreign(1)]})
     assert find_written(PIPELINE, "out", log.broker, CLOCK, AT_FIRST_START) == {0: header(7, 3)}
@@ -277,7 +277,7 @@ def test_nothing_is_rebuilt_past_a_header_of_another_version() -> None:
     class Newer(Log):
         def read(self, *what: Any) -> Iterator[Record]:
             for record in super().read(*what):
-                yield replace(record, headers=((HEADER_NAME, b"\x02" + header(9, 9).pack()[1:]),))
+                yield record._replace(headers=((HEADER_NAME, b"\x02" + header(9, 9).pack()[1:]),))
 
     with pytest.raises(CorruptionError, match="unknown version"):
         rebuilt(Newer({0: [header(7, 3)]}), Plans(3, 2, {}))

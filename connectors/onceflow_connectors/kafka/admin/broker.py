@@ -33,6 +33,7 @@ from onceflow_connectors.kafka.admin.administration import (
     RETRY_PAUSE_S,
     Administration,
     answered,
+    first_since,
     unless,
 )
 from onceflow_connectors.kafka.admin.reading import CommittedReader, first_timestamps
@@ -131,6 +132,11 @@ class KafkaBroker:
         self, topic: str, offsets: Mapping[int, int], deadline: Deadline
     ) -> Mapping[int, int]:
         return first_timestamps(self._connection, topic, offsets, deadline) if offsets else {}
+
+    def offsets_since(self, topic: str, at_ms: int, deadline: Deadline) -> Mapping[int, int]:
+        places = self._places(topic, deadline)
+        found = self._administration.offsets(places, first_since(at_ms), deadline) or {}
+        return {p: at.offset for (_, p), at in found.items() if at.offset >= 0}
 
     def newest_timestamps(self, topic: str, deadline: Deadline) -> Mapping[int, int]:
         places = self._places(topic, deadline)

@@ -15,7 +15,7 @@ from onceflow.protocol.guarantee import Guarantee, Level
 class KafkaBlock(TargetBlock):
     """Topics of another Kafka cluster. Records and position are written in one transaction."""
 
-    takes_rows = False
+    takes = "records"
 
     bootstrap_servers: str = Field(
         min_length=1, description="The target's brokers, as `host:port`, comma separated."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,13 +16,11 @@ from onceflow.contracts.source_block import (
     KafkaTopics,
     SourceBlock,
 )
-from onceflow.contracts.values import StartingPoint, TopicName, TopicPattern, fault
+from onceflow.contracts.values import StartingPoint, TopicName, TopicPattern, fault, instant_ms
 
 if TYPE_CHECKING:
     # Need Arrow, which is not installed where a file is only checked.
     from onceflow.contracts.source import Planner, Reader, SourceSpec
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class KafkaSource(SourceBlock):
@@ -84,8 +81,7 @@ class KafkaSource(SourceBlock):
         """`starting` in unix milliseconds; None if it is an end of the log."""
         if isinstance(self.starting, str):
             return None
-        # Rounded up: a record of the same millisecond is older than the instant.
-        return -(-(self.starting - _EPOCH) // timedelta(milliseconds=1))
+        return instant_ms(self.starting)
 
     def planner(self, spec: SourceSpec, connection: Connection) -> Planner:
         from onceflow_connectors.kafka.source.planner import KafkaPlanner  # noqa: PLC0415  needs Arrow
