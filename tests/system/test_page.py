@@ -324,7 +324,7 @@ def test_moments_are_those_of_the_browsers_zone(invented: InventedSite, page: Pa
 
 def test_the_service_is_drained_by_whoever_confirms_it(invented: InventedSite, page: Page) -> None:
     enter(page, invented.address, invented.tokens[Role.WRITE])
-    for answer, said in (("Cancel", ""), ("Drain the service", "every pipeline ends")):
+    for answer, said in (("Cancel", ""), ("Drain the service", "all end")):
         page.get_by_role("button", name="Drain the service").click()
         page.get_by_role("dialog").get_by_role("button", name=answer).click()
         expect(page.get_by_role("dialog")).to_have_count(0)

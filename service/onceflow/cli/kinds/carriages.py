@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from onceflow.cli.shared.options import kafka
 from onceflow.cli.shared.output import ResultFormat, print_json
+from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +28,7 @@ C = TypeVar("C", bound="Carriage")
 class CarriageCommands(ABC, Generic[C]):
     """Implements `Commands` for files that carry records from topics to a target."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[FileKind]
 
     @abstractmethod
     def load(self, file: Path, *, may_run_code: bool = True) -> C:
@@ -92,7 +93,7 @@ class CarriageCommands(ABC, Generic[C]):
         from onceflow.delivery.serving import CarriageService
         from onceflow.serve.ending import drain_on_signals
 
-        settings, _ = read_settings(os.environ, overrides, config)
+        settings, effective = read_settings(os.environ, overrides, config)
         load = partial(self.load, may_run_code=_may_run_code(settings, is_trusted=False))
         clock = SystemClock()
         with ExitStack() as stack:
@@ -100,7 +101,14 @@ class CarriageCommands(ABC, Generic[C]):
             around = Around(
                 kafka(), settings.connection(), clock, report_of(""), Event(), SystemRandom()
             )
-            service = CarriageService(files, load, self.metrics(), settings, around, report_of)
+            read = (settings, effective)
+            service = CarriageService(files, load, self.metrics(), read, around, report_of)
+            if settings.control is not None:
+                from onceflow.control.api import controlled
+                from onceflow.control.carriages import CarriageViews
+
+                views = CarriageViews(service, self.kind)
+                stack.enter_context(controlled(views, settings.control, report_of("")))
             stack.enter_context(drain_on_signals(service.fleet.request_drain))
             service.run()
 

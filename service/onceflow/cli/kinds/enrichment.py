@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceflow.cli.kinds.carriages import CarriageCommands
+from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
     from onceflow.delivery.metrics import DeliveryMetrics
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 class EnrichmentCommands(CarriageCommands["Enrichment"]):
     """Implements `Commands`."""
 
-    kind = "enrichment"
+    kind = FileKind.ENRICHMENT
 
     def load(self, file: Path, *, may_run_code: bool = True) -> Enrichment:
         """Read and check a file."""

@@ -88,6 +88,7 @@ def _serve_pipelines(
     from onceflow.clock import SystemClock
     from onceflow.config import read_settings
     from onceflow.control.api import controlled
+    from onceflow.control.pipelines import PipelineViews
     from onceflow.serve.ending import drain_on_signals
     from onceflow.serving import Service, find_entries
 
@@ -102,6 +103,7 @@ def _serve_pipelines(
         report_of = stack.enter_context(open_fleet_report(clock))
         service = Service(entries, settings, effective, around, options, report_of)
         if settings.control is not None:
-            stack.enter_context(controlled(service, settings.control, report_of("")))
+            views = PipelineViews(service)
+            stack.enter_context(controlled(views, settings.control, report_of("")))
         stack.enter_context(drain_on_signals(service.fleet.request_drain))
         service.run()
