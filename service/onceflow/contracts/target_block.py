@@ -73,6 +73,15 @@ class TargetBlock(Block):
         """Say in a few words where records go."""
         raise NotImplementedError
 
+    def topics_elsewhere(self, topics: Sequence[str]) -> Sequence[str]:
+        """Topics of another cluster that the records of these topics go to; none by default."""
+        return ()
+
+    @property
+    def creates_topics(self) -> bool:
+        """Whether it creates those that do not exist."""
+        return False
+
     @property
     def required_columns(self) -> frozenset[str]:
         """Columns that may not be null, besides those that the file declares so."""

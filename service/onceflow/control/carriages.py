@@ -45,6 +45,7 @@ class CarriageViews(LetterViews):
 
     template = "carriage"
     ending = "Its running batch is written first."
+    trend = "written"
 
     def __init__(self, service: CarriageService, kind: FileKind) -> None:
         super().__init__(service)

@@ -112,7 +112,7 @@ class _Pages:
             {
                 **status_fields(status),
                 **self._views.row(status.name),
-                "trend": trend_of(histories[status.name].trend_per_s()),
+                "trend": trend_of(histories[status.name].trend_per_s(), self._views.trend),
             }
             for status in self._views.service.fleet.statuses()
         ]

@@ -59,6 +59,7 @@ class PipelineViews(LetterViews):
     kind = FileKind.PIPELINE
     template = "pipeline"
     ending = "Its running batch commits first."
+    trend = "read"
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)

@@ -98,6 +98,7 @@ class Views(ABC):
         kind: of the files.
         template: of the page of one, by its name without `.html`.
         ending: what becomes of the work that is under way, if it is stopped.
+        trend: what is done with the records whose rate the overview draws.
         looks: further paths below a file in the API, and the method that answers each.
         orders: the same, for those who may write.
     """
@@ -105,6 +106,7 @@ class Views(ABC):
     kind: FileKind
     template: ClassVar[str]
     ending: ClassVar[str]
+    trend: ClassVar[str]
 
     def __init__(self, service: Served) -> None:
         self.service = service

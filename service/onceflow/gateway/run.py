@@ -79,6 +79,7 @@ class Around:
         stop: set to end after the posts that wait.
         observed: told each answer.
         started: told the running gateway, for figures.
+        refused: tells posts of the last minutes that were not taken, by status.
     """
 
     connector: Connector
@@ -89,6 +90,7 @@ class Around:
     stop: Stop
     observed: Observed = _nothing
     started: Callable[[Instance], None] = lambda instance: None
+    refused: Callable[[], Mapping[int, int]] = dict
 
 
 def run_gateway(gateway: Gateway, around: Around) -> None:
@@ -215,6 +217,7 @@ class Instance:
             waits_for=self._waits_for,
             clock=self.around.clock,
             observed=self.around.observed,
+            refused=self.around.refused,
             failed=self._told,
         )
 

@@ -15,6 +15,7 @@ from onceflow.pipeline.file.kinds import FileKind
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from onceflow.contracts.connector import Topics
     from onceflow.delivery.metrics import DeliveryMetrics
     from onceflow.delivery.model import Carriage
     from onceflow.delivery.survey import DeliverySurvey
@@ -141,6 +142,10 @@ class CarriageCommands(ABC, Generic[C]):
     def guarantee_of(self, file: Path) -> Guarantee:
         """Tell what it promises."""
         return self.load(file).guarantee()
+
+    def topics(self, file: Path) -> Topics:
+        """Tell the topics that it reads and writes."""
+        return self.load(file).kafka_topics()
 
     def status(self, file: Path, settings: Settings, output: ResultFormat) -> None:
         """Show where it stands, seen from outside."""

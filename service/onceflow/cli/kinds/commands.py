@@ -10,6 +10,7 @@ from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
     from onceflow.cli.shared.output import ResultFormat
+    from onceflow.contracts.connector import Topics
     from onceflow.protocol.guarantee import Guarantee
     from onceflow.settings import Settings
 
@@ -39,6 +40,9 @@ class Commands(Protocol):
 
     def why_stuck(self, file: Path, settings: Settings, output: ResultFormat) -> None:
         """Tell what holds it up. Exits with 1 if something does."""
+
+    def topics(self, file: Path) -> Topics:
+        """The topics that it reads and writes, for the rights that it needs."""
 
     def json_schema(self) -> Mapping[str, Any]:
         """The schema of its file."""

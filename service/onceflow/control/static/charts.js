@@ -64,6 +64,15 @@
     age: (h) => [line("oldest record", "one", h.lag_s, duration, { isFilled: true })],
     took: (h) => [line("mean", "one", h.batch_ms, milliseconds, { isFilled: true, isSparse: true })],
     tries: (h) => [line("tries that failed", "bad", h.tries_failed, count, { isFilled: true })],
+    posted: (h) => [line("records", "one", h.records_per_s, perSecond, { isFilled: true })],
+    posts: (h) => [
+      line("taken", "one", h.posts_per_s, perSecond),
+      line("refused", "phase-3", h.refused_per_s, perSecond),
+      line("failed", "bad", h.failed_per_s, perSecond),
+    ],
+    answer: (h) => [line("mean", "one", h.answer_ms, milliseconds, { isFilled: true, isSparse: true })],
+    remembered: (h) => [line("keys", "one", h.keys, count, { isFilled: true })],
+    inflight: (h) => [line("waiting bodies", "one", h.in_flight_bytes, bytes, { isFilled: true })],
     lag: (h) => [line("waiting records", "one", h.lag, count, { isFilled: true })],
     batch: (h) => stacked(h.batch_ms),
     event: (h) => [
