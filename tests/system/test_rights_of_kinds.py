@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +220,7 @@ class Account:
 
         eventually(lambda: port() or ended, timeout_s=60)
         until = SystemClock().within(TIMEOUT_S)
-        for headers in ({"Idempotency-Key": f'"{len(self.told)}"'}, {}):
+        for headers in ({"Idempotency-Key": uuid.uuid4().hex}, {}):
             status = 0
             while status != 202 and not (until.is_over or stop.is_set() or ended):
                 url = f"http://127.0.0.1:{port()}/v1/{self.file.stem}-in"

@@ -83,6 +83,11 @@ class TargetBlock(Block):
         return False
 
     @property
+    def refuses_letters(self) -> str:
+        """Why it cannot take a record later than those after it; empty if it can."""
+        return ""
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Columns that may not be null, besides those that the file declares so."""
         return frozenset()

@@ -28,6 +28,7 @@ from onceflow.delivery.breaker import Breaker
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import BatchLimits
 from onceflow.delivery.pace import Pace
+from onceflow.delivery.reading import RecordReader
 from onceflow.delivery.rejects import REFUSED, UNREADABLE, Dropped, Rejects
 from onceflow.errors import (
     AbortableError,
@@ -37,7 +38,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow_connectors.consumer import FilteringConsumer, Gap, Hooks, Partition, Position
+from onceflow_connectors.consumer import Gap, Hooks, Partition, Position
 
 IDLE_POLL_S = 0.5
 """Longest wait for a first record; a drain is noticed after it."""
@@ -151,7 +152,7 @@ class Carrier:
     def __init__(  # noqa: PLR0913  each is another part of a delivery
         self,
         *,
-        consumer: Callable[[Hooks], AbstractContextManager[FilteringConsumer]],
+        consumer: Callable[[Hooks], AbstractContextManager[RecordReader]],
         target: Target,
         decoder: Decoder,
         rejects: Rejects,
@@ -229,7 +230,7 @@ class Carrier:
             self._pause(TAKEN_OVER_PAUSE_S)
             return False
 
-    def _carry_whole(self, records: FilteringConsumer) -> bool:
+    def _carry_whole(self, records: RecordReader) -> bool:
         """Carry, and end with no batch under way."""
         try:
             is_finished = self._carry(records)
@@ -242,7 +243,7 @@ class Carrier:
         self._settle()
         return is_finished
 
-    def _carry(self, records: FilteringConsumer) -> bool:
+    def _carry(self, records: RecordReader) -> bool:
         check = self._clock.within(FINISH_CHECK_S)
         while not self._stop.is_set():
             is_idle = self._collect_patiently(records)
@@ -273,7 +274,7 @@ class Carrier:
                 self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
                 self._via.pop(move.claim.place, None)
 
-    def _collect_patiently(self, records: FilteringConsumer) -> bool:
+    def _collect_patiently(self, records: RecordReader) -> bool:
         """As `_collect`, until it succeeds; a partition may have to be claimed in it."""
         has_failed = False
         while True:
@@ -289,7 +290,7 @@ class Carrier:
                     self._resume()
                 return is_idle
 
-    def _collect(self, records: FilteringConsumer) -> bool:
+    def _collect(self, records: RecordReader) -> bool:
         """Read until a batch is full, or its first record has waited long enough.
 
         After an error, call it again: what was read stays. While `_begun` is not empty, the batch
@@ -322,7 +323,7 @@ class Carrier:
             is_complete = is_complete or self._pending.size_bytes >= limits.max_bytes
         return False
 
-    def _pass_ends(self, records: FilteringConsumer) -> None:
+    def _pass_ends(self, records: RecordReader) -> None:
         """Note the position at each end that was reached."""
         held = records.assignment()
         for place, end in [*self._begun.items()]:
@@ -355,7 +356,7 @@ class Carrier:
             then="everything is read again from the stored positions",
         )
 
-    def _flush(self, records: FilteringConsumer) -> None:
+    def _flush(self, records: RecordReader) -> None:
         """Have what was read written, with its positions."""
         try:
             positions = records.take_positions()

@@ -88,7 +88,7 @@ def run_carriage(carriage: Carriage, around: Around, *, is_until_caught_up: bool
             consumer=_consumers(carriage, around.connection),
             target=target,
             decoder=carriage.decoder(),
-            rejects=_rejects(carriage, around, broker, stack),
+            rejects=rejects_of(carriage, around, broker, stack),
             limits=carriage.limits,
             breaker=Breaker(carriage.patience, around.random),
             pace=around.paces.of(carriage.rate) if carriage.rate else None,
@@ -158,12 +158,15 @@ def _consumers(carriage: Carriage, connection: Connection) -> Callable[[Hooks], 
     return consumer
 
 
-def _rejects(carriage: Carriage, around: Around, broker: Broker, stack: ExitStack) -> Rejects:
+def rejects_of(carriage: Carriage, around: Around, broker: Broker, stack: ExitStack) -> Rejects:
+    """Make what deals with rejected records; creates the topic of dead letters if need be."""
     letters = None
     if carriage.dead_letter is not None:
         topic, clock = carriage.dead_letter.topic, around.clock
         deadline = clock.within(LOOK_UP_TIMEOUT_S)
-        broker.create_topic(TopicSpec(topic, LETTER_PARTITIONS), deadline)
+        # Not without a look: to create needs a right of its own.
+        if broker.topic_id(topic, deadline) is None:
+            broker.create_topic(TopicSpec(topic, LETTER_PARTITIONS), deadline)
         found = broker.topic(topic, deadline)
         partitions = found.partitions if found else LETTER_PARTITIONS
         appender = around.connector.appender(around.connection)

@@ -110,7 +110,7 @@ def _not_ready(facts: GatewayFacts) -> Iterator[Finding]:
 def _refused(facts: GatewayFacts) -> Iterator[Finding]:
     for status, count in facts.refused.items():
         phrase = HTTPStatus(status).phrase if status in {*HTTPStatus} else "an error"
-        told = f"{count:,} posts of the last minutes were answered {status} ({phrase})"
+        told = f"answered so in the last minutes: {count:,} ({phrase})"
         cure = _CURES.get(status, "read the answers, and the warnings of the instances")
         yield f"posts are answered {status}", (told,), cure
 

@@ -60,6 +60,14 @@ class KafkaBlock(TargetBlock):
     def creates_topics(self) -> bool:
         return self.create
 
+    @property
+    def refuses_letters(self) -> str:
+        if self.partition == "same":
+            return (
+                "`partition: same`: readers discard sequences that they have passed"
+            )
+        return "" if self.topic else "no `topic`: a letter does not go to a topic of its own name"
+
     def describe(self) -> str:
         where = f"topic {self.topic}" if self.topic else "topics of the same names"
         return f"Kafka at {self.bootstrap_servers}, {where}, partition by {self.partition}"

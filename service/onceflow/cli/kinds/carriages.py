@@ -113,6 +113,13 @@ class CarriageCommands(ABC, Generic[C]):
             stack.enter_context(drain_on_signals(service.fleet.request_drain))
             service.run()
 
+    def letter_topic(self, file: Path) -> str:
+        """Tell the topic of its dead letters."""
+        from onceflow.repair.dead_letters import letter_topic_of
+
+        carriage = self.load(file)
+        return letter_topic_of(self.kind, carriage.name, carriage.dead_letter)
+
     def explain(self, file: Path, output: ResultFormat) -> None:
         """Draw it, without asking brokers or a target."""
         carriage = self.load(file)

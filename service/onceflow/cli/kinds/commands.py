@@ -10,8 +10,10 @@ from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
     from onceflow.cli.shared.output import ResultFormat
+    from onceflow.clock import Deadline
     from onceflow.contracts.connector import Topics
     from onceflow.protocol.guarantee import Guarantee
+    from onceflow.repair.dead_letters import Resent
     from onceflow.settings import Settings
 
 
@@ -43,6 +45,12 @@ class Commands(Protocol):
 
     def topics(self, file: Path) -> Topics:
         """The topics that it reads and writes, for the rights that it needs."""
+
+    def letter_topic(self, file: Path) -> str:
+        """The topic of its dead letters. Raises a ConfigError if there is none."""
+
+    def replay(self, file: Path, settings: Settings, deadline: Deadline) -> Resent:
+        """Send its dead letters again, each once. Raises a ConfigError if that is impossible."""
 
     def json_schema(self) -> Mapping[str, Any]:
         """The schema of its file."""

@@ -10,8 +10,11 @@ from onceflow.cli.kinds.carriages import CarriageCommands
 from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
+    from onceflow.clock import Deadline
     from onceflow.delivery.metrics import DeliveryMetrics
     from onceflow.delivery.model import Delivery
+    from onceflow.repair.dead_letters import Resent
+    from onceflow.settings import Settings
 
 
 class DeliveryCommands(CarriageCommands["Delivery"]):
@@ -30,6 +33,24 @@ class DeliveryCommands(CarriageCommands["Delivery"]):
         from onceflow.delivery.metrics import DeliveryMetrics
 
         return DeliveryMetrics
+
+    def replay(self, file: Path, settings: Settings, deadline: Deadline) -> Resent:
+        """Send its dead letters to the target, each once."""
+        from random import Random
+        from threading import Event
+
+        from onceflow.cli.shared.options import kafka
+        from onceflow.delivery.letters import deliver_letters
+        from onceflow.delivery.run import Around
+        from onceflow.serve.ending import drain_on_signals
+
+        stop, clock = Event(), deadline.clock
+        random = Random(clock.unix_ms())  # noqa: S311  for delays
+        around = Around(
+            kafka(), settings.connection(), clock, lambda event, /, **facts: None, stop, random
+        )
+        with drain_on_signals(stop.set):
+            return deliver_letters(self.load(file), around, deadline)
 
     def json_schema(self) -> Mapping[str, Any]:
         """The schema of its file."""

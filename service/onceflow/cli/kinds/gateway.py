@@ -14,10 +14,12 @@ from onceflow.gateway import loader
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from onceflow.clock import Deadline
     from onceflow.contracts.connector import Topics
     from onceflow.gateway.model import Gateway
     from onceflow.gateway.survey import GatewayFacts
     from onceflow.protocol.guarantee import Guarantee
+    from onceflow.repair.dead_letters import Resent
     from onceflow.settings import Settings
 
 
@@ -102,6 +104,23 @@ def topics(file: Path) -> Topics:
 
     gateway = loader.load_gateway(file)
     return GatewayTopics(gateway.name, [*gateway.topics])
+
+
+def letter_topic(file: Path) -> str:
+    raise ConfigError(
+        "a gateway has no dead letters",
+        subject=str(file),
+        found="a record that does not fit is refused with 422, and its client is told why",
+        then="`onceflow why-stuck` tells how many were refused",
+    )
+
+
+def replay(file: Path, settings: Settings, deadline: Deadline) -> Resent:
+    raise ConfigError(
+        "a gateway has no dead letters",
+        subject=str(file),
+        then="nothing was sent; the client whose record was refused posts it again",
+    )
 
 
 def status(file: Path, settings: Settings, output: ResultFormat) -> None:

@@ -35,7 +35,7 @@
     return `${exact.format(value / unit)} ${name}`;
   }
   function bytes(value) {
-    const unit = value > 0 ? Math.min(4, Math.floor(Math.log(value) / Math.log(1024))) : 0;
+    const unit = value >= 1 ? Math.min(4, Math.floor(Math.log(value) / Math.log(1024))) : 0;
     return `${exact.format(value / 1024 ** unit)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
   }
 
