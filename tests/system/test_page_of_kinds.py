@@ -279,6 +279,17 @@ def test_a_delivery_shows_where_it_stands_and_what_it_waits_for(delivery: Site, 
     assert "no json" not in page.content()
 
 
+def test_dead_letters_of_a_delivery_are_sent_again(delivery: Site, page: Page) -> None:
+    enter(page, delivery.address, delivery.tokens[Role.WRITE])
+    page.goto(f"{delivery.address}/{delivery.path}")
+    letters = page.get_by_role("region", name="Dead letters").locator("tbody tr")
+    expect(letters).not_to_have_count(0)
+    page.get_by_role("button", name="Replay").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    # It is no JSON today either.
+    expect(page.locator("#order")).to_contain_text("0 records sent again, 1 letters kept")
+
+
 def test_a_gateway_shows_its_slots_and_whom_it_refused(gateway: Site, page: Page) -> None:
     enter(page, gateway.address, gateway.tokens[Role.READ])
     page.goto(f"{gateway.address}/{gateway.path}")

@@ -23,6 +23,7 @@ from onceflow.cli.kinds.commands import commands_for
 from onceflow.cli.main import build_app
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, Right, Task, find_connector
+from onceflow.delivery.letters import deliver_letters
 from onceflow.delivery.loader import load_delivery
 from onceflow.delivery.model import Carriage, Lent
 from onceflow.delivery.run import Around, run_carriage
@@ -33,6 +34,7 @@ from onceflow.gateway.loader import load_gateway
 from onceflow.gateway.run import Around as AroundGateway
 from onceflow.gateway.run import run_gateway
 from onceflow.ports import GatewayServer
+from onceflow.repair.dead_letters import Resent
 from onceflow.settings import Sasl, Settings, Tls
 from tests.support.brokers.secured import SIGNED, SecuredBroker, secured_broker
 from tests.support.eventually import eventually
@@ -114,6 +116,13 @@ TO_LOOK = {
 """Without these it runs, and not all of its state is seen."""
 NEEDED_AT_TARGET = [
     *OUTPUT,
+    *POSITIONS,
+    "transactional_id:onceflow-delivery.P.:write",
+    "group:reader:describe",
+]
+NEEDED_TO_RESEND = [
+    "topic:P-dead:read",
+    *LETTERS,
     *POSITIONS,
     "transactional_id:onceflow-delivery.P.:write",
     "group:reader:describe",
@@ -354,8 +363,12 @@ def test_some_are_needed_to_see_how_it_runs(
     assert "AUTHORIZATION" in blind(account)
 
 
+def ignore(event: str, /, **facts: object) -> None:
+    """A report that nobody hears."""
+
+
 def blind(account: Account) -> str:
-    lent = Lent(KAFKA, account.connection, SystemClock(), lambda event, /, **facts: None)
+    lent = Lent(KAFKA, account.connection, SystemClock(), ignore)
     producer = ordered_producer(account.broker.bootstrap_servers)
     producer.produce(f"{account.file.stem}-in", b'{"n": 2}')
     assert producer.flush(30) == 0
@@ -376,6 +389,26 @@ def test_each_is_needed_to_create_topics(
     account.all_but(right, Task.RUN, Task.CREATE)
     assert not account.works(), account.told
     assert "AUTHORIZATION" in str(account.told)
+
+
+def test_each_is_needed_to_resend_and_no_other(accounts: Callable[[str], Account]) -> None:
+    account = accounts("sent")
+    rights = [account.short(right) for right in account.rights(Task.RESEND)]
+    assert sorted(rights) == sorted(NEEDED_TO_RESEND)
+
+    def resend() -> Resent:
+        stop = threading.Event()
+        around = Around(KAFKA, account.connection, SystemClock(), ignore, stop, Random(1))
+        delivery = load_delivery(account.file).delivery
+        return deliver_letters(delivery, around, SystemClock().within(60))
+
+    for right in rights:
+        account.all_but(right, Task.RESEND)
+        with pytest.raises(OnceflowError, match="AUTHORIZATION_FAILED"):
+            resend()
+    account.grant(account.rights(Task.RESEND))
+    # What is no JSON is rejected again, and so is there for each of these.
+    assert resend().kept >= 1
 
 
 def test_the_command_lists_both_clusters_and_grants_at_one(

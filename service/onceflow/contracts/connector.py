@@ -169,6 +169,7 @@ class CarriageTopics:
         is_created: whether `outputs` are created.
         has_positions: whether positions are in Kafka.
         is_elsewhere: whether `outputs`, and with them the positions, are in another cluster.
+        is_resent: whether dead letters can be delivered later.
     """
 
     name: str
@@ -179,6 +180,7 @@ class CarriageTopics:
     is_created: bool = False
     has_positions: bool = True
     is_elsewhere: bool = False
+    is_resent: bool = False
 
 
 @dataclass(frozen=True)

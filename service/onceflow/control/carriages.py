@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 
+from onceflow.clock import Deadline
 from onceflow.contracts.connector import Broker
 from onceflow.contracts.target_block import installed_targets
 from onceflow.control.letters import LetterViews
 from onceflow.control.showing import MASK, count, moment, span
-from onceflow.control.views import WATCH_S, Json, Look, Name, with_origins
+from onceflow.control.views import REPLAY_TIMEOUT_S, WATCH_S, Json, Look, Name, with_origins
 from onceflow.delivery.diagnosis import diagnose
 from onceflow.delivery.history import TRIES_FAILED, CarriageHistory, Wait
-from onceflow.delivery.model import Carriage, Lent
+from onceflow.delivery.letters import deliver_letters
+from onceflow.delivery.model import Carriage, Delivery, Lent
 from onceflow.delivery.serving import CarriageService
 from onceflow.delivery.survey import DeliveryFacts, DeliverySurvey, fields_of, opened_survey
-from onceflow.errors import OnceflowError
+from onceflow.errors import InvariantError, OnceflowError
 from onceflow.foreign_settings import names_in
 from onceflow.observe.diagnosis import Diagnosis
 from onceflow.observe.diagnosis import fields_of as cause_fields
@@ -55,6 +58,8 @@ class CarriageViews(LetterViews):
             name: Look(service.clock, FRESH_S) for name in service.files
         }
         self.looks = {"/dead-letters": self.dead_letters}
+        if kind is FileKind.DELIVERY:
+            self.orders = {"/dead-letters/replay": self.replay}
 
     def why_stuck(self, name: Name) -> Json:
         """Causes that hold it up, the most serious first; takes two seconds."""
@@ -88,6 +93,19 @@ class CarriageViews(LetterViews):
                 return survey.facts()
 
         return self._looks[name].get(look)
+
+    def replay(self, name: Name) -> Json:
+        """Send its dead letters that were not sent before to the target, each once.
+
+        Answers when they are sent. After an error, call it again: it continues.
+        """
+        delivery = self._service.load(name)
+        if not isinstance(delivery, Delivery):
+            raise InvariantError("only deliveries send their dead letters again")
+        deadline = self.service.clock.within(REPLAY_TIMEOUT_S)
+        connection = self._service.settings.connection()
+        around = replace(self._service.around, connection=connection, stop=OverAt(deadline))
+        return asdict(deliver_letters(delivery, around, deadline))
 
     @contextmanager
     def letter_topic(self, name: str) -> Iterator[tuple[Broker, str]]:
@@ -194,6 +212,17 @@ class CarriageViews(LetterViews):
         connection = self._service.settings.connection()
         lent = Lent(around.connector, connection, around.clock, lambda event, /, **facts: None)
         return opened_survey(self._service.load(name), lent)
+
+
+@dataclass(frozen=True)
+class OverAt:
+    """Ends what runs when the time is up. Implements `delivery.carrier.Stop`."""
+
+    deadline: Deadline
+
+    def is_set(self) -> bool:
+        """Whether to end after the batch that is under way."""
+        return self.deadline.is_over
 
 
 _UNSEEN: Json = {"lag": None, "instances": None, "target": "-", "topics": (), "not_seen": {}}

@@ -19,6 +19,7 @@ from onceflow.control.showing import count, moment, span
 from onceflow.control.state import StateDesk
 from onceflow.control.views import (
     MAX_ENTRIES,
+    REPLAY_TIMEOUT_S,
     WATCH_S,
     Json,
     Look,
@@ -39,8 +40,6 @@ from onceflow.repair.dead_letters import Resender, opened_letters
 from onceflow.serve.fleet import Observed
 from onceflow.serving import Service
 
-REPLAY_TIMEOUT_S = 300.0
-"""What was not sent by then is sent by the next replay."""
 MAX_KEY_COLUMNS = 50
 MAX_BATCHES = 12
 """Batches in the list; the bars show the newest 60."""

@@ -30,6 +30,8 @@ FRESH_S = 2.0
 READ_TIMEOUT_S = 30.0
 WATCH_S = 2.0
 """How long to watch the input to measure its rate."""
+REPLAY_TIMEOUT_S = 300.0
+"""What was not sent by then is sent by the next replay."""
 MAX_ENTRIES = 1_000
 MAX_MARKS = 12
 """On the page of one file, the newest first."""

@@ -428,6 +428,7 @@ class Delivery(Carriage):
             is_created=block.creates_topics,
             has_positions=bool(elsewhere) or isinstance(block, SenderBlock),
             is_elsewhere=bool(elsewhere),
+            is_resent=not block.refuses_letters,
         )
 
     def decoder(self) -> Decoder:

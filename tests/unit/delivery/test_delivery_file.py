@@ -203,7 +203,7 @@ def test_explain_answers_programs_too(tmp_path: Path) -> None:
 def test_other_commands_say_that_it_is_not_a_pipeline(tmp_path: Path) -> None:
     file = str(written(tmp_path, GOOD))
     done = CliRunner().invoke(build_app(), ["state", "list", file])
-    assert "this is a delivery, not a pipeline" in str(done.exception)
+    assert "this is a delivery, and this command takes pipelines only" in str(done.exception)
 
 
 def test_the_published_schema_is_current() -> None:

@@ -95,18 +95,23 @@ def _of_carriage(topics: CarriageTopics, group: str) -> Mapping[Task, Sequence[_
         *(("topic", of, False, *what) for of in topics.letters for what in _WRITE_LETTERS),
         ("group", topics.group, False, "read", "membership"),
     ]
-    if topics.is_elsewhere:
-        return {
-            Task.RUN: [*read, _READER],
-            Task.CREATE: [*map(_creation, topics.letters)],
-            Task.TARGET: write,
-            Task.CREATE_TARGET: [*map(_creation, created)],
-        }
+    here = write if topics.has_positions and not topics.is_elsewhere else [_READER]
     found: dict[Task, Sequence[_Needed]] = {
-        Task.RUN: [*read, *(write if topics.has_positions else [_READER])],
-        Task.CREATE: [*map(_creation, (*topics.letters, *created))],
+        Task.RUN: [*read, *here],
+        Task.CREATE: [
+            *map(_creation, (*topics.letters, *([] if topics.is_elsewhere else created)))
+        ],
     }
-    if topics.outputs:
+    if topics.letters and topics.is_resent:
+        found[Task.RESEND] = [
+            *(("topic", of, False, "read", "dead letters") for of in topics.letters),
+            *(("topic", of, False, *what) for of in topics.letters for what in _WRITE_LETTERS),
+            *here,
+        ]
+    if topics.is_elsewhere:
+        found[Task.TARGET] = write
+        found[Task.CREATE_TARGET] = [*map(_creation, created)]
+    elif topics.outputs:
         found[Task.CONSUME] = [
             *(("topic", of, False, "read", "its records") for of in topics.outputs),
             ("group", group, False, "read", "membership and position"),

@@ -63,9 +63,7 @@ class KafkaBlock(TargetBlock):
     @property
     def refuses_letters(self) -> str:
         if self.partition == "same":
-            return (
-                "`partition: same`: readers discard sequences that they have passed"
-            )
+            return "`partition: same`: readers discard sequences that they have passed"
         return "" if self.topic else "no `topic`: a letter does not go to a topic of its own name"
 
     def describe(self) -> str:

@@ -15,6 +15,11 @@ class FileKind(StrEnum):
     GATEWAY = "gateway"
 
     @property
+    def with_article(self) -> str:
+        """One of them."""
+        return f"an {self}" if self is FileKind.ENRICHMENT else f"a {self}"
+
+    @property
     def plural(self) -> str:
         """Several of them."""
         return "deliveries" if self is FileKind.DELIVERY else f"{self}s"
