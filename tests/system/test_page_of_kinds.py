@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
+from typer.testing import CliRunner
 
+from onceflow.cli.main import build_app
 from onceflow.control.showing import MASK
 from onceflow.control.tokens import Role, line_of, new_token
 from tests.support.brokers.choice import RunningBroker
@@ -70,6 +73,7 @@ class Site:
     kind: str
     name: str
     topic: str
+    file: Path
     broker: RunningBroker
     service: Service
     tokens: dict[Role, str]
@@ -155,7 +159,7 @@ def serve(
                     environment=environment,
                 )
             )
-            sites[kind] = Site(kind, name, topic, broker, service, tokens, shop)
+            sites[kind] = Site(kind, name, topic, file, broker, service, tokens, shop)
             return sites[kind]
 
         yield site_of
@@ -301,3 +305,8 @@ def test_a_gateway_shows_its_slots_and_whom_it_refused(gateway: Site, page: Page
     expect(chart).to_have_attribute("aria-label", re.compile("taken .*refused .*failed"))
     causes = [each["cause"] for each in gateway.ask("/why-stuck").json()["causes"]]
     assert causes == ["posts refused"]
+    # The command asks the instance itself.
+    command = ["why-stuck", str(gateway.file), "--output", "json"]
+    command += ["--bootstrap-servers", gateway.broker.bootstrap_servers]
+    done = CliRunner().invoke(build_app(), command)
+    assert (done.exit_code, json.loads(done.output)["causes"][0]["cause"]) == (1, causes[0])
