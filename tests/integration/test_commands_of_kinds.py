@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,8 @@ def files(
     folder = tmp_path_factory.mktemp("kinds")
     found = {}
     for kind, text in FILES.items():
-        name = f"commands-{kind}"
+        # Each worker has files of its own.
+        name = f"commands-{kind}-{uuid.uuid4().hex[:6]}"
         for topic in (name, f"{name}-dead"):
             create_topic(broker.bootstrap_servers, topic)
         found[kind] = folder / f"{name}.yaml"

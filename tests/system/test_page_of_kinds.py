@@ -290,7 +290,7 @@ def test_dead_letters_of_a_delivery_are_sent_again(delivery: Site, page: Page) -
     expect(letters).not_to_have_count(0)
     page.get_by_role("button", name="Replay").click()
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
-    # It is no JSON today either.
+    # JSON is expected today, too.
     expect(page.locator("#order")).to_contain_text("0 records sent again, 1 letters kept")
 
 

@@ -1,7 +1,7 @@
 """The rights that are documented for the other kinds, against a broker that grants nothing else.
 
 As in `test_rights.py`: without any one of them a run fails, and with all of them it succeeds. A
-delivery to another cluster signs in there as somebody else.
+delivery to another cluster signs in there as another principal.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ def test_some_are_needed_to_see_how_it_runs(
 
 
 def ignore(event: str, /, **facts: object) -> None:
-    """A report that nobody hears."""
+    """Take a report, and do nothing."""
 
 
 def blind(account: Account) -> str:
@@ -407,7 +407,7 @@ def test_each_is_needed_to_resend_and_no_other(accounts: Callable[[str], Account
         with pytest.raises(OnceflowError, match="AUTHORIZATION_FAILED"):
             resend()
     account.grant(account.rights(Task.RESEND))
-    # What is no JSON is rejected again, and so is there for each of these.
+    # Text that is not JSON is rejected again, and so is there for each of these.
     assert resend().kept >= 1
 
 

@@ -82,7 +82,7 @@ class CarriageViews(LetterViews):
         self._service.load(name)
 
     def seen(self, name: str) -> Json:
-        """What it promises, target, instances, positions, lag; and how its run here does."""
+        """Its promise, target, instances, positions and lag; figures of its run in this process."""
         return {**fields_of(self.facts(name)), "run": self._run_fields(name)}
 
     def facts(self, name: str) -> DeliveryFacts:
@@ -117,7 +117,7 @@ class CarriageViews(LetterViews):
             yield broker, topic
 
     def row(self, name: str) -> Json:
-        """Its part of the overview: from its file and what its run reports. Asks nobody."""
+        """Its part of the overview: from its file and what its run reports, without a request."""
         try:
             carriage = self._service.load(name)
         except OnceflowError as error:
@@ -130,7 +130,7 @@ class CarriageViews(LetterViews):
         return {"figures": figures, "long": long, "why": ""}
 
     def panel(self, name: str) -> Json:
-        """What its page shows."""
+        """Collect what its page shows."""
         wait = self._history(name).wait
         try:
             carriage = self._service.load(name)

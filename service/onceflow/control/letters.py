@@ -60,7 +60,7 @@ class LetterViews(Views):
         return [letter_fields(filed, shown) for filed in found[: -most - 1 : -1]]
 
     def letters_panel(self, name: str) -> Mapping[str, Any]:
-        """What the page shows of them."""
+        """Collect what the page shows of them."""
         try:
             return {"rows": self.newest_dead_letters(name, MAX_LETTERS), "why": ""}
         except OnceflowError as error:

@@ -205,7 +205,7 @@ class PipelineViews(LetterViews):
         }
 
     def panel(self, name: str) -> Json:
-        """What its page shows."""
+        """Collect what its page shows."""
         facts, history = self._facts(name), self._service.histories[name]
         replayed = history.replayed
         recent = facts.recent if isinstance(facts, Facts) else ()

@@ -68,7 +68,7 @@ class Served(Protocol):
 
     @property
     def histories(self) -> Mapping[str, Hour]:
-        """What happened to each file in the last hour, by its name."""
+        """The last hour of each file, by its name."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Views(ABC):
         ending: what becomes of the work that is under way, if it is stopped.
         trend: what is done with the records whose rate the overview draws.
         looks: further paths below a file in the API, and the method that answers each.
-        orders: the same, for those who may write.
+        orders: the same for callers with the role `write`.
     """
 
     kind: FileKind
@@ -168,7 +168,7 @@ class Views(ABC):
 
     @abstractmethod
     def seen(self, name: str) -> Json:
-        """What is to be seen of it from outside."""
+        """Collect what is to be seen of it from outside."""
 
     @abstractmethod
     def row(self, name: str) -> Json:

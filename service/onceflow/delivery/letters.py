@@ -33,7 +33,7 @@ ATTEMPTS = 5
 
 @dataclass
 class LetterReader:
-    """Reads the letters that are there now, in the place of a consumer.
+    """Reads the letters that are there now, instead of a consumer.
 
     Args:
         deadline: for all of it.

@@ -35,13 +35,13 @@ from onceflow.contracts.values import (
     TopicName,
     fault,
     not_yet,
+    without_default,
 )
 from onceflow.delivery.decoding import Decoder
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.policies import (
     DeadLetterBlock,
     OnReject,
-    without_default,
     wrong_delays,
 )
 from onceflow.protocol.guarantee import Guarantee, Weakness

@@ -1,4 +1,4 @@
-"""What a carrier reads from: a consumer, or the dead letters of a delivery."""
+"""The contract of what a carrier reads from: a consumer, or the dead letters of a delivery."""
 
 from __future__ import annotations
 

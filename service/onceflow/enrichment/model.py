@@ -28,6 +28,7 @@ from onceflow.contracts.values import (
     ViewName,
     fault,
     not_yet,
+    without_default,
 )
 from onceflow.delivery.decoding import Decoder
 from onceflow.delivery.model import (
@@ -40,7 +41,7 @@ from onceflow.delivery.model import (
     Retry,
 )
 from onceflow.delivery.pace import Pace
-from onceflow.pipeline.file.policies import OnReject, without_default
+from onceflow.pipeline.file.policies import OnReject
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 from onceflow_connectors.http.ask_block import MAX_ANSWER_BYTES, AskBlock
 

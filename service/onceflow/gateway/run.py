@@ -18,7 +18,7 @@ from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, CorruptionError, Fault, OnceflowError, RecordError
 from onceflow.gateway.callers import Callers
-from onceflow.gateway.forwarding import Forwarder, authorities
+from onceflow.gateway.forwarding import Forwarder
 from onceflow.gateway.memory import Memory
 from onceflow.gateway.model import Gateway
 from onceflow.gateway.posts import (
@@ -31,6 +31,7 @@ from onceflow.gateway.posts import (
 )
 from onceflow.gateway.server import Desk, Observed, Post, Server
 from onceflow.gateway.slots import Fate, KeyedPost, Slot
+from onceflow.gateway.trust import authorities
 from onceflow.ports import GatewayServer
 from onceflow.protocol.identity import gateway_group
 from onceflow_connectors.kafka.admin.administration import Administration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -13,19 +13,17 @@ from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from onceflow.clock import Clock, Deadline
+from onceflow.clock import Clock
 from onceflow.contracts.connector import Broker, Connection, Connector, OpenTransaction
-from onceflow.errors import ConfigError, OnceflowError
-from onceflow.gateway.forwarding import authorities
+from onceflow.errors import ConfigError
 from onceflow.gateway.model import Gateway
+from onceflow.gateway.trust import authorities
 from onceflow.observe.facts import InputFacts
+from onceflow.observe.looking import REACH_TIMEOUT_S, Looking
 from onceflow.observe.survey import inputs_of, transactions_in
 from onceflow.protocol.identity import gateway_group, gateway_keys_topic, gateway_owners_topic
 from onceflow_connectors.kafka.gateway.owners import Owner, OwnerBoard
 
-LOOK_TIMEOUT_S = 10.0
-"""For each kind of question. One without an answer leaves a blind spot."""
-REACH_TIMEOUT_S = 30.0
 READY_TIMEOUT_S = 3.0
 """For an instance to say whether it is ready."""
 MAX_ANSWER_BYTES = 64 * 1024
@@ -35,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Said:
-    """What an instance says of itself.
+    """The answer of an instance about itself.
 
     Args:
         failure: why it says nothing; empty if it does.
@@ -125,7 +123,7 @@ def opened_survey(
 
 
 @dataclass
-class GatewaySurvey:
+class GatewaySurvey(Looking):
     """One look. What cannot be seen is named. Writes nothing."""
 
     gateway: Gateway
@@ -133,19 +131,19 @@ class GatewaySurvey:
     board: OwnerBoard
     clock: Clock
     trusted: ssl.SSLContext | None = None
-    _blind: dict[str, str] = field(default_factory=dict)
+    blind: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> GatewayFacts:
         """Look."""
         name = self.gateway.name
         unknown: tuple[Sequence[str], Mapping[str, tuple[int, int]]] = ((), {})
-        missing, short = self._try("topics", self._topics, unknown)
-        has_run = self._try("claims", lambda: self._has_topic(gateway_owners_topic(name)), True)
+        missing, short = self.attempt("topics", self._topics, unknown)
+        has_run = self.attempt("claims", lambda: self._has_topic(gateway_owners_topic(name)), True)
         owners: Mapping[int, Owner | None] = {}
         keys: Sequence[InputFacts] = ()
         if has_run:
-            owners = self._try("claims", self._owners, owners)
-            keys = self._try("remembered keys", self._keys, keys)
+            owners = self.attempt("claims", self._owners, owners)
+            keys = self.attempt("remembered keys", self._keys, keys)
         addresses = {owner.address for owner in owners.values() if owner}
         return GatewayFacts(
             at_ms=self.clock.unix_ms(),
@@ -153,18 +151,18 @@ class GatewaySurvey:
             missing=missing,
             short=short,
             has_run=has_run,
-            instances=self._try(
+            instances=self.attempt(
                 "instances",
-                lambda: self.broker.group_members(gateway_group(name), self._deadline()),
+                lambda: self.broker.group_members(gateway_group(name), self.deadline()),
                 None,
             ),
             owners=owners,
             said={address: said_by(address, self.trusted) for address in sorted(addresses)},
             keys=keys,
-            transactions=self._try(
-                "transactions", lambda: transactions_in(self.broker, keys, self._deadline()), ()
+            transactions=self.attempt(
+                "transactions", lambda: transactions_in(self.broker, keys, self.deadline()), ()
             ),
-            blind=self._blind,
+            blind=self.blind,
         )
 
     def _topics(self) -> tuple[Sequence[str], Mapping[str, tuple[int, int]]]:
@@ -172,7 +170,7 @@ class GatewaySurvey:
         missing: list[str] = []
         short: dict[str, tuple[int, int]] = {}
         for name in self.gateway.topics:
-            found = self.broker.topic(name, self._deadline())
+            found = self.broker.topic(name, self.deadline())
             if found is None:
                 missing.append(name)
                 continue
@@ -182,33 +180,23 @@ class GatewaySurvey:
         return missing, short
 
     def _has_topic(self, name: str) -> bool:
-        return self.broker.topic_id(name, self._deadline()) is not None
+        return self.broker.topic_id(name, self.deadline()) is not None
 
     def _owners(self) -> Mapping[int, Owner | None]:
-        self.board.refresh(self._deadline())
+        self.board.refresh(self.deadline())
         return {n: self.board.owner_of(n) for n in range(self.gateway.remember.slots)}
 
     def _keys(self) -> Sequence[InputFacts]:
         topic = gateway_keys_topic(self.gateway.name)
-        offsets = self.broker.offsets(topic, self._deadline())
+        offsets = self.broker.offsets(topic, self.deadline())
         ends = {partition: stable for partition, (_, stable, _) in offsets.items()}
-        return [*inputs_of(self.broker, self.gateway.name, topic, ends, self._deadline())]
-
-    def _try(self, what: str, call: Callable[[], T], default: T) -> T:
-        try:
-            return call()
-        except OnceflowError as error:
-            self._blind[what] = str(error)
-            return default
-
-    def _deadline(self) -> Deadline:
-        return self.clock.within(LOOK_TIMEOUT_S)
+        return [*inputs_of(self.broker, self.gateway.name, topic, ends, self.deadline())]
 
 
 def said_by(address: str, trusted: ssl.SSLContext | None) -> Said:
     """Ask an instance whether it is ready."""
     if not address.startswith(("http://", "https://")):
-        return Said(failure=f"{address} is no address of HTTP")
+        return Said(failure=f"{address} is not an address of HTTP")
     url = f"{address}/readyz"
     try:
         with urlopen(url, timeout=READY_TIMEOUT_S, context=trusted) as answer:  # noqa: S310  checked

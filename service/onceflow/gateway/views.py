@@ -44,14 +44,14 @@ class GatewayViews(Views):
         """Every value of its file that is in force, and where it comes from. No secrets."""
         path = self._service.files[name]
         document = parse_yaml(read_text(path, MAX_PIPELINE_BYTES))
-        return [*with_origins(self._gateway(name), document, path.name)]
+        return [*with_origins(self._load(name), document, path.name)]
 
     def analyse(self, name: str) -> None:
         """Find everything that is wrong with a file before a run."""
-        self._gateway(name)
+        self._load(name)
 
     def seen(self, name: str) -> Json:
-        """What it promises, instances, owners of slots, refused posts; and this instance."""
+        """Its promise, instances, owners of slots and refused posts; figures of this instance."""
         figures = self._service.histories[name].figures
         return {**fields_of(self.facts(name)), "run": dict(figures)}
 
@@ -65,9 +65,9 @@ class GatewayViews(Views):
         return self._looks[name].get(look)
 
     def row(self, name: str) -> Json:
-        """Its part of the overview: from its file and its metrics. Asks nobody."""
+        """Its part of the overview: from its file and its metrics, without a request."""
         try:
-            gateway = self._gateway(name)
+            gateway = self._load(name)
         except OnceflowError as error:
             return {"figures": (), "long": (), "why": str(error)}
         restarts = count(self.status(name).restarts)
@@ -79,10 +79,10 @@ class GatewayViews(Views):
         return {"figures": figures, "long": long, "why": ""}
 
     def panel(self, name: str) -> Json:
-        """What its page shows."""
+        """Collect what its page shows."""
         why, seen, findings = "", _UNSEEN, list[Diagnosis]()
         try:
-            gateway = self._gateway(name)
+            gateway = self._load(name)
             facts = self.facts(name)
             findings, seen = diagnose(facts), fields_of(facts)
         except OnceflowError as error:
@@ -116,13 +116,13 @@ class GatewayViews(Views):
             ("Bytes in flight", count(figures.get("in_flight_bytes"))),
         )
 
-    def _gateway(self, name: str) -> Gateway:
+    def _load(self, name: str) -> Gateway:
         return load_gateway(self._service.files[name])
 
     def _surveyed(self, name: str) -> AbstractContextManager[GatewaySurvey]:
         settings, around = self._service.settings, self._service.around
         return opened_survey(
-            self._gateway(name),
+            self._load(name),
             around.connector,
             settings.connection(),
             around.clock,

@@ -44,8 +44,8 @@ class CarriageCommands(ABC, Generic[C]):
         """The metrics of a process that serves such files."""
 
     @abstractmethod
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
+    def model(self) -> type[C]:
+        """The model of its file."""
 
     @abstractmethod
     def facts(self, carriage: C) -> Mapping[str, Any]:

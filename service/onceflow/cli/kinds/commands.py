@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from onceflow.cli.shared.output import ResultFormat
     from onceflow.clock import Deadline
     from onceflow.contracts.connector import Topics
@@ -52,8 +54,8 @@ class Commands(Protocol):
     def replay(self, file: Path, settings: Settings, deadline: Deadline) -> Resent:
         """Send its dead letters again, each once. Raises a ConfigError if that is impossible."""
 
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
+    def model(self) -> type[BaseModel]:
+        """The model of its file."""
 
 
 def commands_of(kind: FileKind) -> Commands | None:

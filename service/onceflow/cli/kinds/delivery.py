@@ -52,11 +52,11 @@ class DeliveryCommands(CarriageCommands["Delivery"]):
         with drain_on_signals(stop.set):
             return deliver_letters(self.load(file), around, deadline)
 
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
-        from onceflow.delivery.loader import json_schema
+    def model(self) -> type[Delivery]:
+        """The model of its file."""
+        from onceflow.delivery.model import delivery_model
 
-        return json_schema()
+        return delivery_model()
 
     def facts(self, carriage: Delivery) -> Mapping[str, Any]:
         """Nothing more."""

@@ -45,11 +45,11 @@ class EnrichmentCommands(CarriageCommands["Enrichment"]):
             " name with another output topic: it asks about all that the topic still has",
         )
 
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
-        from onceflow.enrichment.loader import json_schema
+    def model(self) -> type[Enrichment]:
+        """The model of its file."""
+        from onceflow.enrichment.model import Enrichment
 
-        return json_schema()
+        return Enrichment
 
     def facts(self, carriage: Enrichment) -> Mapping[str, Any]:
         """Say who is asked, and what is recorded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onceflow.cli.shared.options import kafka
 from onceflow.cli.shared.output import ResultFormat, print_json
@@ -110,7 +110,7 @@ def letter_topic(file: Path) -> str:
     raise ConfigError(
         "a gateway has no dead letters",
         subject=str(file),
-        found="a record that does not fit is refused with 422, and its client is told why",
+        found="a record that does not fit is refused with 422, and the answer says why",
         then="`onceflow why-stuck` tells how many were refused",
     )
 
@@ -164,8 +164,10 @@ def _facts(file: Path, settings: Settings) -> GatewayFacts:
         return survey.facts()
 
 
-def json_schema() -> Mapping[str, Any]:
-    return loader.json_schema()
+def model() -> type[Gateway]:
+    from onceflow.gateway.model import Gateway
+
+    return Gateway
 
 
 def _picture(gateway: Gateway) -> Iterator[RenderableType]:

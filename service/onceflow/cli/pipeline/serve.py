@@ -19,8 +19,7 @@ def serve(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="Files of pipelines, or of deliveries, and folders in which every YAML file is"
-            " one.",
+            help="Files of one kind, and folders in which every YAML file is one.",
         ),
     ],
     bootstrap_servers: BootstrapServers = None,
@@ -32,11 +31,11 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run many pipelines, or many deliveries. A fault in one does not touch the others.
+    """Run many files of one kind. A fault in one does not touch the others.
 
     SIGTERM and Ctrl-C let the running batches commit, then end. A pipeline that fails is started
-    again as its `restart` says. Answers Prometheus and probes (`monitoring`), and orders
-    (`control`; of pipelines only). The process ends by itself only when everything in it has failed
+    again as its `restart` says. Answers Prometheus and probes (`monitoring`), and shows a page and
+    takes orders (`control`). The process ends by itself only when everything in it has failed
     for good, with the code of the first error.
     """
     from onceflow.serve.files import find_files

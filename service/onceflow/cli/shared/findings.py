@@ -19,7 +19,7 @@ FOUND = 1
 
 
 class Seen(Protocol):
-    """What was seen of a file's runs, whatever its kind."""
+    """A look at the runs of a file of any kind."""
 
     @property
     def lag(self) -> int | None:
@@ -31,7 +31,7 @@ class Seen(Protocol):
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """What could not be seen, and why."""
+        """Blind spots, and the reason for each."""
 
 
 def tell(
