@@ -95,6 +95,7 @@ class Service:
         self.entries = {entry.name: entry for entry in entries}
         self.settings = settings
         self.effective = effective
+        self.clock = around.clock
         self.histories = {entry.name: History(around.clock) for entry in entries}
         """What happened to each pipeline in the last hour."""
         has_processors = any(entry.has_processors for entry in entries)

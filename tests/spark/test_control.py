@@ -19,7 +19,7 @@ from onceflow.control.access import (
     MAX_BODY_BYTES,
     MAX_CALLS,
 )
-from onceflow.control.state import MASK
+from onceflow.control.showing import MASK
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.control.views import may_be_shown
 from onceflow.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.control.state import MASK
+from onceflow.control.showing import MASK
 from onceflow.ports import Control
 from tests.support.pipelines import pipeline_text
 from tests.support.sites.control import Site, answered

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect
 
 from onceflow.control.tokens import Role, line_of, new_token
 from tests.support.brokers.choice import RunningBroker
@@ -19,19 +18,11 @@ from tests.support.drivers.service import Service, started
 from tests.support.eventually import eventually
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.topics import ordered_producer
+from tests.support.sites.browser import HERE, PHONE, enter, grave_findings
 from tests.support.sites.invented import InventedSite, invented_site
 
-HERE = "127.0.0.1"
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
 REWRITE = "ONCEFLOW_TEST_REWRITE_SCREENSHOTS"
-WAIT_MS = 60_000
-
-
-AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
-"""axe-core 4.14.1, as its makers publish it."""
-GRAVE = {"serious", "critical"}
-ZONE = "Asia/Kolkata"
-PHONE: ViewportSize = {"width": 375, "height": 812}
 
 
 class Site:
@@ -45,17 +36,6 @@ class Site:
 
     def sign_in(self, page: Page, role: Role) -> None:
         enter(page, self.address, self.tokens[role])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    assert program, "apt-get install chromium"
-    with sync_playwright() as playwright:
-        expect.set_options(timeout=WAIT_MS)
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -92,50 +72,6 @@ def site(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def invented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InventedSite]:
     with invented_site(tmp_path_factory.mktemp("invented")) as made:
         yield made
-
-
-@pytest.fixture(params=["light", "dark"])
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    context = browser.new_context(
-        color_scheme=request.param,
-        viewport={"width": 1280, "height": 1100},
-        timezone_id=ZONE,
-        locale="en-GB",
-    )
-    # Nothing outside may be needed.
-    context.route(lambda url: HERE not in url and not url.startswith("data:"), _refuse)
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    refused: list[str] = []
-    page.on("pageerror", lambda error: refused.append(str(error)))
-    page.on("console", lambda said: refused.append(said.text) if "Policy" in said.text else None)
-    yield page
-    context.close()
-    assert refused == [], "scripts fail, or the content security policy refuses a part of the page"
-
-
-def _refuse(route: object) -> None:
-    raise AssertionError(f"the page asks for something outside: {route}")
-
-
-def enter(page: Page, address: str, token: str) -> None:
-    page.goto(address)
-    page.get_by_label("Token").fill(token)
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"{address}/")
-
-
-def grave_findings(page: Page) -> list[str]:
-    """Return what axe finds wrong for people who use a screen reader, a keyboard or weak eyes."""
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    assert len(found["passes"]) > 5, "axe has looked at nothing"
-    return [
-        f"{each['id']}: {node['html']}"
-        for each in found["violations"]
-        if each["impact"] in GRAVE
-        for node in each["nodes"]
-    ]
 
 
 def keep_screenshot(page: Page, name: str) -> None:
@@ -324,7 +260,7 @@ def test_moments_are_those_of_the_browsers_zone(invented: InventedSite, page: Pa
 
 def test_the_service_is_drained_by_whoever_confirms_it(invented: InventedSite, page: Page) -> None:
     enter(page, invented.address, invented.tokens[Role.WRITE])
-    for answer, said in (("Cancel", ""), ("Drain the service", "every pipeline ends")):
+    for answer, said in (("Cancel", ""), ("Drain the service", "all end")):
         page.get_by_role("button", name="Drain the service").click()
         page.get_by_role("dialog").get_by_role("button", name=answer).click()
         expect(page.get_by_role("dialog")).to_have_count(0)

@@ -12,14 +12,13 @@ from onceflow.clock import Clock
 from onceflow.columns import Columns, Scalar
 from onceflow.contracts.block import Combination
 from onceflow.contracts.service import Service
-from onceflow.contracts.values import SizeBytes, fault
+from onceflow.contracts.values import SizeBytes, fault, without_default
 from onceflow.errors import ConfigError, Fault, unknown_name
 from onceflow_connectors.http.endpoint import (
     Endpoint,
     FinalStatuses,
     Url,
     unreachable,
-    without_default,
 )
 from onceflow_connectors.http.names import shown_url
 from onceflow_connectors.http.statuses import REJECT

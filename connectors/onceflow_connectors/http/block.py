@@ -11,7 +11,7 @@ from onceflow.clock import SystemClock
 from onceflow.contracts.block import Block, Combination
 from onceflow.contracts.target import Sender
 from onceflow.contracts.target_block import SenderBlock, TargetSpec
-from onceflow.contracts.values import DurationMs, fault, parse_duration_ms
+from onceflow.contracts.values import DurationMs, fault, parse_duration_ms, without_default
 from onceflow.errors import ConfigError
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 from onceflow_connectors.http.endpoint import (
@@ -22,7 +22,6 @@ from onceflow_connectors.http.endpoint import (
     Url,
     is_parsed,
     unreachable,
-    without_default,
 )
 from onceflow_connectors.http.names import is_header_value, shown_url
 from onceflow_connectors.http.statuses import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from onceflow.contracts.block import Block, Combination
-from onceflow.contracts.values import DurationMs, duration_text, fault
+from onceflow.contracts.values import DurationMs, duration_text, fault, without_default
 from onceflow_connectors.http.names import (
     checked_header_name,
     checked_plain_header,
@@ -33,11 +33,6 @@ def _checked_timeout(duration_ms: int) -> int:
     if not 1 <= duration_ms <= MAX_TIMEOUT_MS:
         raise fault("not possible", expected=f"1 ms to {duration_text(MAX_TIMEOUT_MS)}")
     return duration_ms
-
-
-def without_default(schema: dict[str, JsonValue]) -> None:
-    """Leave out a default that is not written as the file would write it."""
-    del schema["default"]
 
 
 STATUSES_SCHEMA = WithJsonSchema(

@@ -50,7 +50,7 @@ TRACEBACK_VARIABLE = "ONCEFLOW_TRACEBACK"
 FRAMES = 3
 """That an unexpected error names: the innermost, and the innermost of this package."""
 _EXTRAS = {
-    **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
+    **dict.fromkeys(("fastapi", "jinja2", "prometheus_client", "uvicorn"), "serve"),
     "aiohttp": "gateway",
 }
 """Packages that work without Spark takes -> the extra that brings them."""

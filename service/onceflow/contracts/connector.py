@@ -117,6 +117,10 @@ class Task(StrEnum):
     """Change its parameters."""
     CONSUME = "consume"
     """Read its output in a consumer group."""
+    TARGET = "target"
+    """Write to the topics of another cluster: at its brokers. They exist."""
+    CREATE_TARGET = "create-target"
+    """Create the topics in that cluster, if they do not exist."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,44 @@ class PipelineTopics:
     beside: Sequence[str]
     # The topic of parameters, if there is one.
     controls: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CarriageTopics:
+    """The topics of a delivery or an enrichment.
+
+    Args:
+        name: under which positions are kept.
+        group: that its instances join.
+        letters: of dead letters; none or one.
+        outputs: that records are written to, in the transactions that move positions.
+        is_created: whether `outputs` are created.
+        has_positions: whether positions are in Kafka.
+        is_elsewhere: whether `outputs`, and with them the positions, are in another cluster.
+        is_resent: whether dead letters can be delivered later.
+    """
+
+    name: str
+    group: str
+    inputs: Sequence[str]
+    letters: Sequence[str]
+    outputs: Sequence[str] = ()
+    is_created: bool = False
+    has_positions: bool = True
+    is_elsewhere: bool = False
+    is_resent: bool = False
+
+
+@dataclass(frozen=True)
+class GatewayTopics:
+    """The topics that a gateway lets in posts to."""
+
+    gateway: str
+    topics: Sequence[str]
+
+
+Topics: TypeAlias = PipelineTopics | CarriageTopics | GatewayTopics
+"""The topics of a file of one kind."""
 
 
 class Broker(Protocol):
@@ -270,6 +312,7 @@ class Connector:
         topic_target: of records that are read, to the topic that is named, in the cluster that they
             are read from; whether it creates the topic.
         rights: exactly those that a task needs. The group is of the consumers, for `Task.CONSUME`.
+            Raises ConfigError for a task that there is not for this kind.
         grant: grants rights to a principal, such as `User:jane`, in addition to those it has; the
             connection is of a user who may. Raises ConfigError if refused and DeadlineError without
             an answer; some may have been granted.
@@ -285,7 +328,7 @@ class Connector:
     bulletin_board: Callable[[str, Connection], BulletinBoard]
     positions: Callable[[str, Connection], Positions]
     topic_target: Callable[[TargetSpec, str, bool], Target]
-    rights: Callable[[PipelineTopics, Task, str], Sequence[Right]]
+    rights: Callable[[Topics, Task, str], Sequence[Right]]
     grant: Callable[[str, Sequence[Right], Connection, Deadline], None]
     partitions_of: Callable[[str, Sequence[bytes | None], int], list[int]]
     encode_avro: Callable[[str, Sequence[Mapping[str, Any]]], Sequence[bytes]]

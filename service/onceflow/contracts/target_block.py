@@ -73,6 +73,20 @@ class TargetBlock(Block):
         """Say in a few words where records go."""
         raise NotImplementedError
 
+    def topics_elsewhere(self, topics: Sequence[str]) -> Sequence[str]:
+        """Topics of another cluster that the records of these topics go to; none by default."""
+        return ()
+
+    @property
+    def creates_topics(self) -> bool:
+        """Whether it creates those that do not exist."""
+        return False
+
+    @property
+    def refuses_letters(self) -> str:
+        """Why it cannot take a record later than those after it; empty if it can."""
+        return ""
+
     @property
     def required_columns(self) -> frozenset[str]:
         """Columns that may not be null, besides those that the file declares so."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    JsonValue,
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
@@ -86,6 +87,11 @@ def duration_text(duration_ms: int) -> str:
         if count and not rest_ms:
             return f"{count} {unit}"
     return f"{duration_ms} ms"
+
+
+def without_default(schema: dict[str, JsonValue]) -> None:
+    """Leave a default out of a schema that the file would write in another way."""
+    del schema["default"]
 
 
 def _checked_idle(duration_ms: int) -> int:

@@ -1,6 +1,6 @@
-"""The control API: looks at pipelines for readers, orders for writers.
+"""The control API: looks for readers, orders for writers.
 
-An order changes what is desired of a pipeline and returns at once; what is observed follows.
+An order changes what is desired of a file's run and returns at once; what is observed follows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
@@ -26,20 +25,16 @@ from onceflow.control.views import Json, Name, Views, status_fields
 from onceflow.errors import ConfigError, OnceflowError
 from onceflow.ports import Control
 from onceflow.serve.http_server import Endpoint, answering
-from onceflow.serving import Service
-
-REPLAY_TIMEOUT_S = 300.0
-"""What was not sent by then is sent by the next replay."""
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     401: {"description": "Unknown token."},
     403: {"description": "The token's role does not allow it."},
-    404: {"description": "There is no such pipeline."},
-    409: {"description": "The pipeline's file or state does not allow it."},
+    404: {"description": "Nothing of this name is here."},
+    409: {"description": "The file or the state does not allow it."},
     413: {"description": "The body is too large."},
     422: {"description": "A parameter is wrong."},
     429: {"description": "Too many requests; `Retry-After` says when to try again."},
-    502: {"description": "Brokers or ledger did not answer, or refused."},
+    502: {"description": "Brokers, ledger or target did not answer, or refused."},
 }
 
 
@@ -51,7 +46,7 @@ class _AsciiJson(JSONResponse):
 
 
 @contextmanager
-def controlled(service: Service, settings: Control, report: Report) -> Iterator[int]:
+def controlled(views: Views, settings: Control, report: Report) -> Iterator[int]:
     """Take orders for a service inside the block; gives the port. Reports `audit` events.
 
     Raises:
@@ -62,7 +57,7 @@ def controlled(service: Service, settings: Control, report: Report) -> Iterator[
     def audit(what: str, **facts: object) -> None:
         report("audit", what=what, **facts)
 
-    app = control_app(service, Gate(tokens, service.around.clock, audit))
+    app = control_app(views, Gate(tokens, views.service.clock, audit))
     endpoint = Endpoint(
         settings.address,
         settings.port,
@@ -75,7 +70,7 @@ def controlled(service: Service, settings: Control, report: Report) -> Iterator[
         yield port
 
 
-def control_app(service: Service, gate: Gate) -> Guard:
+def control_app(views: Views, gate: Gate) -> Guard:
     """The whole application: API and page."""
     app = FastAPI(
         title="Onceflow control",
@@ -87,13 +82,13 @@ def control_app(service: Service, gate: Gate) -> Guard:
     )
 
     def must_be_here(name: Name) -> None:
-        if name not in service.entries:
-            raise HTTPException(404, f"no pipeline {name!r} here")
+        if name not in views.service.fleet.members:
+            raise HTTPException(404, f"no {views.kind} {name!r} here")
 
-    views, here = Views(service), Depends(must_be_here)
+    here = Depends(must_be_here)
     may_read, may_write = Depends(needs(gate, Role.READ)), Depends(needs(gate, Role.WRITE))
     app.include_router(_reading(views, here), dependencies=[may_read])
-    app.include_router(_writing(service, views, here), dependencies=[may_write])
+    app.include_router(_writing(views, here), dependencies=[may_write])
 
     @app.get("/v1/openapi.json", dependencies=[may_read])
     def openapi() -> Json:
@@ -108,69 +103,57 @@ def control_app(service: Service, gate: Gate) -> Guard:
         body = {"detail": str(error), "kind": type(error).__name__, "faults": faults}
         return _AsciiJson(body, status)
 
-    add_page(app, service, views, gate)
+    add_page(app, views, gate)
     return Guard(app, gate)
 
 
 def _reading(views: Views, here: Dependency) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["look"], responses=_RESPONSES)
-    for path, look in (
-        ("", views.pipeline),
-        ("/position", views.position),
-        ("/history", views.history),
-        ("/ledger", views.ledger),
-        ("/dead-letters", views.dead_letters),
-        ("/records", views.records),
-        ("/state", views.state),
-        ("/state/{operator}", views.state_rows),
-        ("/why-stuck", views.why_stuck),
-        ("/configuration", views.configuration_of),
-    ):
-        router.add_api_route(f"/pipelines/{{name}}{path}", look, dependencies=[here])
-    router.add_api_route("/pipelines", views.pipelines)
+    looks = {
+        "": views.one,
+        "/history": views.history,
+        "/why-stuck": views.why_stuck,
+        "/configuration": views.configuration_of,
+        **views.looks,
+    }
+    for path, look in looks.items():
+        router.add_api_route(f"/{views.kind.plural}/{{name}}{path}", look, dependencies=[here])
+    router.add_api_route(f"/{views.kind.plural}", views.all)
     router.add_api_route("/configuration", views.configuration)
     return router
 
 
-def _writing(service: Service, views: Views, here: Dependency) -> APIRouter:
+def _writing(views: Views, here: Dependency) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["order"], responses=_RESPONSES)
-    one = APIRouter(prefix="/pipelines/{name}", dependencies=[here])
-    one.add_api_route("/validate", views.validate, methods=["POST"])
+    one = APIRouter(prefix=f"/{views.kind.plural}/{{name}}", dependencies=[here])
+    fleet = views.service.fleet
+    for path, order in {"/validate": views.validate, **views.orders}.items():
+        one.add_api_route(path, order, methods=["POST"])
 
     @one.post("/start", status_code=HTTPStatus.ACCEPTED)
     def start(name: Name) -> Json:
         """Run it, with its file as it is now. Observed then: `starting`, `running`."""
-        service.fleet.members[name].start()
+        fleet.members[name].start()
         return status_fields(views.status(name))
 
     @one.post("/stop", status_code=HTTPStatus.ACCEPTED)
     def stop(name: Name) -> Json:
-        """Stop it after its running batch. Observed then: `draining`, `stopped`."""
-        service.fleet.members[name].stop()
+        """Stop it after what is under way. Observed then: `draining`, `stopped`."""
+        fleet.members[name].stop()
         return status_fields(views.status(name))
 
     @one.post("/restart", status_code=HTTPStatus.ACCEPTED)
     def restart(name: Name) -> Json:
-        """Stop it after its running batch, and start it with its file as it is then."""
-        service.fleet.members[name].restart()
+        """Stop it after what is under way, and start it with its file as it is then."""
+        fleet.members[name].restart()
         return status_fields(views.status(name))
-
-    @one.post("/dead-letters/replay")
-    def replay(name: Name) -> Json:
-        """Send its dead letters that were not sent before to their topics again, each once.
-
-        Answers when they are sent. After an error, call it again: it continues.
-        """
-        deadline = service.around.clock.within(REPLAY_TIMEOUT_S)
-        with views.letters(service.load(name).pipeline) as letters:
-            return asdict(letters.resend(deadline))
 
     router.include_router(one)
 
     @router.post("/drain", status_code=HTTPStatus.ACCEPTED)
     def drain() -> Json:
-        """Drain every pipeline and end the process, as SIGTERM does."""
-        service.fleet.request_drain()
-        return {"draining": [*service.entries]}
+        """Drain everything and end the process, as SIGTERM does."""
+        fleet.request_drain()
+        return {"draining": [*fleet.members]}
 
     return router

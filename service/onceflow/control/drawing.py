@@ -35,7 +35,7 @@ def timeline_of(recent: Sequence[HeadEntry], replayed: Collection[int]) -> str:
     return _svg("timeline", (BARS * BAR, HEIGHT), label, bars)
 
 
-def trend_of(values: Sequence[float | None]) -> str:
+def trend_of(values: Sequence[float | None], what: str) -> str:
     """A line through the values that are known, at equal distances; gaps stay gaps."""
     width, height = SPARK
     values = [_mean(values[place : place + TOGETHER]) for place in range(0, len(values), TOGETHER)]
@@ -49,7 +49,7 @@ def trend_of(values: Sequence[float | None]) -> str:
             y = height - 2 - value / most * (height - 4)
             path.append(f"{'L' if is_open else 'M'}{place * step:.1f} {y:.1f}")
         is_open = value is not None
-    label = f"records read per second: {known[-1]:,.0f} at last, at most {max(known):,.0f}"
+    label = f"records {what} per second: {known[-1]:,.0f} at last, at most {max(known):,.0f}"
     return _svg("spark", SPARK, label, [f'<path d="{"".join(path)}"/>'])
 
 

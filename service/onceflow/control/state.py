@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from onceflow.clock import Clock
+from onceflow.control.showing import MASK
 from onceflow.errors import RetriableError
 from onceflow.runtime.spark.session import SessionSettings, SharedEngine
 from onceflow.runtime.state.reader import StateReader, opened_state, parse_key
@@ -18,7 +19,6 @@ FRESH_S = 10.0
 """A list is used again for this long: on S3, each takes many requests."""
 TURN_S = 10.0
 """How long a look waits for the one before it."""
-MASK = "(not shown)"
 
 
 class StateDesk:

@@ -29,6 +29,7 @@ from onceflow.delivery.decoding import Decoded, Decodes
 from onceflow.delivery.model import BatchLimits
 from onceflow.delivery.pace import Pace
 from onceflow.delivery.pending import Pending
+from onceflow.delivery.reading import RecordReader
 from onceflow.delivery.rejects import REFUSED, UNREADABLE, Rejects
 from onceflow.errors import (
     AbortableError,
@@ -38,7 +39,7 @@ from onceflow.errors import (
     RecordError,
     RetriableError,
 )
-from onceflow_connectors.consumer import FilteringConsumer, Gap, Hooks, Partition, Position
+from onceflow_connectors.consumer import Gap, Hooks, Partition, Position
 
 TAKEN_AT_ONCE = 500
 """Records, of which nothing but the size of those before is known."""
@@ -88,7 +89,7 @@ class Carrier:
     def __init__(  # noqa: PLR0913  each is another part of a delivery
         self,
         *,
-        consumer: Callable[[Hooks], AbstractContextManager[FilteringConsumer]],
+        consumer: Callable[[Hooks], AbstractContextManager[RecordReader]],
         target: Target,
         claim: Callable[[Place], Claim],
         decoder: Decodes,
@@ -168,7 +169,7 @@ class Carrier:
             self._pause(TAKEN_OVER_PAUSE_S)
             return False
 
-    def _carry_whole(self, records: FilteringConsumer) -> bool:
+    def _carry_whole(self, records: RecordReader) -> bool:
         """Carry, and end with no batch under way."""
         try:
             is_finished = self._carry(records)
@@ -181,7 +182,7 @@ class Carrier:
         self._settle()
         return is_finished
 
-    def _carry(self, records: FilteringConsumer) -> bool:
+    def _carry(self, records: RecordReader) -> bool:
         check = self._clock.within(FINISH_CHECK_S)
         while not self._stop.is_set():
             is_idle = self._collect_patiently(records)
@@ -212,7 +213,7 @@ class Carrier:
                 self._claims[move.claim.place] = replace(move.claim, mark=move.to, intent=None)
                 self._via.pop(move.claim.place, None)
 
-    def _collect_patiently(self, records: FilteringConsumer) -> bool:
+    def _collect_patiently(self, records: RecordReader) -> bool:
         """As `_collect`, until it succeeds; a partition may have to be claimed in it."""
         has_failed = False
         while True:
@@ -228,7 +229,7 @@ class Carrier:
                     self._resume()
                 return is_idle
 
-    def _collect(self, records: FilteringConsumer) -> bool:
+    def _collect(self, records: RecordReader) -> bool:
         """Read until a batch is full, or its first record has waited long enough.
 
         After an error, call it again: what was read stays. While `_begun` is not empty, the batch
@@ -278,7 +279,7 @@ class Carrier:
             else:
                 self._pending.add([record])
 
-    def _pass_ends(self, records: FilteringConsumer) -> None:
+    def _pass_ends(self, records: RecordReader) -> None:
         """Note the position at each end that was reached."""
         held = records.assignment()
         for place, end in [*self._begun.items()]:
@@ -311,7 +312,7 @@ class Carrier:
             then="everything is read again from the stored positions",
         )
 
-    def _flush(self, records: FilteringConsumer) -> None:
+    def _flush(self, records: RecordReader) -> None:
         """Have what was read written, with its positions."""
         try:
             positions = records.take_positions()

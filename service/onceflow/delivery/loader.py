@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from onceflow.contracts.target_block import SenderBlock
 from onceflow.delivery.formats import wrong_columns
@@ -51,14 +51,6 @@ def load_carriage(
         ConfigError: lists every fault.
     """
     return load_file(path, model, misfits).located_in(path.resolve().parent)
-
-
-def json_schema() -> dict[str, Any]:
-    """The schema that editors complete and check delivery files with."""
-    from onceflow.pipeline.file.schema import without_titles  # noqa: PLC0415  only for --schema
-
-    schema = delivery_model().model_json_schema(by_alias=True)
-    return without_titles(schema) | {"title": "Onceflow delivery"}
 
 
 def _misfits(delivery: Delivery, document: Document) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ Field descriptions become `docs/delivery.schema.json` and the table of `docs/del
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, create_mod
 
 from onceflow.clock import Clock
 from onceflow.contracts.block import Block, Combination
-from onceflow.contracts.connector import Connection, Connector
+from onceflow.contracts.connector import CarriageTopics, Connection, Connector
 from onceflow.contracts.observer import Report
 from onceflow.contracts.target import Target
 from onceflow.contracts.target_block import (
@@ -30,14 +30,14 @@ from onceflow.contracts.values import (
     PipelineName,
     SizeBytes,
     fault,
+    without_default,
 )
 from onceflow.delivery.decoding import Decoder, Decodes
-from onceflow.delivery.reading import DeliveryFrom, From
+from onceflow.delivery.from_block import DeliveryFrom, From
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.policies import (
     DeadLetterBlock,
     OnReject,
-    without_default,
     wrong_delays,
 )
 from onceflow.protocol.guarantee import Guarantee, Weakness
@@ -292,6 +292,11 @@ class Carriage(Block):
         return self.on_reject or ("dead_letter" if self.dead_letter else "fail")
 
     @property
+    def letter_topics(self) -> Sequence[str]:
+        """The topic of dead letters, if there is one."""
+        return [self.dead_letter.topic] if self.dead_letter else []
+
+    @property
     def limits(self) -> BatchLimits:
         """How much is read before it is written."""
         return self.batch
@@ -307,6 +312,10 @@ class Carriage(Block):
 
     def guarantee(self) -> Guarantee:
         """Compute what is promised about each record, and under which conditions."""
+        raise NotImplementedError
+
+    def kafka_topics(self) -> CarriageTopics:
+        """The topics that it reads and writes, for the rights that it needs."""
         raise NotImplementedError
 
     def decoder(self) -> Decodes:
@@ -359,6 +368,22 @@ class Delivery(Carriage):
         conditions += (GAPS,) * (self.source.on_gap == "continue")
         conditions += (DROPS,) * (self.when_behind.policy == "drop_oldest")
         return Guarantee(found.level, found.scope, (*found.reasons, *conditions))
+
+    def kafka_topics(self) -> CarriageTopics:
+        """The topics that it reads and writes."""
+        block = self.to.block
+        elsewhere = block.topics_elsewhere(self.source.topics)
+        return CarriageTopics(
+            name=self.name,
+            group=self.group,
+            inputs=self.source.topics,
+            letters=self.letter_topics,
+            outputs=elsewhere,
+            is_created=block.creates_topics,
+            has_positions=bool(elsewhere) or isinstance(block, SenderBlock),
+            is_elsewhere=bool(elsewhere),
+            is_resent=not block.refuses_letters,
+        )
 
     def decoder(self) -> Decodes:
         """Make the decoder of its records."""

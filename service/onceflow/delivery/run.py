@@ -189,7 +189,9 @@ def rejects_of(carriage: Carriage, around: Lent, broker: Broker, stack: ExitStac
     if carriage.dead_letter is not None:
         topic, clock = carriage.dead_letter.topic, around.clock
         deadline = clock.within(LOOK_UP_TIMEOUT_S)
-        broker.create_topic(TopicSpec(topic, LETTER_PARTITIONS), deadline)
+        # Not without a look: to create needs a right of its own.
+        if broker.topic_id(topic, deadline) is None:
+            broker.create_topic(TopicSpec(topic, LETTER_PARTITIONS), deadline)
         found = broker.topic(topic, deadline)
         partitions = found.partitions if found else LETTER_PARTITIONS
         appender = around.connector.appender(around.connection)

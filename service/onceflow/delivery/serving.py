@@ -1,4 +1,4 @@
-"""Many deliveries, or enrichments, in one process: wires them; answers Prometheus and probes."""
+"""Many deliveries, or enrichments, in one process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from random import SystemRandom
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from prometheus_client import CollectorRegistry
+
+from onceflow.contracts.connector import Connection
 from onceflow.contracts.observer import Report
+from onceflow.delivery.history import CarriageHistory
 from onceflow.delivery.metrics import DeliveryMetrics, Statuses
 from onceflow.delivery.model import Carriage
 from onceflow.delivery.run import Around, run_carriage
 from onceflow.errors import ConfigError
-from onceflow.pipeline.file.policies import Restart
-from onceflow.serve.fleet import Fleet, Member, Status
-from onceflow.serve.monitoring import run_monitored
-from onceflow.serve.renewal import Renewal
-from onceflow.serve.restarts import Restarts
+from onceflow.serve.fleet import DrainableRun
+from onceflow.serve.light import LightService
 from onceflow.settings import Settings
 
 Load: TypeAlias = Callable[[Path], Carriage]
@@ -44,15 +44,16 @@ class CarriageRun:
         self._stop.set()
 
 
-class CarriageService:
-    """All deliveries, or all enrichments, of a process. A fault in one does not touch the others.
+class CarriageService(LightService[CarriageHistory]):
+    """All deliveries, or all enrichments, of a process.
 
     Args:
         files: of one kind. One that is faulty fails by itself, where everybody sees it.
         load: reads such a file, at every start.
         metrics: makes the metrics, of what tells the statuses and of versions.
+        settings: of the process, and each with its origin.
         around: lent to each run; its connection is made again for each, and its report is not used.
-        report_of: makes the report of each by its name, and that of the service for "".
+        report_of: as of `LightService`.
 
     Raises:
         ConfigError: two files have the same name in them.
@@ -63,54 +64,47 @@ class CarriageService:
         files: Sequence[Path],
         load: Load,
         metrics: Callable[[Statuses, Mapping[str, str]], DeliveryMetrics],
-        settings: Settings,
+        settings: tuple[Settings, Sequence[Mapping[str, Any]]],
         around: Around,
         report_of: Callable[[str], Report],
     ) -> None:
         self._load = load
-        self._settings = settings
-        self._around = around
-        self._report = report_of("")
-        self.metrics = metrics(self._statuses, {"version": version("onceflow")})
+        self.around = around
+        self.metrics = metrics(self.statuses, {"version": version("onceflow")})
         names = {file: self._name_in(file) for file in files}
         twice = [name for name, count in Counter(names.values()).items() if count > 1]
         if twice:
             found = ", ".join(str(file) for file, name in names.items() if name == twice[0])
             what = "two files have the same name in them"
             raise ConfigError(what, subject=twice[0], found=found, then="nothing was started")
-        members = [self._member(name, file, report_of(name)) for file, name in names.items()]
-        renewal = Renewal(settings.secret_files(), around.clock)
-        self.fleet = Fleet(members, lambda: None, around.clock, renewal.is_due)
+        by_name = {name: file for file, name in names.items()}
+        super().__init__(by_name, *settings, around.clock, report_of)
 
-    def run(self) -> None:
-        """Run until all are drained, or have failed for good; answer HTTP meanwhile.
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The metrics of all of them."""
+        return self.metrics.registry
+
+    def history(self) -> CarriageHistory:
+        """Make what listens to the runs of one."""
+        return CarriageHistory(self.around.clock)
+
+    def listener(self, name: str) -> Report:
+        """Make what counts the events of one."""
+        return self.metrics.report_of(name)
+
+    def make(self, name: str, connection: Connection, report: Report) -> DrainableRun:
+        """Make a run of the file as it is now."""
+        around = replace(self.around, connection=connection, report=report)
+        return CarriageRun(self.load(name), around)
+
+    def load(self, name: str) -> Carriage:
+        """Read the file of this name as it is now.
 
         Raises:
-            ConfigError: a port is taken; nothing was started.
-            Exception: as `Fleet.run`.
+            ConfigError: lists every fault.
         """
-        registry, clock = self.metrics.registry, self._around.clock
-        run_monitored(self.fleet, registry, self._settings.monitoring, clock, self._report)
-
-    def _member(self, name: str, file: Path, report: Report) -> Member:
-        listeners = (self.metrics.report_of(name), report)
-
-        def make(listener: Report) -> CarriageRun:
-            # On every start: the file may have been fixed, or a secret renewed.
-            connection = self._settings.connection()
-            return CarriageRun(
-                self._load(file), replace(self._around, connection=connection, report=listener)
-            )
-
-        def tell(event: str, /, **facts: object) -> None:
-            for listener in listeners:
-                listener(event, **facts)
-
-        return Member(name, make, Restarts(Restart(), self._around.clock, SystemRandom()), tell)
-
-    def _statuses(self) -> Sequence[Status]:
-        """For the metrics, which exist before the fleet that reports to them."""
-        return self.fleet.statuses()
+        return self._load(self.files[name])
 
     def _name_in(self, file: Path) -> str:
         """The name in the file, or the file's own if it is faulty."""

@@ -13,13 +13,10 @@ from onceflow.contracts.target import Target
 from onceflow.delivery.model import Carriage, Lent
 from onceflow.errors import CorruptionError, OnceflowError
 from onceflow.observe.facts import InputFacts, lag_of, waiting_text
+from onceflow.observe.looking import REACH_TIMEOUT_S, Looking
 from onceflow.observe.retention import Forecast, forecasts
 from onceflow.observe.survey import inputs_of, transactions_in
 from onceflow.texts import iso_text
-
-LOOK_TIMEOUT_S = 10.0
-"""For each kind of question. One without an answer leaves a blind spot."""
-REACH_TIMEOUT_S = 30.0
 
 T = TypeVar("T")
 
@@ -79,7 +76,7 @@ def opened_survey(carriage: Carriage, lent: Lent) -> Iterator[DeliverySurvey]:
 
 
 @dataclass
-class DeliverySurvey:
+class DeliverySurvey(Looking):
     """One look. What cannot be seen is named.
 
     Writes nothing, except what `Target.check` creates.
@@ -89,30 +86,30 @@ class DeliverySurvey:
     target: Target
     broker: Broker
     clock: Clock
-    _blind: dict[str, str] = field(default_factory=dict)
+    blind: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> DeliveryFacts:
         """Look."""
         failure = self._failure()
         inputs: Sequence[InputFacts] = ()
         if failure is None:
-            inputs = self._try("positions", self.inputs, inputs)
+            inputs = self.attempt("positions", self.inputs, inputs)
         else:
-            self._blind["positions"] = "they are in the target"
+            self.blind["positions"] = "they are in the target"
         group = self.carriage.group
         return DeliveryFacts(
             at_ms=self.clock.unix_ms(),
             carriage=self.carriage,
             inputs=inputs,
-            instances=self._try(
-                "instances", lambda: self.broker.group_members(group, self._deadline()), None
+            instances=self.attempt(
+                "instances", lambda: self.broker.group_members(group, self.deadline()), None
             ),
             failure=failure,
-            transactions=self._try(
-                "transactions", lambda: transactions_in(self.broker, inputs, self._deadline()), ()
+            transactions=self.attempt(
+                "transactions", lambda: transactions_in(self.broker, inputs, self.deadline()), ()
             ),
-            forecasts=self._try("retention", lambda: self._forecasts(inputs), ()),
-            blind=self._blind,
+            forecasts=self.attempt("retention", lambda: self._forecasts(inputs), ()),
+            blind=self.blind,
         )
 
     def watched(self, facts: DeliveryFacts, seconds: float) -> DeliveryFacts:
@@ -147,7 +144,7 @@ class DeliverySurvey:
         found: list[InputFacts] = []
         for topic in self.carriage.source.topics:
             positions = {p: mark.offset for (name, p), mark in marks.items() if name == topic}
-            inputs = inputs_of(self.broker, source, topic, positions, self._deadline())
+            inputs = inputs_of(self.broker, source, topic, positions, self.deadline())
             found += [self._without_marks(one) for one in inputs]
         return found
 
@@ -160,7 +157,7 @@ class DeliverySurvey:
             return one
         place, end = (one.topic, one.partition), one.last_stable_offset
         try:
-            is_waiting = has_record(self.broker, place, (one.position, end), self._deadline())
+            is_waiting = has_record(self.broker, place, (one.position, end), self.deadline())
         except CorruptionError:  # retention has overtaken the position
             return one
         return one if is_waiting else replace(one, position=end)
@@ -173,11 +170,11 @@ class DeliverySurvey:
         """
         found: list[int] = []
         for topic, positions in positions_in([one for one in inputs if one.lag]).items():
-            found += self.broker.first_timestamps(topic, positions, self._deadline()).values()
+            found += self.broker.first_timestamps(topic, positions, self.deadline()).values()
         return min(found, default=None)
 
     def _forecasts(self, inputs: Sequence[InputFacts]) -> Sequence[Forecast]:
-        return forecasts(self.broker, positions_in(inputs), self.clock, self._deadline())
+        return forecasts(self.broker, positions_in(inputs), self.clock, self.deadline())
 
     def _passed(self) -> tuple[int, int] | None:
         """Offsets that are there, and those before the positions, in all partitions together."""
@@ -187,17 +184,7 @@ class DeliverySurvey:
             ends = sum(one.last_stable_offset for one in inputs)
             return ends, sum(one.position for one in inputs)
 
-        return self._try("rates", passed, None)
-
-    def _try(self, what: str, call: Callable[[], T], default: T) -> T:
-        try:
-            return call()
-        except OnceflowError as error:
-            self._blind[what] = str(error)
-            return default
-
-    def _deadline(self) -> Deadline:
-        return self.clock.within(LOOK_TIMEOUT_S)
+        return self.attempt("rates", passed, None)
 
 
 def has_record(broker: Broker, place: Place, offsets: tuple[int, int], deadline: Deadline) -> bool:

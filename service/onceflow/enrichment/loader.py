@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from onceflow.delivery.loader import load_carriage
 from onceflow.enrichment.model import Enrichment
@@ -26,14 +25,6 @@ def load_enrichment(path: Path, *, may_run_code: bool = True) -> Enrichment:
         ConfigError: lists every fault.
     """
     return load_carriage(path, Enrichment, partial(_misfits, may_run_code))
-
-
-def json_schema() -> dict[str, Any]:
-    """The schema that editors complete and check enrichment files with."""
-    from onceflow.pipeline.file.schema import without_titles  # noqa: PLC0415  only for --schema
-
-    schema = Enrichment.model_json_schema(by_alias=True)
-    return without_titles(schema) | {"title": "Onceflow enrichment"}
 
 
 def _misfits(may_run_code: bool, enrichment: Enrichment, document: Document) -> Iterator[Fault]:

@@ -14,6 +14,7 @@ from pydantic import Field
 from onceflow.clock import Clock
 from onceflow.columns import Columns, parse_columns
 from onceflow.contracts.block import Block, Combination
+from onceflow.contracts.connector import CarriageTopics
 from onceflow.contracts.service import Service
 from onceflow.contracts.target import Target
 from onceflow.contracts.target_block import TargetSpec
@@ -28,8 +29,10 @@ from onceflow.contracts.values import (
     ViewName,
     fault,
     not_yet,
+    without_default,
 )
 from onceflow.delivery.decoding import Decoder, Decodes
+from onceflow.delivery.from_block import From
 from onceflow.delivery.model import (
     DROPS,
     GAPS,
@@ -39,8 +42,7 @@ from onceflow.delivery.model import (
     Retry,
 )
 from onceflow.delivery.pace import Pace
-from onceflow.delivery.reading import From
-from onceflow.pipeline.file.policies import OnReject, without_default
+from onceflow.pipeline.file.policies import OnReject
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 from onceflow_connectors.http.ask_block import MAX_ANSWER_BYTES, AskBlock
 
@@ -301,6 +303,17 @@ class Enrichment(Carriage):
         conditions += (DROPS,) * (self.when_behind.policy == "drop_oldest")
         scope = "from topic to topic, with one answer, for read_committed readers"
         return Guarantee(Level.EXACTLY_ONCE, scope, conditions)
+
+    def kafka_topics(self) -> CarriageTopics:
+        """The topics that it reads and writes."""
+        return CarriageTopics(
+            name=_kept_for(self.name),
+            group=self.group,
+            inputs=self.source.topics,
+            letters=self.letter_topics,
+            outputs=[self.to.topic],
+            is_created=self.to.create,
+        )
 
     def decoder(self) -> Decodes:
         """Make the decoder of its records."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ from pathlib import Path
 import aiohttp
 from aiohttp.web_request import BaseRequest
 
-from onceflow.errors import ConfigError
 from onceflow.gateway.posts import Answer, problem
+from onceflow.gateway.trust import authorities
 
 HOP = "Onceflow-Forwarded"
 """Header of a post that was sent on: it is not sent on again."""
@@ -87,19 +86,3 @@ class Forwarder:
                 auto_decompress=False,
             )
         return self._session
-
-
-def authorities(file: Path | None) -> ssl.SSLContext | bool:
-    """Whose certificates other instances must have.
-
-    Raises:
-        ConfigError: the file cannot be used.
-    """
-    if file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=str(file))
-    except (OSError, ssl.SSLError) as error:
-        found = getattr(error, "strerror", None) or type(error).__name__
-        what = "the authorities of other instances cannot be used"
-        raise ConfigError(what, subject=str(file), expected="PEM", found=found) from error

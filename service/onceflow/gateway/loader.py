@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from onceflow.gateway.model import Gateway
 from onceflow.pipeline.file.loader import load_file
@@ -16,11 +15,3 @@ def load_gateway(path: Path) -> Gateway:
         ConfigError: lists every fault.
     """
     return load_file(path, Gateway)
-
-
-def json_schema() -> dict[str, Any]:
-    """The schema that editors complete and check gateway files with."""
-    from onceflow.pipeline.file.schema import without_titles  # noqa: PLC0415  only for --schema
-
-    schema = Gateway.model_json_schema(by_alias=True)
-    return without_titles(schema) | {"title": "Onceflow gateway"}

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from onceflow.gateway.history import Totals
 from onceflow.serve.fleet import Status
 from onceflow.serve.metrics import BUCKETS_S, status_metrics
 
@@ -66,6 +67,14 @@ class GatewayMetrics(Collector):
         if event == "failed":
             with self._lock:
                 self._failures[facts["error"]] += 1
+
+    def totals(self) -> Totals:
+        """Counts since the process began, and figures of the running instance."""
+        with self._lock:
+            posts, records = Counter(self._posts), self._records
+        samples = (sample for metric in self._seconds.collect() for sample in metric.samples)
+        took_s = sum(sample.value for sample in samples if sample.name.endswith("_sum"))
+        return Totals(posts, records, took_s, self.figures())
 
     def describe(self) -> Iterator[Metric]:
         """Nothing, so that registering does not collect."""

@@ -21,9 +21,9 @@ from onceflow.contracts.values import (
     TopicName,
     fault,
     not_yet,
+    without_default,
 )
 from onceflow.errors import ConfigError
-from onceflow.pipeline.file.policies import without_default
 from onceflow.protocol.guarantee import Guarantee, Level, Weakness
 
 KEY_KINDS = frozenset({"string", "tinyint", "smallint", "int", "bigint"})

@@ -18,7 +18,7 @@ from onceflow.contracts.connector import Broker, Connection, Connector
 from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError, CorruptionError, Fault, OnceflowError, RecordError
 from onceflow.gateway.callers import Callers
-from onceflow.gateway.forwarding import Forwarder, authorities
+from onceflow.gateway.forwarding import Forwarder
 from onceflow.gateway.memory import Memory
 from onceflow.gateway.model import Gateway
 from onceflow.gateway.posts import (
@@ -31,6 +31,7 @@ from onceflow.gateway.posts import (
 )
 from onceflow.gateway.server import Desk, Observed, Post, Server
 from onceflow.gateway.slots import Fate, KeyedPost, Slot
+from onceflow.gateway.trust import authorities
 from onceflow.ports import GatewayServer
 from onceflow.protocol.identity import gateway_group
 from onceflow_connectors.kafka.admin.administration import Administration
@@ -79,6 +80,7 @@ class Around:
         stop: set to end after the posts that wait.
         observed: told each answer.
         started: told the running gateway, for figures.
+        refused: tells posts of the last minutes that were not taken, by status.
     """
 
     connector: Connector
@@ -89,6 +91,7 @@ class Around:
     stop: Stop
     observed: Observed = _nothing
     started: Callable[[Instance], None] = lambda instance: None
+    refused: Callable[[], Mapping[int, int]] = dict
 
 
 def run_gateway(gateway: Gateway, around: Around) -> None:
@@ -215,6 +218,7 @@ class Instance:
             waits_for=self._waits_for,
             clock=self.around.clock,
             observed=self.around.observed,
+            refused=self.around.refused,
             failed=self._told,
         )
 

@@ -85,6 +85,7 @@ class Desk:
             or there is no room.
         owner_of: the address of the owner of a key, if it is known and another's.
         waits_for: what is not ready, in a few words; empty if everything is.
+        refused: tells posts of the last minutes that were not taken, by status.
         failed: gets an error that is a bug.
     """
 
@@ -97,6 +98,7 @@ class Desk:
     waits_for: Callable[[], str]
     clock: Clock
     observed: Observed
+    refused: Callable[[], Mapping[int, int]]
     failed: Callable[[Exception], None]
     is_ending: bool = False
     in_flight_bytes: int = 0
@@ -213,7 +215,8 @@ class Desk:
         if path == "/healthz":
             return Answer(200, {"ok": True})
         waits_for = "its end" if self.is_ending else self.waits_for()
-        return Answer(503 if waits_for else 200, {"ok": not waits_for, "waits_for": waits_for})
+        fields = {"ok": not waits_for, "waits_for": waits_for, "refused": self.refused()}
+        return Answer(503 if waits_for else 200, fields)
 
 
 class Server(web.Server):

@@ -1,24 +1,25 @@
-"""A gateway that is started again if it fails, and that Prometheus and probes watch."""
+"""A gateway that is started again if it fails, and that Prometheus, probes and people watch."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from random import SystemRandom
+from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from onceflow.contracts.connector import Connection
 from onceflow.contracts.observer import Report
 from onceflow.errors import ConfigError
+from onceflow.gateway.history import GatewayHistory, sampling
 from onceflow.gateway.loader import load_gateway
 from onceflow.gateway.metrics import GatewayMetrics
 from onceflow.gateway.run import Around, Instance, run_gateway
-from onceflow.pipeline.file.policies import Restart
-from onceflow.serve.fleet import Fleet, Member, Status
-from onceflow.serve.monitoring import run_monitored
-from onceflow.serve.renewal import Renewal
-from onceflow.serve.restarts import Restarts
+from onceflow.serve.fleet import DrainableRun
+from onceflow.serve.light import LightService
 from onceflow.settings import Settings
 
 
@@ -39,61 +40,64 @@ class GatewayRun:
         self._stop.set()
 
 
-class GatewayService:
+class GatewayService(LightService[GatewayHistory]):
     """The gateway of a process.
 
     Args:
         files: one; a process answers at one port.
+        settings: of the process, and each with its origin.
         around: lent to each run; its connection is made again for each, and its report is not used.
+        report: of all.
 
     Raises:
         ConfigError: there are more files; or it is faulty.
     """
 
     def __init__(
-        self, files: Sequence[Path], settings: Settings, around: Around, report: Report
+        self,
+        files: Sequence[Path],
+        settings: tuple[Settings, Sequence[Mapping[str, Any]]],
+        around: Around,
+        report: Report,
     ) -> None:
         if len(files) != 1:
             what = "one process serves one gateway: it answers at one port"
             raise ConfigError(what, found=f"{len(files)} files", then="name all topics in one file")
-        self._file, self._settings, self._around = files[0], settings, around
-        self._report = report
-        name = load_gateway(self._file).name
-        self.metrics = GatewayMetrics(name, self._statuses, {"version": version("onceflow")})
-        restarts = Restarts(Restart(), around.clock, SystemRandom())
-        member = Member(name, self._make, restarts, self._tell)
-        renewal = Renewal(settings.secret_files(), around.clock)
-        self.fleet = Fleet([member], lambda: None, around.clock, renewal.is_due)
+        self.around = around
+        self._name = load_gateway(files[0]).name
+        self.metrics = GatewayMetrics(self._name, self.statuses, {"version": version("onceflow")})
+        by_name = {self._name: files[0]}
+        super().__init__(by_name, *settings, around.clock, lambda _: report)
 
-    def run(self) -> None:
-        """Run until it is drained, or has failed for good; answer Prometheus meanwhile.
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The metrics of the gateway."""
+        return self.metrics.registry
 
-        Raises:
-            ConfigError: a port is taken; nothing was started.
-            Exception: as `Fleet.run`.
-        """
-        registry, clock = self.metrics.registry, self._around.clock
-        run_monitored(self.fleet, registry, self._settings.monitoring, clock, self._report)
+    def history(self) -> GatewayHistory:
+        """Make what listens to its runs."""
+        return GatewayHistory(self.around.clock)
 
-    def _make(self, listener: Report) -> GatewayRun:
-        # On every start: the file may have been fixed, or a secret renewed.
-        connection = self._settings.connection()
+    def listener(self, name: str) -> Report:
+        """Count its failures."""
+        return self.metrics.hear
+
+    def make(self, name: str, connection: Connection, report: Report) -> DrainableRun:
+        """Make a run of the file as it is now."""
         around = replace(
-            self._around,
+            self.around,
             connection=connection,
-            report=listener,
+            report=report,
             observed=self.metrics.answered,
             started=self._started,
+            refused=self.histories[name].refused,
         )
-        return GatewayRun(self._file, around)
+        return GatewayRun(self.files[name], around)
+
+    def run(self) -> None:
+        """Run it, and take samples for its page."""
+        with sampling(lambda: self.histories[self._name].take(self.metrics.totals())):
+            super().run()
 
     def _started(self, instance: Instance) -> None:
         self.metrics.figures = instance.figures
-
-    def _tell(self, event: str, /, **facts: object) -> None:
-        self.metrics.hear(event, **facts)
-        self._report(event, **facts)
-
-    def _statuses(self) -> Sequence[Status]:
-        """For the metrics, which exist before the fleet that reports to them."""
-        return self.fleet.statuses()

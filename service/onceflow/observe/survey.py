@@ -16,8 +16,9 @@ from onceflow.contracts.connector import (
     OpenTransaction,
 )
 from onceflow.contracts.sink import Ledger
-from onceflow.errors import ConfigError, OnceflowError
+from onceflow.errors import ConfigError
 from onceflow.observe.facts import Facts, InputFacts, OutputFacts
+from onceflow.observe.looking import REACH_TIMEOUT_S, Looking
 from onceflow.observe.retention import Forecast, forecasts, positions_of
 from onceflow.protocol.bulletin import END_KIND, RUNNING_KIND, Bulletin, Ending
 from onceflow.protocol.identity import (
@@ -30,10 +31,7 @@ from onceflow.protocol.ledger import HEAD_KEY, HeadEntry, SinkState
 
 TAIL_OFFSETS = 400
 """Of the ledger, for its newest batches: each takes two."""
-LOOK_TIMEOUT_S = 10.0
-"""For each kind of question. One without an answer leaves a blind spot."""
 
-REACH_TIMEOUT_S = 30.0
 HISTORY_TIMEOUT_S = 60.0
 
 _T = TypeVar("_T")
@@ -63,7 +61,7 @@ def opened_survey(
 
 
 @dataclass
-class Survey:
+class Survey(Looking):
     """One look at a pipeline. What cannot be seen is named; only its ledger must be readable."""
 
     pipeline: str
@@ -72,7 +70,7 @@ class Survey:
     board: BulletinBoard
     clock: Clock
     event_time_sources: frozenset[str] | None = None
-    _blind: dict[str, str] = field(default_factory=dict)
+    blind: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> Facts:
         """Look.
@@ -84,24 +82,24 @@ class Survey:
         recent = self._recent()
         head = recent[-1]
         unseen: Sequence[InputFacts] = ()
-        inputs = self._try("input", lambda: [*self._inputs(head)], unseen)
+        inputs = self.attempt("input", lambda: [*self._inputs(head)], unseen)
         nothing: Mapping[int, str] = {}
-        posted = self._try("bulletins", lambda: self.board.read(self._deadline()), nothing)
+        posted = self.attempt("bulletins", lambda: self.board.read(self.deadline()), nothing)
         return Facts(
             at_ms=self.clock.unix_ms(),
             head=head,
-            owner=self._try("owner", lambda: self.ledger.read_owner(self._deadline()), None),
+            owner=self.attempt("owner", lambda: self.ledger.read_owner(self.deadline()), None),
             recent=recent,
             inputs=inputs,
-            output=self._try("output", lambda: self._output(head.sink), None),
-            transactions=self._try(
-                "transactions", lambda: transactions_in(self.broker, inputs, self._deadline()), ()
+            output=self.attempt("output", lambda: self._output(head.sink), None),
+            transactions=self.attempt(
+                "transactions", lambda: transactions_in(self.broker, inputs, self.deadline()), ()
             ),
-            forecasts=self._try("retention", lambda: self._forecasts(head), ()),
+            forecasts=self.attempt("retention", lambda: self._forecasts(head), ()),
             bulletin=self._decoded(posted, RUNNING_KIND, Bulletin.from_json),
             ending=self._decoded(posted, END_KIND, Ending.from_json),
             event_time_sources=self.event_time_sources,
-            blind=self._blind,
+            blind=self.blind,
         )
 
     def history(self) -> Sequence[HeadEntry]:
@@ -127,17 +125,17 @@ class Survey:
     def _recent(self) -> Sequence[HeadEntry]:
         """Up to the last stable offset: an open transaction does not hold up the look."""
         topic, partition = ledger_topic(self.pipeline), head_partition(DRIVER_SLOT)
-        offsets = self.broker.offsets(topic, self._deadline())
+        offsets = self.broker.offsets(topic, self.deadline())
         found: list[HeadEntry] = []
         if partition in offsets:
             log_start, end, _ = offsets[partition]
             tail = {partition: (max(log_start, end - TAIL_OFFSETS), end)}
             found = [
                 HeadEntry.from_json(record.value)
-                for record in self.broker.read(topic, tail, self._deadline())
+                for record in self.broker.read(topic, tail, self.deadline())
                 if record.key == HEAD_KEY and record.value is not None
             ]
-            if not found and (head := self.ledger.read_head(DRIVER_SLOT, self._deadline())):
+            if not found and (head := self.ledger.read_head(DRIVER_SLOT, self.deadline())):
                 found = [head]
         return self._started(found)
 
@@ -151,11 +149,11 @@ class Survey:
         return entries
 
     def _inputs(self, head: HeadEntry) -> Iterator[InputFacts]:
-        deadline = self._deadline()
+        deadline = self.deadline()
         for source, topics in sorted(head.plan.sources.items()):
             for topic, ranges in sorted(topics.items()):
                 if not is_kafka_topic(topic):
-                    self._blind[f"input of source {source}"] = (
+                    self.blind[f"input of source {source}"] = (
                         f"{topic} is not a topic: this kind of source does not tell how many"
                         " records wait, how long they are kept, and when the newest was written"
                     )
@@ -164,14 +162,14 @@ class Survey:
                 yield from inputs_of(self.broker, source, topic, positions, deadline)
 
     def _output(self, sink: SinkState) -> OutputFacts:
-        found = self.broker.topic(sink.topic, self._deadline())
+        found = self.broker.topic(sink.topic, self.deadline())
         if found is None:
             return OutputFacts(None)
         at_least = int(found.config.get("min.insync.replicas", "1"))
         return OutputFacts(found.topic_id, found.in_sync, at_least)
 
     def _forecasts(self, head: HeadEntry) -> Sequence[Forecast]:
-        return forecasts(self.broker, positions_of(head), self.clock, self._deadline())
+        return forecasts(self.broker, positions_of(head), self.clock, self.deadline())
 
     def _written(self, facts: Facts) -> int | None:
         """Offsets in all its input topics together; None if they are not known."""
@@ -180,28 +178,18 @@ class Survey:
         topics = {one.topic for one in facts.inputs}
 
         def ends() -> int:
-            deadline = self._deadline()
+            deadline = self.deadline()
             found = [self.broker.offsets(topic, deadline).values() for topic in topics]
             return sum(stable for offsets in found for _, stable, _ in offsets)
 
-        return self._try("arrivals", ends, None)
+        return self.attempt("arrivals", ends, None)
 
     def _decoded(
         self, posted: Mapping[int, str], kind: int, decode: Callable[[str], _T]
     ) -> _T | None:
         if kind not in posted:
             return None
-        return self._try("bulletins", lambda: decode(posted[kind]), None)
-
-    def _try(self, what: str, call: Callable[[], _T], default: _T) -> _T:
-        try:
-            return call()
-        except OnceflowError as error:
-            self._blind[what] = str(error)
-            return default
-
-    def _deadline(self) -> Deadline:
-        return self.clock.within(LOOK_TIMEOUT_S)
+        return self.attempt("bulletins", lambda: decode(posted[kind]), None)
 
 
 def inputs_of(

@@ -140,9 +140,14 @@ DELIVERIES_TOPIC = "onceflow.deliveries"
 """Compacted topic with the positions of deliveries whose targets keep none."""
 
 
+def delivery_transactional_ids(delivery: str) -> str:
+    """Prefix of all transactional ids of a delivery."""
+    return f"onceflow-delivery.{delivery}."
+
+
 def delivery_transactional_id(delivery: str, topic: str, partition: int) -> str:
     """Transactional id for what one delivery writes from one partition."""
-    return f"onceflow-delivery.{delivery}.{topic}.{partition}"
+    return f"{delivery_transactional_ids(delivery)}{topic}.{partition}"
 
 
 def gateway_keys_topic(gateway: str) -> str:
@@ -155,9 +160,14 @@ def gateway_owners_topic(gateway: str) -> str:
     return f"onceflow.gateway.{gateway}.owners"
 
 
+def gateway_transactional_ids(gateway: str) -> str:
+    """Prefix of all transactional ids of a gateway."""
+    return f"onceflow-gateway.{gateway}."
+
+
 def gateway_transactional_id(gateway: str, slot: int, lane: int) -> str:
     """Transactional id of one lane of a gateway's slot."""
-    return f"onceflow-gateway.{gateway}.s{slot}.l{lane}"
+    return f"{gateway_transactional_ids(gateway)}s{slot}.l{lane}"
 
 
 def gateway_group(gateway: str) -> str:

@@ -14,6 +14,7 @@ from onceflow.contracts.record import Record
 from onceflow.contracts.sink import Incarnation, OutputRecord
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.policies import DeadLetterBlock
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.identity import is_internal_topic, resend_group, resend_transactional_id
 from onceflow.texts import text_of
@@ -58,6 +59,21 @@ def read_letters(
         yield record, DeadLetter.from_record(record.key, record.value, record.headers)
 
 
+def letter_topic_of(kind: str, name: str, block: DeadLetterBlock | None) -> str:
+    """The topic that a file names for its dead letters.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    if block is None:
+        raise ConfigError(
+            f"the {kind} has no dead-letter topic",
+            subject=name,
+            expected="`dead_letter: {topic: ...}` in its file",
+        )
+    return block.topic
+
+
 @contextmanager
 def opened_letters(
     pipeline: Pipeline, connector: Connector, connection: Connection, deadline: Deadline
@@ -68,18 +84,13 @@ def opened_letters(
         ConfigError: the pipeline has no topic for them.
         DeadlineError: no broker answers.
     """
-    if pipeline.dead_letter is None:
-        raise ConfigError(
-            "the pipeline has no dead-letter topic",
-            subject=pipeline.name,
-            expected="`dead_letter: {topic: ...}` in its file",
-        )
+    topic = letter_topic_of("pipeline", pipeline.name, pipeline.dead_letter)
     with closing(connector.broker(connection)) as broker:
         # A question about a topic waits much longer for brokers that are not there.
         broker.brokers(deadline)
         yield Resender(
             pipeline.name,
-            pipeline.dead_letter.topic,
+            topic,
             broker,
             lambda transactional_id: connector.incarnation(transactional_id, connection),
         )

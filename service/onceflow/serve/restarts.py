@@ -7,6 +7,7 @@ from random import Random
 from onceflow.clock import Clock
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.file.policies import Restart
+from onceflow.serve.backoff import Backoff
 
 
 class Restarts:
@@ -15,12 +16,15 @@ class Restarts:
     def __init__(self, policy: Restart, clock: Clock, random: Random) -> None:
         self._policy = policy
         self._clock = clock
-        self._random = random
+        self._backoff = Backoff(policy, random)
         self._running_since_s: float | None = None
-        self.in_a_row = 0
-        """Failures since a run that lasted."""
         self.total = 0
         """Starts after a failure."""
+
+    @property
+    def in_a_row(self) -> int:
+        """Failures since a run that lasted."""
+        return self._backoff.failures
 
     def note_running(self) -> None:
         """Call when a run has come so far that it processes batches."""
@@ -28,7 +32,7 @@ class Restarts:
 
     def forget(self) -> None:
         """Count from the start again: an operator gave an order."""
-        self.in_a_row = 0
+        self._backoff.reset()
 
     def delay_after_s(self, error: BaseException) -> float | None:
         """Decide what to do about a run that failed; call once for each.
@@ -41,13 +45,10 @@ class Restarts:
         self._running_since_s = None
         if since_s is not None:
             lasted_ms = 1000 * (self._clock.monotonic_s() - since_s)
-            self.in_a_row = 0 if lasted_ms >= policy.reset_after_ms else self.in_a_row
+            if lasted_ms >= policy.reset_after_ms:
+                self._backoff.reset()
         is_permanent = isinstance(error, OnceflowError) and error.is_permanent
         if is_permanent or self.in_a_row >= policy.attempts:
             return None
-        delay_ms: float = policy.delay_ms
-        for _ in range(self.in_a_row):
-            delay_ms = min(delay_ms * policy.multiplier, policy.max_delay_ms)
-        self.in_a_row += 1
         self.total += 1
-        return delay_ms / 1000 * (1 + self._random.uniform(-policy.jitter, policy.jitter))
+        return self._backoff.fail()

@@ -13,6 +13,7 @@ import httpx
 from onceflow.config import read_settings
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
+from onceflow.control.pipelines import PipelineViews
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
 from onceflow.serve.files import find_files
 from onceflow.serve.http_server import Endpoint, answering
@@ -85,5 +86,5 @@ def living(site: Site) -> Iterator[Site]:
 def answered(site: Site, *, trusted_proxies: tuple[str, ...] = ()) -> Iterator[Callers]:
     """Its API is answered inside the block."""
     endpoint = Endpoint(HERE, 0, trusted_proxies=trusted_proxies)
-    with answering(control_app(site.service, site.gate), endpoint) as port:
+    with answering(control_app(PipelineViews(site.service), site.gate), endpoint) as port:
         yield Callers(f"http://{HERE}:{port}")

@@ -18,14 +18,15 @@ from unittest.mock import patch
 from onceflow.clock import SystemClock
 from onceflow.control.access import Gate
 from onceflow.control.api import control_app
+from onceflow.control.pipelines import PipelineViews
 from onceflow.control.tokens import Role, Tokens, line_of, new_token
-from onceflow.control.views import Views
 from onceflow.errors import ConfigError, Fault
 from onceflow.observe.facts import Facts, InputFacts
 from onceflow.protocol.bulletin import Bulletin, StateFigures
 from onceflow.protocol.identity import BatchKey, FencingToken, Layout
 from onceflow.protocol.ledger import BatchPlan, HeadEntry, OwnerEntry, RecordCounts, SinkState
-from onceflow.serve.history import INTERVAL_S, SLOTS, History
+from onceflow.serve.history import History
+from onceflow.serve.hour import INTERVAL_S, SLOTS
 from onceflow.serve.http_server import Endpoint, answering
 from onceflow.serving import Entry, Service
 from tests.support.clock import ManualClock
@@ -282,19 +283,19 @@ def invented_site(folder: Path) -> Iterator[InventedSite]:
     file = folder / "tokens"
     file.write_text("\n".join(line_of(token, role, "ann") for role, token in tokens.items()))
 
-    def look(_: Views, name: str) -> Facts:
+    def look(_: PipelineViews, name: str) -> Facts:
         if name in facts:
             return facts[name]
         raise REFUSED
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(Views, "facts", look))
+        stack.enter_context(patch.object(PipelineViews, "facts", look))
         letters = _letters(clock.unix_ms())
-        stack.enter_context(patch.object(Views, "newest_dead_letters", lambda *_: letters))
+        stack.enter_context(patch.object(PipelineViews, "newest_dead_letters", lambda *_: letters))
         stack.enter_context(living_members([*service.fleet.members.values()]))
         # Requests are bounded by the time that passes.
         gate = Gate(Tokens(file), SystemClock(), lambda what, **_: None)
-        app = control_app(service, gate)
+        app = control_app(PipelineViews(service), gate)
         port = stack.enter_context(answering(app, Endpoint(HERE, 0)))
         yield InventedSite(f"http://{HERE}:{port}", tokens)
 

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from onceflow.cli.main import build_app
 from onceflow.cli.pipeline.validate import FileVerdict, show
 from onceflow.pipeline.analysis.explain import readers_of
+from onceflow.pipeline.file.kinds import FileKind
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.schema import json_schema
 from onceflow.protocol.delivery import Delivery
 from onceflow.protocol.guarantee import Determinism, Reading, State
@@ -90,7 +92,9 @@ def test_a_file_that_was_not_analysed_is_not_called_more_than_it_is(cli: CliRunn
 
 
 def test_the_schema_is_printed_on_request(cli: CliRunner) -> None:
-    assert json.loads(cli.invoke(build_app(), ["validate", "--schema"]).stdout) == json_schema()
+    assert json.loads(cli.invoke(build_app(), ["validate", "--schema"]).stdout) == json_schema(
+        Pipeline, FileKind.PIPELINE
+    )
 
 
 def test_the_picture_shows_every_station_and_reader(cli: CliRunner) -> None:

@@ -13,12 +13,12 @@ import yaml
 from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
-from onceflow.delivery.loader import json_schema, load_delivery
+from onceflow.delivery.loader import load_delivery
 from onceflow.delivery.model import delivery_model
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.kinds import FileKind
 from onceflow.pipeline.file.loader import kind_of
-from onceflow.pipeline.file.schema import reference_table
+from onceflow.pipeline.file.schema import json_schema, reference_table
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "delivery.schema.json"
@@ -203,12 +203,14 @@ def test_explain_answers_programs_too(tmp_path: Path) -> None:
 def test_other_commands_say_that_it_is_not_a_pipeline(tmp_path: Path) -> None:
     file = str(written(tmp_path, GOOD))
     done = CliRunner().invoke(build_app(), ["state", "list", file])
-    assert "this is a delivery, not a pipeline" in str(done.exception)
+    assert "this is a delivery, and this command takes pipelines only" in str(done.exception)
 
 
 def test_the_published_schema_is_current() -> None:
     command = "onceflow validate --schema --kind delivery > docs/delivery.schema.json"
-    assert json.loads(PUBLISHED.read_text()) == json_schema(), command
+    assert json.loads(PUBLISHED.read_text()) == json_schema(delivery_model(), FileKind.DELIVERY), (
+        command
+    )
 
 
 def test_the_page_holds_the_current_table() -> None:
@@ -218,8 +220,8 @@ def test_the_page_holds_the_current_table() -> None:
 
 
 def test_the_schema_accepts_what_the_loader_accepts() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
-    validator = jsonschema.Draft202012Validator(json_schema())
+    jsonschema.Draft202012Validator.check_schema(json_schema(delivery_model(), FileKind.DELIVERY))
+    validator = jsonschema.Draft202012Validator(json_schema(delivery_model(), FileKind.DELIVERY))
     good = yaml.safe_load(GOOD)
     assert [*validator.iter_errors(good)] == []
     assert [*validator.iter_errors({**good, "rate": 3})]

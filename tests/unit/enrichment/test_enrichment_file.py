@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.delivery.metrics import DeliveryMetrics
-from onceflow.enrichment.loader import json_schema, load_enrichment
+from onceflow.enrichment.loader import load_enrichment
 from onceflow.enrichment.metrics import EnrichmentMetrics
 from onceflow.enrichment.model import Enrichment
 from onceflow.errors import ConfigError
-from onceflow.pipeline.file.schema import reference_table
+from onceflow.pipeline.file.kinds import FileKind
+from onceflow.pipeline.file.schema import json_schema, reference_table
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "enrichment.schema.json"
@@ -151,7 +152,9 @@ def test_code_is_refused_where_files_may_not_bring_it(tmp_path: Path) -> None:
 
 def test_the_published_schema_is_current() -> None:
     command = "onceflow validate --schema --kind enrichment > docs/enrichment.schema.json"
-    assert json.loads(PUBLISHED.read_text()) == json_schema(), command
+    assert json.loads(PUBLISHED.read_text()) == json_schema(Enrichment, FileKind.ENRICHMENT), (
+        command
+    )
 
 
 def test_the_table_of_the_page_is_current() -> None:
@@ -160,8 +163,8 @@ def test_the_table_of_the_page_is_current() -> None:
 
 
 def test_good_files_fit_the_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
-    validator = jsonschema.Draft202012Validator(json_schema())
+    jsonschema.Draft202012Validator.check_schema(json_schema(Enrichment, FileKind.ENRICHMENT))
+    validator = jsonschema.Draft202012Validator(json_schema(Enrichment, FileKind.ENRICHMENT))
     for text in (GOOD, GOOD.replace(*PYTHON)):
         assert [*validator.iter_errors(yaml.safe_load(text))] == []
 

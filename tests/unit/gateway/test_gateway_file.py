@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError
-from onceflow.gateway.loader import json_schema, load_gateway
+from onceflow.gateway.loader import load_gateway
 from onceflow.gateway.model import Gateway
-from onceflow.pipeline.file.schema import reference_table
+from onceflow.pipeline.file.kinds import FileKind
+from onceflow.pipeline.file.schema import json_schema, reference_table
 from tests.support.documents.markdown import ROOT
 
 PUBLISHED = ROOT / "docs" / "gateway.schema.json"
@@ -105,8 +106,8 @@ def test_it_has_nothing_to_catch_up_with(tmp_path: Path) -> None:
 
 def test_the_published_schema_is_current() -> None:
     command = "onceflow validate --schema --kind gateway > docs/gateway.schema.json"
-    assert json.loads(PUBLISHED.read_text()) == json_schema(), command
-    validator = jsonschema.Draft202012Validator(json_schema())
+    assert json.loads(PUBLISHED.read_text()) == json_schema(Gateway, FileKind.GATEWAY), command
+    validator = jsonschema.Draft202012Validator(json_schema(Gateway, FileKind.GATEWAY))
     assert [*validator.iter_errors({**yaml.safe_load(GOOD), "limit": 3})]
 
 

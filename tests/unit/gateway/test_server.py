@@ -100,6 +100,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             lambda: "" if found[0].is_ours else "owners of slots 0",
             SystemClock(),
             lambda status, records, seconds: found[0].answers.append(status),
+            lambda: {401: 2},
             lambda error: found[0].told.append(type(error).__name__),
         )
         http_server = Server(desk.handle)

@@ -17,7 +17,9 @@ from onceflow.contracts.source import META_COLUMNS, SourceSpec
 from onceflow.contracts.source_block import find_source, installed_sources
 from onceflow.errors import ConfigError, CorruptionError, Fault
 from onceflow.observe.retention import positions_of
+from onceflow.pipeline.file.kinds import FileKind
 from onceflow.pipeline.file.loader import load_pipeline
+from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.schema import json_schema
 from onceflow.protocol.dead_letter import DeadLetter
 from onceflow.protocol.ledger import BatchPlan
@@ -121,7 +123,7 @@ def test_its_block_is_as_strict_as_ours(tmp_path: Path) -> None:
 
 
 def test_the_schema_has_every_kind_that_is_installed() -> None:
-    source = json_schema()["$defs"]["Source"]
+    source = json_schema(Pipeline, FileKind.PIPELINE)["$defs"]["Source"]
     assert source["oneOf"] == [{"required": ["kafka"]}, {"required": [KIND]}]
     assert source["properties"][KIND]["additionalProperties"] is False
 
@@ -221,5 +223,5 @@ def test_a_package_that_does_not_work_is_named_and_harms_no_other_file(
     assert fault.where == "sources.orders"
     assert "broken of package broken" in fault.what
     assert what in fault.what
-    assert "broken" not in json_schema()["$defs"]["Source"]["properties"]
+    assert "broken" not in json_schema(Pipeline, FileKind.PIPELINE)["$defs"]["Source"]["properties"]
     load_pipeline(PACKAGE / "orders.yaml")

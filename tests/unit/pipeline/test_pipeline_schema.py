@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
+from onceflow.pipeline.file.kinds import FileKind
 from onceflow.pipeline.file.model import Pipeline
 from onceflow.pipeline.file.schema import json_schema, reference_table
 from onceflow.pipeline.text.yaml_text import parse_yaml
@@ -21,7 +22,7 @@ PUBLISHED = ROOT / "docs" / "pipeline.schema.json"
 
 
 def test_the_published_schema_is_current() -> None:
-    assert json.loads(PUBLISHED.read_text()) == json_schema(), (
+    assert json.loads(PUBLISHED.read_text()) == json_schema(Pipeline, FileKind.PIPELINE), (
         "onceflow validate --schema > docs/pipeline.schema.json"
     )
 
@@ -35,12 +36,12 @@ def test_the_reference_page_holds_the_current_table(model: type[BaseModel]) -> N
 
 def accepts(text: str) -> bool:
     data: Any = parse_yaml(text).data
-    validator = jsonschema.Draft202012Validator(json_schema())
+    validator = jsonschema.Draft202012Validator(json_schema(Pipeline, FileKind.PIPELINE))
     return bool(validator.is_valid(data))
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.Draft202012Validator.check_schema(json_schema(Pipeline, FileKind.PIPELINE))
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*/pipeline.yaml")), ids=str)
@@ -66,7 +67,7 @@ def test_the_schema_refuses_what_the_model_refuses(old: str, new: str) -> None:
 
 
 def test_every_key_is_described() -> None:
-    schema = json_schema()
+    schema = json_schema(Pipeline, FileKind.PIPELINE)
     blocks = [schema, *schema["$defs"].values()]
     bare = [
         name

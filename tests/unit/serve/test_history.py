@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.serve.history import (
-    INTERVAL_S,
-    MAX_MARKS,
-    MAX_TEXT,
-    SLOTS,
-    History,
-)
+from onceflow.serve.history import History
+from onceflow.serve.hour import INTERVAL_S, MAX_MARKS, MAX_TEXT, SLOTS
 from tests.support.clock import ManualClock
 
 NOTHING = {"read": 0, "late": 0, "rejected": 0, "written": 0, "refused": 0, "diverged": 0}
@@ -61,7 +56,7 @@ def test_nothing_is_known_before_an_interval_is_over(told: Told) -> None:
     told.clock.sleep(INTERVAL_S)
     assert told.fields()["read_per_s"] == [None], "the next batch has a share in it"
     told.idle()
-    assert told.fields()["read_per_s"] == [2.0] == told.history.read_per_s()
+    assert told.fields()["read_per_s"] == [2.0] == told.history.trend_per_s()
 
 
 def test_batches_of_one_interval_are_one_point(told: Told) -> None:

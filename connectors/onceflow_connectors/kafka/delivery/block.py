@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -51,6 +52,19 @@ class KafkaBlock(TargetBlock):
 
     def guarantee(self) -> Guarantee:
         return Guarantee(Level.EXACTLY_ONCE, "from topic to topic, for read_committed readers")
+
+    def topics_elsewhere(self, topics: Sequence[str]) -> Sequence[str]:
+        return [self.topic] if self.topic else topics
+
+    @property
+    def creates_topics(self) -> bool:
+        return self.create
+
+    @property
+    def refuses_letters(self) -> str:
+        if self.partition == "same":
+            return "`partition: same`: readers discard sequences that they have passed"
+        return "" if self.topic else "no `topic`: a letter does not go to a topic of its own name"
 
     def describe(self) -> str:
         where = f"topic {self.topic}" if self.topic else "topics of the same names"

@@ -241,7 +241,7 @@ class KafkaTarget:
         faults += [Fault("the topic that is read does not exist", name) for name in unread]
         for name, topic in read.items():
             target = self._block.topic or name
-            if self._block.create:
+            if self._block.create and broker.topic_id(target, deadline) is None:
                 broker.create_topic(TopicSpec(target, topic.partitions), deadline)
             to = broker.topic(target, deadline)
             if to is None:

@@ -46,7 +46,9 @@ def prepare_topics(
     specs = (_keys_spec(gateway, slots, remember_ms), _owners_spec(gateway))
     found = []
     for spec in specs:
-        broker.create_topic(spec, deadline)
+        # Not without a look: to create needs a right of its own.
+        if broker.topic_id(spec.name, deadline) is None:
+            broker.create_topic(spec, deadline)
         topic = broker.topic(spec.name, deadline)
         if topic is None:
             raise RetriableError("a new topic is not visible yet", subject=spec.name)

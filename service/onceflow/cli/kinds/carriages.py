@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from onceflow.cli.shared.options import kafka
 from onceflow.cli.shared.output import ResultFormat, print_json
+from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from onceflow.contracts.connector import Topics
     from onceflow.delivery.metrics import DeliveryMetrics
     from onceflow.delivery.model import Carriage
     from onceflow.delivery.survey import DeliverySurvey
@@ -27,7 +29,7 @@ C = TypeVar("C", bound="Carriage")
 class CarriageCommands(ABC, Generic[C]):
     """Implements `Commands` for files that carry records from topics to a target."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[FileKind]
 
     @abstractmethod
     def load(self, file: Path, *, may_run_code: bool = True) -> C:
@@ -42,8 +44,8 @@ class CarriageCommands(ABC, Generic[C]):
         """The metrics of a process that serves such files."""
 
     @abstractmethod
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
+    def model(self) -> type[C]:
+        """The model of its file."""
 
     @abstractmethod
     def facts(self, carriage: C) -> Mapping[str, Any]:
@@ -92,7 +94,7 @@ class CarriageCommands(ABC, Generic[C]):
         from onceflow.delivery.serving import CarriageService
         from onceflow.serve.ending import drain_on_signals
 
-        settings, _ = read_settings(os.environ, overrides, config)
+        settings, effective = read_settings(os.environ, overrides, config)
         load = partial(self.load, may_run_code=_may_run_code(settings, is_trusted=False))
         clock = SystemClock()
         with ExitStack() as stack:
@@ -100,9 +102,23 @@ class CarriageCommands(ABC, Generic[C]):
             around = Around(
                 kafka(), settings.connection(), clock, report_of(""), Event(), SystemRandom()
             )
-            service = CarriageService(files, load, self.metrics(), settings, around, report_of)
+            read = (settings, effective)
+            service = CarriageService(files, load, self.metrics(), read, around, report_of)
+            if settings.control is not None:
+                from onceflow.control.api import controlled
+                from onceflow.control.carriages import CarriageViews
+
+                views = CarriageViews(service, self.kind)
+                stack.enter_context(controlled(views, settings.control, report_of("")))
             stack.enter_context(drain_on_signals(service.fleet.request_drain))
             service.run()
+
+    def letter_topic(self, file: Path) -> str:
+        """Tell the topic of its dead letters."""
+        from onceflow.repair.dead_letters import letter_topic_of
+
+        carriage = self.load(file)
+        return letter_topic_of(self.kind, carriage.name, carriage.dead_letter)
 
     def explain(self, file: Path, output: ResultFormat) -> None:
         """Draw it, without asking brokers or a target."""
@@ -133,6 +149,10 @@ class CarriageCommands(ABC, Generic[C]):
     def guarantee_of(self, file: Path) -> Guarantee:
         """Tell what it promises."""
         return self.load(file).guarantee()
+
+    def topics(self, file: Path) -> Topics:
+        """Tell the topics that it reads and writes."""
+        return self.load(file).kafka_topics()
 
     def status(self, file: Path, settings: Settings, output: ResultFormat) -> None:
         """Show where it stands, seen from outside."""

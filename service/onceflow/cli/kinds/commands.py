@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from onceflow.cli.shared.output import ResultFormat
+    from onceflow.clock import Deadline
+    from onceflow.contracts.connector import Topics
     from onceflow.protocol.guarantee import Guarantee
+    from onceflow.repair.dead_letters import Resent
     from onceflow.settings import Settings
 
 
@@ -40,8 +45,17 @@ class Commands(Protocol):
     def why_stuck(self, file: Path, settings: Settings, output: ResultFormat) -> None:
         """Tell what holds it up. Exits with 1 if something does."""
 
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
+    def topics(self, file: Path) -> Topics:
+        """The topics that it reads and writes, for the rights that it needs."""
+
+    def letter_topic(self, file: Path) -> str:
+        """The topic of its dead letters. Raises a ConfigError if there is none."""
+
+    def replay(self, file: Path, settings: Settings, deadline: Deadline) -> Resent:
+        """Send its dead letters again, each once. Raises a ConfigError if that is impossible."""
+
+    def model(self) -> type[BaseModel]:
+        """The model of its file."""
 
 
 def commands_of(kind: FileKind) -> Commands | None:

@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceflow.cli.kinds.carriages import CarriageCommands
+from onceflow.errors import ConfigError
+from onceflow.pipeline.file.kinds import FileKind
 
 if TYPE_CHECKING:
+    from onceflow.clock import Deadline
     from onceflow.delivery.metrics import DeliveryMetrics
     from onceflow.enrichment.model import Enrichment
+    from onceflow.repair.dead_letters import Resent
+    from onceflow.settings import Settings
 
 
 class EnrichmentCommands(CarriageCommands["Enrichment"]):
     """Implements `Commands`."""
 
-    kind = "enrichment"
+    kind = FileKind.ENRICHMENT
 
     def load(self, file: Path, *, may_run_code: bool = True) -> Enrichment:
         """Read and check a file."""
@@ -30,11 +35,21 @@ class EnrichmentCommands(CarriageCommands["Enrichment"]):
 
         return EnrichmentMetrics
 
-    def json_schema(self) -> Mapping[str, Any]:
-        """The schema of its file."""
-        from onceflow.enrichment.loader import json_schema
+    def replay(self, file: Path, settings: Settings, deadline: Deadline) -> Resent:
+        """Refuse: its output keeps the sequences of its input."""
+        raise ConfigError(
+            "the dead letters of an enrichment cannot be sent again",
+            subject=str(file),
+            found="its output keeps the sequences of its input: readers discard what they passed",
+            then="nothing was sent. Correct what rejects them, and start an enrichment of another"
+            " name with another output topic: it asks about all that the topic still has",
+        )
 
-        return json_schema()
+    def model(self) -> type[Enrichment]:
+        """The model of its file."""
+        from onceflow.enrichment.model import Enrichment
+
+        return Enrichment
 
     def facts(self, carriage: Enrichment) -> Mapping[str, Any]:
         """Say who is asked, and what is recorded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onceflow.cli.shared.options import kafka
 from onceflow.cli.shared.output import ResultFormat, print_json
@@ -14,11 +14,13 @@ from onceflow.gateway import loader
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from onceflow.clock import Deadline
+    from onceflow.contracts.connector import Topics
     from onceflow.gateway.model import Gateway
+    from onceflow.gateway.survey import GatewayFacts
     from onceflow.protocol.guarantee import Guarantee
+    from onceflow.repair.dead_letters import Resent
     from onceflow.settings import Settings
-
-LOOK_TIMEOUT_S = 30.0
 
 
 def run(file: Path, settings: Settings, *, is_until_caught_up: bool) -> None:
@@ -51,12 +53,18 @@ def serve(files: Sequence[Path], overrides: Mapping[str, str | None], config: Pa
     from onceflow.gateway.serving import GatewayService
     from onceflow.serve.ending import drain_on_signals
 
-    settings, _ = read_settings(os.environ, overrides, config)
+    settings, effective = read_settings(os.environ, overrides, config)
     clock = SystemClock()
     with ExitStack() as stack:
         report = stack.enter_context(open_report(clock))
         around = Around(kafka(), settings.connection(), settings.gateway, clock, report, Event())
-        service = GatewayService(files, settings, around, report)
+        service = GatewayService(files, (settings, effective), around, report)
+        if settings.control is not None:
+            from onceflow.control.api import controlled
+            from onceflow.gateway.views import GatewayViews
+
+            views = GatewayViews(service)
+            stack.enter_context(controlled(views, settings.control, report))
         stack.enter_context(drain_on_signals(service.fleet.request_drain))
         service.run()
 
@@ -91,48 +99,75 @@ def guarantee_of(file: Path) -> Guarantee:
     return loader.load_gateway(file).guarantee()
 
 
-def status(file: Path, settings: Settings, output: ResultFormat) -> None:
-    from onceflow.clock import SystemClock
-    from onceflow.protocol.identity import gateway_group, gateway_owners_topic
-    from onceflow_connectors.kafka.gateway.owners import Owner, OwnerBoard
+def topics(file: Path) -> Topics:
+    from onceflow.contracts.connector import GatewayTopics
 
-    gateway, connection = loader.load_gateway(file), settings.connection()
-    deadline = SystemClock().within(LOOK_TIMEOUT_S)
-    broker = kafka().broker(connection)
-    board = OwnerBoard(gateway_owners_topic(gateway.name), connection, Owner("", ""))
-    try:
-        broker.brokers(deadline)
-        if broker.topic_id(gateway_owners_topic(gateway.name), deadline) is None:
-            then = "run it once"
-            raise ConfigError("this gateway has never run", subject=gateway.name, then=then)
-        members = broker.group_members(gateway_group(gateway.name), deadline)
-        board.refresh(deadline)
-    finally:
-        broker.close()
-        board.close()
-    numbers = range(gateway.remember.slots)
-    claims = {number: board.owner_of(number) for number in numbers}
-    addresses = {number: owner.address if owner else None for number, owner in claims.items()}
-    if output is ResultFormat.JSON:
-        print_json({"gateway": gateway.name, "instances": members, "slots": addresses})
-        return
-    from onceflow.cli.shared.terminal import say
-
-    say((gateway.name, "bold"), f": {members} instances")
-    for number, address in addresses.items():
-        say(f"  slot {number}: claimed last by {address or 'no instance'}")
+    gateway = loader.load_gateway(file)
+    return GatewayTopics(gateway.name, [*gateway.topics])
 
 
-def why_stuck(file: Path, settings: Settings, output: ResultFormat) -> None:
+def letter_topic(file: Path) -> str:
     raise ConfigError(
-        "this command is for pipelines and deliveries",
+        "a gateway has no dead letters",
         subject=str(file),
-        then="ask the gateway itself: `/readyz` tells what it waits for",
+        found="a record that does not fit is refused with 422, and the answer says why",
+        then="`onceflow why-stuck` tells how many were refused",
     )
 
 
-def json_schema() -> Mapping[str, Any]:
-    return loader.json_schema()
+def replay(file: Path, settings: Settings, deadline: Deadline) -> Resent:
+    raise ConfigError(
+        "a gateway has no dead letters",
+        subject=str(file),
+        then="nothing was sent; the client whose record was refused posts it again",
+    )
+
+
+def status(file: Path, settings: Settings, output: ResultFormat) -> None:
+    from onceflow.gateway.survey import fields_of
+
+    facts = _facts(file, settings)
+    found = fields_of(facts)
+    if output is ResultFormat.JSON:
+        print_json(found)
+        return
+    from onceflow.cli.shared.terminal import say
+
+    members = "unknown" if facts.instances is None else facts.instances
+    say((facts.gateway.name, "bold"), f": {members} instances")
+    for number, address in found["slots"].items():
+        say(f"  slot {number}: claimed last by {address or 'no instance'}")
+    for address, why in found["not_ready"].items():
+        say(f"  not ready: {address}: {why}")
+    for code, count in found["refused"].items():
+        say(f"  answered {code} in the last minutes: {count:,} posts")
+    for what, why in found["not_seen"].items():
+        say(f"  not seen: {what}: {why}")
+
+
+def why_stuck(file: Path, settings: Settings, output: ResultFormat) -> None:
+    from onceflow.cli.shared.findings import tell
+    from onceflow.gateway.diagnosis import diagnose
+
+    facts = _facts(file, settings)
+    tell(facts.gateway.name, diagnose(facts), facts, output)
+
+
+def _facts(file: Path, settings: Settings) -> GatewayFacts:
+    from onceflow.clock import SystemClock
+    from onceflow.gateway.survey import opened_survey
+
+    gateway = loader.load_gateway(file)
+    with opened_survey(
+        gateway, kafka(), settings.connection(), SystemClock(), settings.gateway.ca_file
+    ) as survey:
+        return survey.facts()
+
+
+def model() -> type[Gateway]:
+    from onceflow.gateway.model import Gateway
+
+    return Gateway
 
 
 def _picture(gateway: Gateway) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""`onceflow acls`: the rights that running a pipeline needs, or reading its output."""
+"""`onceflow acls`: the rights that a file needs to run, or readers of its output."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onceflow.cli.kinds.commands import commands_for
 from onceflow.cli.shared.options import BootstrapServers, ConfigFile, kafka, settings_of
 from onceflow.cli.shared.output import OutputOption, ResultFormat, print_json
 from onceflow.clock import SystemClock
-from onceflow.contracts.connector import PipelineTopics, Right, Task
+from onceflow.contracts.connector import CarriageTopics, PipelineTopics, Right, Task, Topics
 from onceflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from onceflow.pipeline.file.loader import PipelineFile
 
 GRANT_TIMEOUT_S = 30.0
+AT_SOURCE = (Task.RUN, Task.CREATE)
+AT_TARGET = (Task.TARGET, Task.CREATE_TARGET)
+"""At the brokers of another cluster that a delivery writes to."""
 
 
 def acls(
-    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    file: Annotated[Path, typer.Argument(help="The file, of any kind.")],
     *,
     tasks: Annotated[
         list[str],
         typer.Option(
             "--for",
             metavar="TASK",
-            help="What to allow: `run`, `create`, `verify`, `resend`, `set` or"
-            " `consume:GROUP`. Can be repeated.",
+            help="What to allow: `run`, `create`, `verify`, `resend`, `set` or `consume:GROUP`;"
+            " `target` and `create-target` at the brokers of another cluster that a delivery writes"
+            " to. Can be repeated. Left out: all that a run needs, and with --grant `run` and"
+            " `create`.",
         ),
-    ] = ["run", "create"],  # noqa: B006  typer does not change it
+    ] = [],  # noqa: B006  typer does not change it
     grant: Annotated[
         str | None,
         typer.Option(
@@ -43,17 +49,23 @@ def acls(
     config: ConfigFile = None,
     output: OutputOption = ResultFormat.TEXT,
 ) -> None:
-    """List the broker rights that a pipeline needs, or grant them.
+    """List the broker rights that a file needs, or grant them.
 
     Only `--grant` changes anything, and it takes no rights away.
     """
-    from onceflow.pipeline.file.loader import load_pipeline
-
     if grant is not None and not re.fullmatch(r"User:\S+", grant):
         raise ConfigError("not a principal", subject=grant, expected="User:NAME")
-    connector = kafka()
-    topics = topics_of(load_pipeline(file))
-    wanted = [_task(text) for text in tasks]
+    connector, topics = kafka(), _topics(file)
+    is_elsewhere = isinstance(topics, CarriageTopics) and topics.is_elsewhere
+    default = [*AT_SOURCE, *(AT_TARGET if is_elsewhere and grant is None else ())]
+    wanted = [_task(text) for text in tasks or default]
+    at_target = [task in AT_TARGET for task, _ in wanted]
+    if grant is not None and any(at_target) and not all(at_target):
+        raise ConfigError(
+            "these rights are of two clusters",
+            expected="`target` and `create-target` alone, with `--bootstrap-servers` of the target",
+            then="nothing was granted",
+        )
     rights = [right for task, group in wanted for right in connector.rights(topics, task, group)]
     if grant is not None:
         connection = settings_of(bootstrap_servers, config).connection()
@@ -72,9 +84,16 @@ def _task(text: str) -> tuple[Task, str]:
     """A task, and the group that it is for."""
     name, _, group = text.partition(":")
     if name not in {*Task} or bool(group) != (name == Task.CONSUME):
-        expected = "run, create, verify, resend, set or consume:GROUP"
+        expected = f"{', '.join(t for t in Task if t != Task.CONSUME)} or consume:GROUP"
         raise ConfigError("cannot allow this", subject=text, expected=expected)
     return Task(name), group
+
+
+def _topics(file: Path) -> Topics:
+    from onceflow.pipeline.file.loader import load_pipeline
+
+    commands = commands_for(file)
+    return commands.topics(file) if commands else topics_of(load_pipeline(file))
 
 
 def topics_of(file: PipelineFile) -> PipelineTopics:

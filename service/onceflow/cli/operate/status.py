@@ -1,4 +1,4 @@
-"""`onceflow status`: where a pipeline or a delivery stands, seen from outside."""
+"""`onceflow status`: where the runs of a file stand, seen from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def status(
     """Show a pipeline's owner, positions, lag, last commit and account of records.
 
     Also which source holds the event watermark, open transactions in its input, and when retention
-    would overtake it. For a delivery: its target, its instances, positions and lag.
+    would overtake it. For a delivery and an enrichment: target, instances, positions and lag; for a
+    gateway: instances, owners of slots, and posts that were refused lately.
     """
     from onceflow.observe.summary import summary_of
     from onceflow.texts import time_text

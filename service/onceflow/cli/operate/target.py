@@ -27,9 +27,7 @@ PipelineTarget = Annotated[
 
 LookTarget = Annotated[
     str,
-    typer.Argument(
-        metavar="PIPELINE", help="Name of the pipeline, or the file of a pipeline or a delivery."
-    ),
+    typer.Argument(metavar="PIPELINE", help="Name of the pipeline, or a file of any kind."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`onceflow why-stuck`: what holds up a pipeline or a delivery, with evidence and fix."""
+"""`onceflow why-stuck`: what holds up the runs of a file, with evidence and fix."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def why_stuck(
     config: ConfigFile = None,
     output: OutputOption = ResultFormat.TEXT,
 ) -> None:
-    """Name what holds a pipeline or a delivery up, with evidence and fix. Exits with 1 if so.
+    """Name what holds up a file of any kind, with evidence and fix. Exits with 1 if so.
 
-    The most serious cause comes first. Only its file tells which sources have an event time.
+    The most serious cause comes first. Only the file of a pipeline tells which sources have an
+    event time.
     """
     from onceflow.observe.diagnosis import diagnose
 

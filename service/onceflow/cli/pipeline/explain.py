@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="The file of a pipeline or a delivery.")],
+    file: Annotated[Path, typer.Argument(help="The file, of any kind.")],
     *,
     output: OutputOption = ResultFormat.TEXT,
     file_only: FileOnly = False,
@@ -36,7 +36,7 @@ def explain(
         int | None, typer.Option(help="Forecast the size of this many rows of state.", min=1)
     ] = None,
 ) -> None:
-    """Draw a pipeline or a delivery from source to sink, with its guarantees."""
+    """Draw a file of any kind from source to sink, with its guarantees."""
     from onceflow.pipeline.file.loader import load_pipeline
 
     if (commands := commands_for(file)) is not None:

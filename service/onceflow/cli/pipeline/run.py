@@ -35,7 +35,7 @@ class Until(StrEnum):
 
 
 def run(  # noqa: PLR0913, PLR0917  options of a command line
-    file: Annotated[Path, typer.Argument(help="The file of a pipeline or a delivery.")],
+    file: Annotated[Path, typer.Argument(help="The file, of any kind.")],
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
     until: Annotated[
@@ -72,7 +72,7 @@ def run(  # noqa: PLR0913, PLR0917  options of a command line
         ),
     ] = False,
 ) -> None:
-    """Run a pipeline or a delivery. SIGTERM and Ctrl-C let the running batch commit first.
+    """Run a file of any kind. SIGTERM and Ctrl-C let the running batch commit first.
 
     A start that is refused names its remedy: --adopt, --new-generation or --accept-change.
     """

@@ -19,8 +19,7 @@ def serve(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="Files of pipelines, or of deliveries, and folders in which every YAML file is"
-            " one.",
+            help="Files of one kind, and folders in which every YAML file is one.",
         ),
     ],
     bootstrap_servers: BootstrapServers = None,
@@ -32,11 +31,11 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run many pipelines, or many deliveries. A fault in one does not touch the others.
+    """Run many files of one kind. A fault in one does not touch the others.
 
     SIGTERM and Ctrl-C let the running batches commit, then end. A pipeline that fails is started
-    again as its `restart` says. Answers Prometheus and probes (`monitoring`), and orders
-    (`control`; of pipelines only). The process ends by itself only when everything in it has failed
+    again as its `restart` says. Answers Prometheus and probes (`monitoring`), and shows a page and
+    takes orders (`control`). The process ends by itself only when everything in it has failed
     for good, with the code of the first error.
     """
     from onceflow.serve.files import find_files
@@ -88,6 +87,7 @@ def _serve_pipelines(
     from onceflow.clock import SystemClock
     from onceflow.config import read_settings
     from onceflow.control.api import controlled
+    from onceflow.control.pipelines import PipelineViews
     from onceflow.serve.ending import drain_on_signals
     from onceflow.serving import Service, find_entries
 
@@ -102,6 +102,7 @@ def _serve_pipelines(
         report_of = stack.enter_context(open_fleet_report(clock))
         service = Service(entries, settings, effective, around, options, report_of)
         if settings.control is not None:
-            stack.enter_context(controlled(service, settings.control, report_of("")))
+            views = PipelineViews(service)
+            stack.enter_context(controlled(views, settings.control, report_of("")))
         stack.enter_context(drain_on_signals(service.fleet.request_drain))
         service.run()

@@ -90,7 +90,7 @@ class FileVerdict:
 
 def validate(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Files of pipelines and deliveries.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Files of any kind.")
     ] = None,
     output: Annotated[
         VerdictFormat, typer.Option("--output", "-o", help="Format of the results.")
@@ -104,7 +104,7 @@ def validate(
         FileKind, typer.Option("--kind", help="The kind of file that --schema describes.")
     ] = FileKind.PIPELINE,
 ) -> None:
-    """Check files of pipelines and deliveries without running them.
+    """Check files of every kind without running them.
 
     Exits with 2 if any of them has a fault.
     """
@@ -132,11 +132,11 @@ def validate(
 
 
 def _schema_of(kind: FileKind) -> Mapping[str, Any]:
-    if (commands := commands_of(kind)) is not None:
-        return commands.json_schema()
-    from onceflow.pipeline.file import schema
+    from onceflow.pipeline.file.model import Pipeline
+    from onceflow.pipeline.file.schema import json_schema
 
-    return schema.json_schema()
+    commands = commands_of(kind)
+    return json_schema(commands.model() if commands else Pipeline, kind)
 
 
 def _loaded(path: Path, load: Callable[[Path], PipelineFile]) -> PipelineFile | FileVerdict:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from onceflow.cli.shared.output import ResultFormat, print_json
 
 if TYPE_CHECKING:
-    from onceflow.delivery.survey import DeliveryFacts
     from onceflow.observe.diagnosis import Diagnosis
-    from onceflow.observe.facts import Facts
 
 WATCH_S = 2.0
 """For which input is watched, to tell how much comes in."""
@@ -20,10 +18,26 @@ FOUND = 1
 """Exit code if something holds it up."""
 
 
+class Seen(Protocol):
+    """A look at the runs of a file of any kind."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that wait; None if it is unknown, or nothing is read."""
+
+    @property
+    def waiting(self) -> str:
+        """How it stands, for people."""
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """Blind spots, and the reason for each."""
+
+
 def tell(
     name: str,
     findings: Sequence[Diagnosis],
-    facts: Facts | DeliveryFacts,
+    facts: Seen,
     output: ResultFormat,
 ) -> None:
     """Print what holds something up, and exit with 1 if anything does."""
@@ -37,7 +51,7 @@ def tell(
         raise typer.Exit(FOUND)
 
 
-def _print_text(name: str, findings: Sequence[Diagnosis], facts: Facts | DeliveryFacts) -> None:
+def _print_text(name: str, findings: Sequence[Diagnosis], facts: Seen) -> None:
     from rich.padding import Padding
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-// Draws the last hour of a pipeline. Without it, the page still shows the present state.
+// Draws the last hour of one file's runs. Without it, the page still shows the present state.
 "use strict";
 
 (() => {
@@ -15,7 +15,7 @@
     ["commitOffsets", "log the end"],
     ["other", "other"],
   ];
-  const MARKS = { started: "accent", "took over": "accent", replayed: "warn", failed: "bad", "taken over": "bad", stopped: "quiet" };
+  const MARKS = { started: "accent", resumed: "accent", waiting: "warn", "slot taken": "accent", "slot left": "quiet", "took over": "accent", replayed: "warn", failed: "bad", "taken over": "bad", stopped: "quiet" };
 
   const place = document.getElementById("charts");
   if (!place) return;
@@ -28,13 +28,14 @@
   const unknown = "–";
 
   const count = (value) => exact.format(value);
+  const perSecond = (value) => `${count(value)}/s`;
   const milliseconds = (value) => (value < 1000 ? `${exact.format(value)} ms` : `${exact.format(value / 1000)} s`);
   function duration(value) {
     const [unit, name] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => Math.abs(value) >= size) ?? [1, "s"];
     return `${exact.format(value / unit)} ${name}`;
   }
   function bytes(value) {
-    const unit = value > 0 ? Math.min(4, Math.floor(Math.log(value) / Math.log(1024))) : 0;
+    const unit = value >= 1 ? Math.min(4, Math.floor(Math.log(value) / Math.log(1024))) : 0;
     return `${exact.format(value / 1024 ** unit)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
   }
 
@@ -51,10 +52,27 @@
 
   const CHARTS = {
     rate: (h) => [
-      line("read", "one", h.read_per_s, (v) => `${count(v)}/s`),
-      line("written", "two", h.written_per_s, (v) => `${count(v)}/s`),
-      line("rejected", "bad", h.rejected_per_s, (v) => `${count(v)}/s`),
+      line("read", "one", h.read_per_s, perSecond),
+      line("written", "two", h.written_per_s, perSecond),
+      line("rejected", "bad", h.rejected_per_s, perSecond),
     ],
+    carried: (h) => [
+      line("written", "one", h.written_per_s, perSecond),
+      line("rejected", "bad", h.rejected_per_s, perSecond),
+      line("dropped", "phase-3", h.dropped_per_s, perSecond),
+    ],
+    age: (h) => [line("oldest record", "one", h.lag_s, duration, { isFilled: true })],
+    took: (h) => [line("mean", "one", h.batch_ms, milliseconds, { isFilled: true, isSparse: true })],
+    tries: (h) => [line("tries that failed", "bad", h.tries_failed, count, { isFilled: true })],
+    posted: (h) => [line("records", "one", h.records_per_s, perSecond, { isFilled: true })],
+    posts: (h) => [
+      line("taken", "one", h.posts_per_s, perSecond),
+      line("refused", "phase-3", h.refused_per_s, perSecond),
+      line("failed", "bad", h.failed_per_s, perSecond),
+    ],
+    answer: (h) => [line("mean", "one", h.answer_ms, milliseconds, { isFilled: true, isSparse: true })],
+    remembered: (h) => [line("keys", "one", h.keys, count, { isFilled: true })],
+    inflight: (h) => [line("waiting bodies", "one", h.in_flight_bytes, bytes, { isFilled: true })],
     lag: (h) => [line("waiting records", "one", h.lag, count, { isFilled: true })],
     batch: (h) => stacked(h.batch_ms),
     event: (h) => [
@@ -122,7 +140,7 @@
   function make(figure, lines) {
     const colors = { quiet: ink("quiet"), line: ink("line") };
     const told = lines[0].told;
-    const short = told === count || figure.dataset.chart === "rate" ? (v) => compact.format(v) : told;
+    const short = told === count || told === perSecond ? (v) => compact.format(v) : told;
     const series = lines.map((each) => {
       const color = ink(each.color);
       const fill = each.isStacked ? color : each.isFilled ? color.replace("rgb(", "rgba(").replace(")", ", .18)") : undefined;
@@ -206,7 +224,7 @@
 
   async function look() {
     try {
-      const answer = await fetch(`/v1/pipelines/${place.dataset.pipeline}/history`);
+      const answer = await fetch(place.dataset.where);
       if (answer.ok) draw((newest = await answer.json()));
     } catch {
       // The page itself shows that the service does not answer.

@@ -72,7 +72,7 @@ async function order(button) {
   await refresh();
 }
 
-// Orders return at once: look until the pipeline is as it is desired, or cannot become so.
+// Orders return at once: look until it is as desired, or cannot become so.
 async function carryOut(where, say) {
   const csrf = document.querySelector("meta[name=csrf]").content;
   const answer = await fetch(where, { method: "POST", headers: { "x-csrf-token": csrf } });
@@ -81,14 +81,14 @@ async function carryOut(where, say) {
   for (let look = 0; told.desired && look < MAX_LOOKS; look++) {
     if (SETTLED[told.desired].includes(told.observed)) break;
     await new Promise((go) => setTimeout(go, EVERY_MS));
-    const pipelines = await (await fetch("/v1/pipelines")).json();
-    told = pipelines.find((one) => one.name === told.name);
+    const all = await (await fetch(where.split("/").slice(0, 3).join("/"))).json();
+    told = all.find((one) => one.name === told.name);
     say(resultOf(told));
   }
 }
 
 function resultOf(told) {
-  if (told.draining) return "every pipeline ends after its running batch";
+  if (told.draining) return "all end after what is under way";
   if (told.sent !== undefined) return `${told.sent} records sent again, ${told.kept} letters kept`;
   if (told.observed) return told.error ? `${told.observed}, ${told.error.text}` : told.observed;
   return told.detail;

@@ -14,6 +14,16 @@ class FileKind(StrEnum):
     ENRICHMENT = "enrichment"
     GATEWAY = "gateway"
 
+    @property
+    def with_article(self) -> str:
+        """One of them."""
+        return f"an {self}" if self is FileKind.ENRICHMENT else f"a {self}"
+
+    @property
+    def plural(self) -> str:
+        """Several of them."""
+        return "deliveries" if self is FileKind.DELIVERY else f"{self}s"
+
 
 def kind_in(data: object) -> FileKind:
     """The kind that the content of a file says; of a pipeline if it says none that there is."""

@@ -36,6 +36,13 @@ _EXPECTED: Mapping[str, str] = {
 }
 """Error types of pydantic whose wording does not depend on the place; others are built below."""
 
+_AS_NOW = "a changed file takes effect with the next start"
+_INSTEAD: Mapping[FileKind, str] = {
+    FileKind.DELIVERY: f"`onceflow status` shows its positions; {_AS_NOW}",
+    FileKind.ENRICHMENT: f"`onceflow status` shows its positions; {_AS_NOW}",
+    FileKind.GATEWAY: f"`onceflow status` shows its slots; {_AS_NOW}",
+}
+"""What to do instead of what only pipelines have: a ledger, state, parameters."""
 MAX_FAULTS = 100
 """Faults reported of one file. Each is compared with every known key; more are not read."""
 
@@ -148,8 +155,8 @@ def _load(path: Path, text: str) -> PipelineFile:
         found = Fault("not a pipeline", line=1, expected=expected, rule=Rule.WRONG_VALUE)
         raise _refused(path, (*faults, found))
     if (kind := kind_in(document.data)) is not FileKind.PIPELINE:
-        then = "give this command the file of a pipeline"
-        raise ConfigError(f"this is a {kind}, not a pipeline", subject=str(path), then=then)
+        what = f"this is {kind.with_article}, and this command takes pipelines only"
+        raise ConfigError(what, subject=str(path), then=_INSTEAD[kind])
     if "kind" in document.data:
         known = ", ".join(kind for kind in FileKind if kind is not FileKind.PIPELINE)
         expected = f"{known}; or no `kind`, for a pipeline"

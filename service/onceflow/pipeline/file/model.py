@@ -20,6 +20,7 @@ from onceflow.contracts.values import (
     TransformName,
     ViewName,
     fault,
+    without_default,
 )
 from onceflow.errors import ConfigError
 from onceflow.pipeline.file.aggregate import AggregateText, parse_call
@@ -32,7 +33,6 @@ from onceflow.pipeline.file.policies import (
     OnReject,
     Restart,
     Waiver,
-    without_default,
 )
 from onceflow.pipeline.file.process import Process
 from onceflow.pipeline.file.reference import ReferenceBlock

@@ -6,10 +6,16 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field
 
 from onceflow.contracts.block import Block, Combination
-from onceflow.contracts.values import DurationMs, TopicName, fault, parse_duration_ms
+from onceflow.contracts.values import (
+    DurationMs,
+    TopicName,
+    fault,
+    parse_duration_ms,
+    without_default,
+)
 
 OnReject: TypeAlias = Literal["dead_letter", "drop", "fail"]
 """What becomes of a rejected record. `dead_letter` and `drop` count it; `fail` stops the pipeline
@@ -83,11 +89,6 @@ class Waiver(Block):
 
     def __str__(self) -> str:
         return f"{self.rule} at {self.place!r} until {self.until}: {self.reason}"
-
-
-def without_default(schema: dict[str, JsonValue]) -> None:
-    """The default is a number of milliseconds, which is not how the file would say it."""
-    del schema["default"]
 
 
 def wrong_delays(given: Mapping[str, Any]) -> Iterator[Combination]:

@@ -1,4 +1,4 @@
-"""The JSON Schema of the pipeline file, and the tables of the reference page."""
+"""The JSON Schema of files, and the tables of the reference pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from onceflow.pipeline.file.model import Pipeline
+from onceflow.pipeline.file.kinds import FileKind
 from onceflow.pipeline.text.keys import ANY_ENTRY, ANY_NAME, Key, KeyIndex
 
 _TYPES: Mapping[str, str] = {
@@ -20,16 +20,12 @@ _TYPES: Mapping[str, str] = {
 }
 
 
-def json_schema() -> dict[str, Any]:
-    """The schema that editors complete and check pipeline files with."""
-    schema = without_titles(Pipeline.model_json_schema(by_alias=True))
-    return schema | {"title": "Onceflow pipeline"}
-
-
-def without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same schema. Pydantic titles everything with its Python name, which no file has."""
+def json_schema(model: type[BaseModel], kind: FileKind) -> dict[str, Any]:
+    """The schema that editors complete and check files of a kind with."""
+    schema = model.model_json_schema(by_alias=True)
+    # Pydantic titles everything with its Python name, which no file has.
     _drop_titles(schema)
-    return schema
+    return schema | {"title": f"Onceflow {kind}"}
 
 
 def reference_table(model: type[BaseModel]) -> str:
