@@ -202,6 +202,7 @@ class Instance:
         return {
             "keys": sum(len(slot.memory) for slot in slots),
             "slots": sum(slot.is_serving for slot in slots),
+            "unowned_slots": len(self._unowned()),
             "in_flight_bytes": self._desk.in_flight_bytes,
         }
 
@@ -296,15 +297,18 @@ class Instance:
         return None if owner is None or self._board.is_mine(slot) else owner.address
 
     def _waits_for(self) -> str:
+        unowned = self._unowned()
+        return f"owners of slots {', '.join(map(str, unowned))}" if unowned else ""
+
+    def _unowned(self) -> Sequence[int]:
         mine = {number for number, slot in [*self._slots.items()] if slot.is_serving}
         numbers = range(self.gateway.remember.slots)
-        unowned = [
+        return [
             number
             for number in numbers
             if number not in mine
             and (self._board.owner_of(number) is None or self._board.is_mine(number))
         ]
-        return f"owners of slots {', '.join(map(str, unowned))}" if unowned else ""
 
     def _gained(self, number: int) -> None:
         """Take a slot. In the thread of the membership."""
