@@ -243,7 +243,7 @@ def test_callers_and_other_instances_reach_a_gateway(callers: list[Any]) -> None
 
 
 def test_a_gateway_without_autoscaling_and_ingress() -> None:
-    values: Values = {"gateway.autoscaling.maxReplicas": 0, "gateway.ingress.hosts.shop": None}
+    values: Values = {"gateway.autoscaling.maxReplicas": 0, "gateway.ingress.hosts.shop": ""}
     kinds = Counter(each["kind"] for each in render("gateways"))
     fewer = render("gateways", {**values, "gateway.replicas": 3})
     assert one(fewer, "StatefulSet")["spec"]["replicas"] == 3

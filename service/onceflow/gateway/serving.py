@@ -62,7 +62,10 @@ class GatewayService:
         self.metrics = GatewayMetrics(name, self._statuses, {"version": version("onceflow")})
         restarts = Restarts(Restart(), around.clock, SystemRandom())
         member = Member(name, self._make, restarts, self._tell)
-        renewal = Renewal(settings.secret_files(), around.clock)
+        server = around.server
+        own = (server.certificate_file, server.key_file, server.ca_file)
+        files = [*settings.secret_files(), *(Path(name) for name in own if name)]
+        renewal = Renewal(files, around.clock)
         self.fleet = Fleet([member], lambda: None, around.clock, renewal.is_due)
 
     def run(self) -> None:
