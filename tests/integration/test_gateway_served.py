@@ -76,7 +76,7 @@ def test_a_gateway_is_served_watched_given_another_file_and_ended_under_load(
 
 
 def status_of(gateway: Running, numbers: tuple[int, ...]) -> int:
-    """Of a post that the first file would take, to a key that is used; 0 without an answer."""
+    """Post with a key that is used, and return the status; 0 without an answer."""
     got = gateway.send(Sent("k-0-0", numbers))
     return got.status if got else 0
 
