@@ -11,13 +11,129 @@ from typing import Any
 
 FILE = Path(__file__).parent / "helm" / "onceflow" / "files" / "dashboard.json"
 BY = '{pipeline=~"$pipeline"}'
-OF = '{delivery=~"$delivery"}'
+OF = '{KIND=~"$KIND"}'
+AT = '{gateway=~"$gateway"}'
 WIDTH, HEIGHT, COLUMNS = 8, 7, 3
 Query = tuple[str, str]
-"""An expression, in which `BY` means the chosen pipelines and `OF` the chosen deliveries, and the
-name of its lines."""
+"""An expression, in which `BY` means the chosen pipelines, `OF` the chosen files of a kind and `AT`
+the chosen gateways, and the name of its lines."""
 Panel = tuple[str, str, Sequence[Query]]
 """Title, unit by Grafana's names, queries."""
+
+CARRIED: Sequence[Panel] = (
+    (
+        "State, and the other side",
+        "short",
+        (
+            ("onceflow_KIND_state OF == 1", "{{KIND}}: {{state}}"),
+            ("onceflow_KIND_desired_running OF", "{{KIND}} desired"),
+            ("onceflow_KIND_target_up OF", "{{KIND}} answered last"),
+        ),
+    ),
+    (
+        "Failures and restarts an hour",
+        "short",
+        (
+            ("increase(onceflow_KIND_failures_total OF[1h])", "{{KIND}} {{error}}"),
+            ("increase(onceflow_KIND_restarts_total OF[1h])", "{{KIND}} restarts"),
+            ("increase(onceflow_KIND_tries_failed_total OF[1h])", "{{KIND}} tries"),
+        ),
+    ),
+    (
+        "Done, and not",
+        "cps",
+        (
+            ("rate(onceflow_KIND_records_total OF[5m])", "{{KIND}} done"),
+            ("rate(onceflow_KIND_rejected_total OF[5m])", "{{KIND}} rejected"),
+            ("rate(onceflow_KIND_dropped_total OF[5m])", "{{KIND}} dropped"),
+            ("rate(onceflow_KIND_repeats_total OF[5m])", "{{KIND}} repeats"),
+        ),
+    ),
+    (
+        "Records that wait",
+        "short",
+        (
+            (
+                "sum by (KIND) (onceflow_KIND_lag_records OF)",
+                "{{KIND}}",
+            ),
+        ),
+    ),
+    (
+        "Oldest that waits, and time until it is deleted",
+        "s",
+        (
+            ("onceflow_KIND_lag_seconds OF", "{{KIND}} waits"),
+            ("onceflow_KIND_retention_left_seconds OF", "{{KIND}} left"),
+        ),
+    ),
+    (
+        "Time of a batch, and batches a second",
+        "s",
+        (
+            (
+                (
+                    "rate(onceflow_KIND_batch_duration_seconds_sum OF[5m])"
+                    " / rate(onceflow_KIND_batch_duration_seconds_count OF[5m])"
+                ),
+                "{{KIND}} mean",
+            ),
+            (
+                (
+                    "histogram_quantile(0.99, sum by (KIND, le)"
+                    " (rate(onceflow_KIND_batch_duration_seconds_bucket OF[5m])))"
+                ),
+                "{{KIND}} 99th percentile",
+            ),
+            ("rate(onceflow_KIND_batches_total OF[5m])", "{{KIND}} batches"),
+        ),
+    ),
+)
+"""Of deliveries and of enrichments, which `KIND` stands for."""
+ASKED: Sequence[Panel] = (
+    (
+        "Questions, and answers that were there",
+        "cps",
+        (
+            ("rate(onceflow_KIND_asked_total OF[5m])", "{{KIND}} asked"),
+            ("rate(onceflow_KIND_cached_total OF[5m])", "{{KIND}} cached"),
+            ("rate(onceflow_KIND_ask_failed_total OF[5m])", "{{KIND}} failed"),
+        ),
+    ),
+    (
+        "Time of an answer",
+        "s",
+        (
+            (
+                (
+                    "rate(onceflow_KIND_ask_seconds_total OF[5m])"
+                    " / rate(onceflow_KIND_asked_total OF[5m])"
+                ),
+                "{{KIND}} mean",
+            ),
+        ),
+    ),
+    (
+        "Questions at the same time",
+        "short",
+        (("onceflow_KIND_in_flight OF", "{{KIND}}"),),
+    ),
+)
+
+
+def _of(kind: str, panels: Sequence[Panel]) -> Sequence[Panel]:
+    return [
+        (
+            title,
+            unit,
+            [
+                (text.replace(" OF", OF).replace("KIND", kind), n.replace("KIND", kind))
+                for text, n in queries
+            ],
+        )
+        for title, unit, queries in panels
+    ]
+
 
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     (
@@ -181,75 +297,72 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ),
         ),
     ),
+    ("Deliveries", _of("delivery", CARRIED)),
+    ("Enrichments", _of("enrichment", (*CARRIED, *ASKED))),
     (
-        "Deliveries",
+        "Gateways",
         (
             (
-                "State and target",
+                "State, slots and their owners",
                 "short",
                 (
-                    ("onceflow_delivery_state OF == 1", "{{delivery}}: {{state}}"),
-                    ("onceflow_delivery_desired_running OF", "{{delivery}} desired"),
-                    ("onceflow_delivery_target_up OF", "{{delivery}} target"),
+                    ("onceflow_gateway_state AT == 1", "{{gateway}}: {{state}}"),
+                    ("onceflow_gateway_desired_running AT", "{{gateway}} desired"),
+                    ("sum by (gateway) (onceflow_gateway_slots AT)", "{{gateway}} slots"),
+                    ("max by (gateway) (onceflow_gateway_unowned_slots AT)", "{{gateway}} unowned"),
                 ),
             ),
             (
                 "Failures and restarts an hour",
                 "short",
                 (
-                    ("increase(onceflow_delivery_failures_total OF[1h])", "{{delivery}} {{error}}"),
-                    ("increase(onceflow_delivery_restarts_total OF[1h])", "{{delivery}} restarts"),
-                    ("increase(onceflow_delivery_tries_failed_total OF[1h])", "{{delivery}} tries"),
+                    ("increase(onceflow_gateway_failures_total AT[1h])", "{{gateway}} {{error}}"),
+                    ("increase(onceflow_gateway_restarts_total AT[1h])", "{{gateway}} restarts"),
                 ),
             ),
             (
-                "Delivered, and not",
+                "Posts by status, and records",
                 "cps",
                 (
-                    ("rate(onceflow_delivery_records_total OF[5m])", "{{delivery}} delivered"),
-                    ("rate(onceflow_delivery_rejected_total OF[5m])", "{{delivery}} rejected"),
-                    ("rate(onceflow_delivery_dropped_total OF[5m])", "{{delivery}} dropped"),
-                    ("rate(onceflow_delivery_repeats_total OF[5m])", "{{delivery}} repeats"),
+                    (
+                        "sum by (gateway, status) (rate(onceflow_gateway_posts_total AT[5m]))",
+                        "{{gateway}} {{status}}",
+                    ),
+                    (
+                        "sum by (gateway) (rate(onceflow_gateway_records_total AT[5m]))",
+                        "{{gateway}} records",
+                    ),
                 ),
             ),
             (
-                "Records that wait",
+                "Time to answer",
+                "s",
+                (
+                    (
+                        (
+                            "rate(onceflow_gateway_post_duration_seconds_sum AT[5m])"
+                            " / rate(onceflow_gateway_post_duration_seconds_count AT[5m])"
+                        ),
+                        "{{gateway}} {{instance}} mean",
+                    ),
+                    (
+                        (
+                            "histogram_quantile(0.99, sum by (gateway, le)"
+                            " (rate(onceflow_gateway_post_duration_seconds_bucket AT[5m])))"
+                        ),
+                        "{{gateway}} 99th percentile",
+                    ),
+                ),
+            ),
+            (
+                "Remembered keys",
                 "short",
-                (
-                    (
-                        "sum by (delivery) (onceflow_delivery_lag_records OF)",
-                        "{{delivery}}",
-                    ),
-                ),
+                (("sum by (gateway) (onceflow_gateway_keys AT)", "{{gateway}}"),),
             ),
             (
-                "Oldest that waits, and time until it is deleted",
-                "s",
-                (
-                    ("onceflow_delivery_lag_seconds OF", "{{delivery}} waits"),
-                    ("onceflow_delivery_retention_left_seconds OF", "{{delivery}} left"),
-                ),
-            ),
-            (
-                "Time of a batch, and batches a second",
-                "s",
-                (
-                    (
-                        (
-                            "rate(onceflow_delivery_batch_duration_seconds_sum OF[5m])"
-                            " / rate(onceflow_delivery_batch_duration_seconds_count OF[5m])"
-                        ),
-                        "{{delivery}} mean",
-                    ),
-                    (
-                        (
-                            "histogram_quantile(0.99, sum by (delivery, le)"
-                            " (rate(onceflow_delivery_batch_duration_seconds_bucket OF[5m])))"
-                        ),
-                        "{{delivery}} 99th percentile",
-                    ),
-                    ("rate(onceflow_delivery_batches_total OF[5m])", "{{delivery}} batches"),
-                ),
+                "Bodies that wait",
+                "bytes",
+                (("onceflow_gateway_in_flight_bytes AT", "{{gateway}} {{instance}}"),),
             ),
         ),
     ),
@@ -292,7 +405,9 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _filled(text: str) -> str:
-    return text.replace(" BY", BY).replace(" OF", OF)
+    for short, chosen in ((" BY", BY), (" AT", AT)):
+        text = text.replace(short, chosen)
+    return text
 
 
 def _choice(name: str, label: str, metric: str) -> dict[str, Any]:
@@ -316,6 +431,8 @@ def dashboard() -> dict[str, Any]:
     chosen = [
         _choice("pipeline", "Pipeline", "onceflow_pipeline_state"),
         _choice("delivery", "Delivery", "onceflow_delivery_state"),
+        _choice("enrichment", "Enrichment", "onceflow_enrichment_state"),
+        _choice("gateway", "Gateway", "onceflow_gateway_state"),
     ]
     return {
         "uid": "onceflow",

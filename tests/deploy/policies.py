@@ -16,7 +16,7 @@ GUARDS = CHART / "templates" / "_guards.tpl"
 SIZED_BY_SPARK = {EXECUTOR, "operator's driver"}
 """From its settings, which guards compare with what a pod needs."""
 OURS = {
-    *("onceflow", "deliveries", "enrichments", "topics", "round-trip"),
+    *("onceflow", "deliveries", "enrichments", "gateway", "topics", "round-trip"),
     *("spark-kubernetes-driver", "spark-kubernetes-executor"),
 }
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Secret", "Namespace"}

@@ -112,11 +112,11 @@ def test_pods_are_spread_among_their_own_kind() -> None:
     values: Values = {
         "topologySpreadConstraints": [constraint, {**constraint, "labelSelector": chosen}]
     }
-    for example in ("k8s", "operator", "local", "deliveries"):
+    for example in ("k8s", "operator", "local", "deliveries", "gateways"):
         for place, pod in pods(render(example, values)):
             spread = pod["spec"].get("topologySpreadConstraints")
             component = pod["metadata"]["labels"].get("app.kubernetes.io/component")
-            if component not in {"driver", "executor", "deliveries"}:
+            if component not in {"driver", "executor", "deliveries", "gateways"}:
                 assert spread is None, place
                 continue
             own, theirs = spread

@@ -32,6 +32,12 @@ SIGNING_IN: Values = {
     "kafka.sasl.existingSecret": "b",
 }
 
+GATEWAY: Values = {
+    "gateways": {"a": "kind: gateway\nname: a"},
+    "gateway.tokensSecret": "a",
+    "gateway.allowClearText": True,
+}
+
 GUARDS: Sequence[tuple[Values, str]] = [
     *(
         ({"deliveries": {"a": text}, "light.egress": [{}]}, told)
@@ -47,6 +53,18 @@ GUARDS: Sequence[tuple[Values, str]] = [
     (
         {"deliveries": {"a": "kind: delivery\nname: a"}},
         "light.egress: empty, so deliveries would reach the brokers and nothing else",
+    ),
+    *(
+        ({**GATEWAY, **values}, told)
+        for values, told in (
+            ({"gateways": {"a": "name: a"}}, "gateways.a: expected a file with kind: gateway"),
+            ({"gateway.tokensSecret": ""}, "so everyone on the network could post"),
+            ({"gateway.allowClearText": False}, "tokens would cross the network in clear text"),
+            ({"gateway.certificateSecret": "a"}, "allowClearText would be left unused"),
+            ({"gateway.ingress.hosts": {"b": "b.example"}}, "no such gateway; expected one of a"),
+            ({"gateway.ingress.hosts": {"a": "a.example"}}, "reach the Ingress in clear text"),
+            ({"gateway.autoscaling.maxReplicas": 1}, "is less than gateway.replicas 2"),
+        )
     ),
     (
         {"extraVolumes": [{"name": "secret-a", "configMap": {"name": "a"}}]},
@@ -268,7 +286,14 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
     named = {path: s["properties"] for path, s in objects(SCHEMA) if "properties" in s}
     known = {f"{path}.{name}".lstrip(".") for path, ps in named.items() for name in ps}
     contexts = ("podSecurityContext", "securityContext")
-    foreign = (*contexts, "resources", "light.resources.", "affinity", "global")
+    foreign = (
+        *contexts,
+        "resources",
+        "light.resources.",
+        "gateway.resources.",
+        "affinity",
+        "global",
+    )
 
     def ours(paths: set[str]) -> set[str]:
         return {path for path in paths if not path.startswith(foreign) and "[]" not in path}

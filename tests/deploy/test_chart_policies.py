@@ -13,11 +13,21 @@ import yaml
 from onceflow.config import load_settings
 from onceflow.delivery.loader import load_delivery
 from onceflow.errors import ConfigError
+from onceflow.gateway.loader import load_gateway
 from onceflow.pipeline.file.loader import load_pipeline
 from onceflow.runtime.spark.session import check_conf
 from onceflow.settings import Settings
 from tests.deploy import policies
-from tests.deploy.chart import EXAMPLES, EXECUTOR_FILE, Manifest, one, pods, render
+from tests.deploy.chart import (
+    EXAMPLES,
+    EXECUTOR_FILE,
+    NAMESPACE,
+    Manifest,
+    Values,
+    one,
+    pods,
+    render,
+)
 from tests.deploy.policies import POLICIES, Policy
 from tests.support.pipelines import pipeline_text
 
@@ -156,7 +166,7 @@ def test_the_service_takes_its_pipeline(example: str, tmp_path: Path) -> None:
         assert "://" in place or place.startswith("/var/lib/onceflow/checkpoints/")
         settings_of(manifests).require_allowed(load_pipeline(file), is_trusted=True)
     # The job that grants rights is there before everything else, and has its own.
-    others = {"local-configmap": 0, "local-secured": 2, "deliveries": 0}
+    others = {"local-configmap": 0, "local-secured": 2, "deliveries": 0, "gateways": 0}
     assert len(found) == others.get(example, 1)
 
 
@@ -182,6 +192,64 @@ def test_the_service_takes_its_deliveries(tmp_path: Path) -> None:
     (tmp_path / "light.yaml").write_text(settings[Path(variable["value"]).name])
     found = load_settings({}, {}, tmp_path / "light.yaml")
     assert (found.bootstrap_servers, found.monitoring.port) == ("kafka:9092", 9464)
+
+
+def test_the_service_takes_its_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifests = render("gateways")
+    [(name, text)] = one(manifests, "ConfigMap", "-gateways")["data"].items()
+    (tmp_path / name).write_text(text)
+    gateway = load_gateway(tmp_path / name)
+    pods = one(manifests, "StatefulSet")
+    [container] = pods["spec"]["template"]["spec"]["containers"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert gateway.name == Path(name).stem
+    assert container["args"] == ["serve", "/etc/onceflow/gateways"]
+    assert mounts[f"/etc/onceflow/gateways/{name}"]["subPath"] == name
+
+    variables = {each["name"]: each.get("value", "") for each in container["env"]}
+    file = tmp_path / Path(variables["ONCEFLOW_CONFIG"]).name
+    file.write_text(one(manifests, "ConfigMap", "-settings")["data"][file.name])
+    advertise = variables["ONCEFLOW_GATEWAY__ADVERTISE"].replace("$(POD_NAME)", "shop-0")
+    found = load_settings({"ONCEFLOW_GATEWAY__ADVERTISE": advertise}, {}, file).gateway
+    assert found.tokens_file is not None
+    assert {str(Path(found.tokens_file).parent), "/etc/onceflow/gateway"} <= {*mounts}
+    peers = one(manifests, "Service", "-peers")
+    assert pods["spec"]["serviceName"] == peers["metadata"]["name"]
+    host = f"shop-0.{peers['metadata']['name']}.{NAMESPACE}.svc"
+    assert found.address_for_others(1) == f"https://{host}:{found.port}"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports["gateway"] == found.port
+    # It is ready when every slot has an owner, and has longer to end than a post may wait.
+    ready = container["readinessProbe"]["httpGet"]
+    assert ready == {"path": "/readyz", "port": "gateway", "scheme": "HTTPS"}
+    grace_s = pods["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    pause_s = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert grace_s - pause_s > gateway.limits.answer_within_ms / 1000
+
+
+@pytest.mark.parametrize("callers", [[], [{"podSelector": {"matchLabels": {"app": "web"}}}]])
+def test_callers_and_other_instances_reach_a_gateway(callers: list[Any]) -> None:
+    manifests = render("gateways", {"gateway.allowedFrom": callers})
+    policy = one(manifests, "NetworkPolicy", "-gateway-shop")["spec"]
+    labels = one(manifests, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    peer = {"podSelector": policy["podSelector"]}
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    # Without a restriction, the rule lets in other instances, too.
+    allowed = [rule.get("from") for rule in policy["ingress"]]
+    assert allowed == ([callers, [peer]] if callers else [None])
+    assert policy["egress"][0]["to"] == [peer]
+    for service in (one(manifests, "Service", "-shop"), one(manifests, "Service", "-peers")):
+        assert service["spec"]["selector"].items() <= labels.items()
+
+
+def test_a_gateway_without_autoscaling_and_ingress() -> None:
+    values: Values = {"gateway.autoscaling.maxReplicas": 0, "gateway.ingress.hosts.shop": ""}
+    kinds = Counter(each["kind"] for each in render("gateways"))
+    fewer = render("gateways", {**values, "gateway.replicas": 3})
+    assert one(fewer, "StatefulSet")["spec"]["replicas"] == 3
+    assert kinds - Counter(each["kind"] for each in fewer) == Counter(
+        ["HorizontalPodAutoscaler", "Ingress"]
+    )
 
 
 def test_a_release_may_have_pipelines_deliveries_and_enrichments() -> None:

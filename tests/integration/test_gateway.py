@@ -11,7 +11,8 @@ import json
 import signal
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +23,7 @@ from onceflow.control.tokens import Role, line_of, new_token
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError, CorruptionError
 from tests.chaos import ChaosProxy, Rule
+from tests.chaos.rules import RunningRule
 from tests.support.brokers.choice import RunningBroker
 from tests.support.brokers.cluster import FaultyCluster
 from tests.support.eventually import eventually
@@ -48,11 +50,26 @@ AT_START = {*POINTS[:5]}
 """Reached once for each slot, before any post is written by it."""
 
 
+SLOW_COMMIT = Rule(on="response", action="delay", api="EndTxn", delay_ms=300)
+"""After a slow transaction, its id is initialised again."""
+
+
 @pytest.fixture
-def gateways(broker: RunningBroker, topic: Callable[[str], str], tmp_path: Path) -> Gateways:
-    made = Gateways(broker.bootstrap_servers, tmp_path, topic("views"))
-    made.set_up()
-    return made
+def gateways(
+    broker: RunningBroker,
+    topic: Callable[[str], str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[Gateways]:
+    with ExitStack() as stack:
+        kafka = broker.bootstrap_servers
+        if CrashPoint.LANE_REINIT.value in request.node.name:
+            proxy = stack.enter_context(ChaosProxy(kafka))
+            proxy.add(SLOW_COMMIT)
+            kafka = proxy.bootstrap_servers
+        made = Gateways(kafka, tmp_path, topic("views"), broker.bootstrap_servers)
+        made.set_up()
+        yield made
 
 
 def test_posts_with_and_without_keys_are_written_where_the_answer_says(gateways: Gateways) -> None:
@@ -147,7 +164,7 @@ def test_tokens_roles_and_tls(
         "ONCEFLOW_GATEWAY__CA_FILE": str(authority.certificate),
     }
     context = ssl.create_default_context(cafile=str(authority.certificate))
-    with gateways.running(**settings) as one, gateways.running(**settings) as two:
+    with gateways.running("", settings) as one, gateways.running("", settings) as two:
 
         def post(port: int, key: str, given: str) -> int:
             connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
@@ -268,24 +285,29 @@ def test_a_commit_whose_answer_is_lost_is_found_out(
             gateway.wait_until_ready()
             gateways.send_until_answered([gateway], posts(0, 20))
             pattern = f"onceflow-gateway.{gateways.name}.*"
-            for number, rule in enumerate(
+            for number, rules in enumerate(
                 (
-                    Rule(on="response", action="error", api="EndTxn", error="UNKNOWN",
-                         transactional_id=pattern, times=2),
-                    Rule(on="response", action="close", api="EndTxn",
-                         transactional_id=pattern, times=3),
-                    Rule(on="request", action="duplicate", api="EndTxn",
-                         transactional_id=pattern, times=5),
-                    Rule(on="response", action="close", api="Produce", times=3),
-                    Rule(on="response", action="error", api="InitProducerId",
-                         error="COORDINATOR_LOAD_IN_PROGRESS", times=3),
+                    [Rule(on="response", action="error", api="EndTxn", error="UNKNOWN",
+                          transactional_id=pattern, times=2)],
+                    [Rule(on="response", action="close", api="EndTxn",
+                          transactional_id=pattern, times=3)],
+                    [Rule(on="request", action="duplicate", api="EndTxn",
+                          transactional_id=pattern, times=5)],
+                    [Rule(on="response", action="close", api="Produce", times=3)],
+                    [SLOW_COMMIT, Rule(on="response", action="error", api="InitProducerId",
+                                       error="COORDINATOR_LOAD_IN_PROGRESS", times=3)],
                 )
             ):  # fmt: skip
-                active = proxy.add(rule)
+                active = [proxy.add(rule) for rule in rules]
                 gateways.send_until_answered([gateway], posts(1000 * (number + 1), 60))
-                active.wait_fired(1, timeout_s=END_TIMEOUT_S)
-                active.remove()
+                remove_when_fired(active)
         gateways.check()
+
+
+def remove_when_fired(rules: Sequence[RunningRule]) -> None:
+    for each in rules:
+        each.wait_fired(1, timeout_s=END_TIMEOUT_S)
+        each.remove()
 
 
 @pytest.mark.crash

@@ -81,12 +81,34 @@ def test_a_new_owner_knows_what_was_written_and_the_old_one_writes_no_more(rival
     assert rivals.written == [b"a", b"b"]
 
 
+def test_an_id_carries_another_transaction_only_if_nothing_was_sent_twice(
+    rivals: Rivals, broker: RunningBroker
+) -> None:
+    with ChaosProxy(broker.bootstrap_servers) as proxy:
+        writer = rivals.instance("one", proxy.bootstrap_servers)
+        taken(writer)
+        initialised = proxy.add(Rule(on="request", action="pass", api="InitProducerId"))
+        for number in range(12):
+            rivals.write(writer, b"%d" % number)
+        assert initialised.fired < 12 - LANES  # on a slow machine, some took too long
+        for number in range(12, 12 + LANES):
+            # The client never hears of the commit, so it sends the EndTxn again.
+            lost = proxy.add(Rule(on="response", action="close", api="EndTxn", times=1))
+            before = initialised.fired
+            rivals.write(writer, b"%d" % number)
+            lost.wait_fired(1, timeout_s=TIMEOUT_S)
+            initialised.wait_fired(before + 1, timeout_s=TIMEOUT_S)
+    assert rivals.written == [b"%d" % number for number in range(12 + LANES)]
+
+
 def test_one_that_initialises_an_id_after_it_was_fenced_sees_the_newer_claim(
     rivals: Rivals, broker: RunningBroker
 ) -> None:
     with ChaosProxy(broker.bootstrap_servers) as proxy:
         old, new = rivals.instance("old", proxy.bootstrap_servers), rivals.instance("new")
         taken(old)
+        # After a slow transaction, its id is initialised again.
+        proxy.add(Rule(on="response", action="delay", api="EndTxn", delay_ms=300, times=1))
         late = proxy.add(Rule(on="request", action="hold", api="InitProducerId", times=1))
         rivals.write(old, b"a")
         late.wait_fired(1, timeout_s=TIMEOUT_S)

@@ -26,11 +26,11 @@ from tests.support.sites.postgres import Postgres, running_postgres
 RUN_TIMEOUT_S = 180
 MARK = "whole-way"
 MOST_LINES = 40
-CLICKS = [
-    *({"user": u, "page": "/", "ms": 300, "at": f"2026-11-01T12:00:{u}0Z"} for u in "012"),
-    {"user": "1", "page": "/cart", "ms": 9, "at": "2026-11-01T12:01:00Z"},
-]
-LATER = [{"user": "1", "page": "/", "ms": 9, "at": "2026-11-01T12:09:00Z"}]
+EXAMPLE = ROOT / "examples" / "clicks-by-http"
+CLICKS, LATER = (
+    [json.loads(line) for line in (EXAMPLE / "data" / name).read_text().splitlines()]
+    for name in ("clicks.jsonl", "later.jsonl")
+)
 EXPECTED = {("/", "12:00", 3), ("/cart", "12:01", 1)}
 
 
@@ -44,6 +44,8 @@ class Way:
         yaml = [block for block in blocks if block.language == "yaml"]
         named = {f"{block.marks[0]}.yaml": block.text for block in yaml if block.marks}
         self.files = {"pipeline.yaml": yaml[0].text, **named}
+        for name in ("gateway.yaml", "delivery.yaml"):
+            assert (EXAMPLE / name).read_text() == self.files[name], "the README shows the example"
         for name, text in self.files.items():
             (folder / name).write_text(text)
         text = "".join(b.text for b in blocks if MARK in b.marks).replace("\\\n", "")

@@ -14,6 +14,8 @@ import yaml
 
 from deploy.dashboard import text as dashboard_text
 from onceflow.delivery.metrics import DeliveryMetrics
+from onceflow.enrichment.metrics import EnrichmentMetrics
+from onceflow.gateway.metrics import GatewayMetrics
 from onceflow.serve.metrics import Metrics
 from tests.deploy.chart import ROOT
 from tests.support.clock import ManualClock
@@ -42,8 +44,10 @@ def exported() -> set[str]:
     """Names of every metric, as Prometheus stores them."""
     of_pipelines = Metrics(ManualClock(), list, {"version": "1"}).registry.collect()
     of_deliveries = DeliveryMetrics(list, {"version": "1"}).registry.collect()
+    of_enrichments = EnrichmentMetrics(list, {"version": "1"}).registry.collect()
+    of_gateways = GatewayMetrics("shop", list, {"version": "1"}).registry.collect()
     names = set()
-    for family in (*of_pipelines, *of_deliveries):
+    for family in (*of_pipelines, *of_deliveries, *of_enrichments, *of_gateways):
         suffixes = {"counter": ("_total",), "info": ("_info",), "histogram": HISTOGRAM_PARTS}
         names |= {family.name + suffix for suffix in suffixes.get(family.type, ("",))}
     return names

@@ -38,7 +38,8 @@ class Incarnation(Protocol):
     """One initialisation of one transactional id. Carries at most one transaction, then is dropped.
 
     No Python client speaks KIP-890, so a late EndTxn may end a *later* transaction of the same
-    producer epoch; an epoch that has only one transaction is immune.
+    producer epoch; an epoch that has only one transaction is immune. A gateway has another one in
+    it, where no request of the one before was sent again.
     """
 
     @property

@@ -23,6 +23,7 @@ PREFIX = "onceflow_gateway_"
 _FIGURES: Mapping[str, str] = {
     "keys": "Keys that this instance remembers.",
     "slots": "Slots that this instance owns.",
+    "unowned_slots": "Slots that no instance owns, as far as this one knows.",
     "in_flight_bytes": "Bodies of posts that wait for their answers.",
 }
 

@@ -94,6 +94,12 @@ class GatewayService(LightService[GatewayHistory]):
         )
         return GatewayRun(self.files[name], around)
 
+    def renewed(self) -> Sequence[Path]:
+        """Add its own certificate and the authorities of its callers."""
+        server = self.around.server
+        own = (server.certificate_file, server.key_file, server.ca_file)
+        return [*super().renewed(), *(Path(name) for name in own if name)]
+
     def run(self) -> None:
         """Run it, and take samples for its page."""
         with sampling(lambda: self.histories[self._name].take(self.metrics.totals())):

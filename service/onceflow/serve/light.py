@@ -49,7 +49,7 @@ class LightService(ABC, Generic[H]):
         self.histories = {name: self.history() for name in files}
         """What happened to each in the last hour."""
         members = [self._member(name, report_of(name)) for name in files]
-        renewal = Renewal(settings.secret_files(), clock)
+        renewal = Renewal(self.renewed(), clock)
         self.fleet = Fleet(members, lambda: None, clock, renewal.is_due)
 
     @property
@@ -72,6 +72,10 @@ class LightService(ABC, Generic[H]):
         Raises:
             ConfigError: lists every fault in it.
         """
+
+    def renewed(self) -> Sequence[Path]:
+        """Name the files that are read at a start only: when they change, all start again."""
+        return self.settings.secret_files()
 
     def run(self) -> None:
         """Run until all are drained, or have failed for good; answer HTTP meanwhile.

@@ -152,19 +152,21 @@ class Gateways:
         self.file.write_text(FILE.format(name=self.name, topic=self.topic, more=more))
 
     @contextmanager
-    def running(self, crash: str = "", **settings: str) -> Iterator[Running]:
-        """`onceflow run` at a free port, ended for good when the block is left."""
+    def running(
+        self, crash: str = "", settings: Mapping[str, str] | None = None, *, is_served: bool = False
+    ) -> Iterator[Running]:
+        """`onceflow run`, or `serve` of the folder, ended for good when the block is left."""
         self._count += 1
         environment = {
             **os.environ,
             PROOF_VARIABLE: str(self.proof),
             "ONCEFLOW_GATEWAY__PORT": "0",
-            **settings,
+            **(settings or {}),
         }
         if crash:
             environment[ENVIRONMENT_VARIABLE] = crash
-        command = [sys.executable, "-m", "onceflow.cli", "run", str(self.file)]
-        command += ["--bootstrap-servers", self.kafka]
+        what = ["serve", str(self.folder)] if is_served else ["run", str(self.file)]
+        command = [sys.executable, "-m", "onceflow.cli", *what, "--bootstrap-servers", self.kafka]
         output, errors = (self.folder / f"{self._count}.{end}" for end in ("out", "err"))
         with (
             output.open("wb") as out,

@@ -1,7 +1,9 @@
 """One slot of a gateway: its partition of remembered keys, and the ids that may write to it.
 
-A slot has several transactional ids, its lanes, used in turn: while one carries a transaction, the
-next is initialised. `contracts.sink.Incarnation` tells why each transaction needs that.
+A slot has several transactional ids, its lanes, used in turn: while the markers of one are written,
+the next carries a transaction. `contracts.sink.Incarnation` tells why a second transaction of one
+incarnation is dangerous: a copy of a request may end it. There is no copy after a transaction that
+was quicker than any retry of the client. After a slower one, its lane is initialised again.
 """
 
 from __future__ import annotations
@@ -25,15 +27,23 @@ from onceflow_connectors.kafka.gateway.topics import KeyTopics, require_same_top
 from onceflow_connectors.kafka.sink.incarnation import KafkaIncarnation
 
 LANES = 4
-"""One is used, one is ready, and the others are being initialised: that takes 10 ms, but sometimes
-500."""
+"""One is used, and the markers of the one before are written. Others may have to be initialised:
+that takes 10 ms, but sometimes 500."""
 PREPARE_TIMEOUT_S = 30.0
 TRANSACTION_TIMEOUT_MS = 30_000
 """Readers of the output wait so long after an instance that died and has no successor."""
+RETRY_MS, RETRY_MAX_MS = 300, 1_000
+"""The client sends no request of a transaction again sooner than four fifths of the first."""
+SENT_ONCE_S = 0.2
+"""In a transaction that took less than this, the client has sent each request once."""
 BY_KEY = "murmur2_random"
 """Partition by the key as Java's clients do; without a key, any."""
 ANY_PARTITION = -1
 """Lets the client choose, see `BY_KEY`."""
+
+MARK: tuple[None, bytes] = (None, b"")
+"""Key and value of a record that readers of keys skip. It takes their partition into a transaction
+together with those of the posts. The keys tell where the posts are, so they come later."""
 
 Place: TypeAlias = tuple[int, int]
 """Partition and offset that a record was written to."""
@@ -72,6 +82,8 @@ class SlotWriter:
             "partitioner": BY_KEY,
             "linger.ms": "0",
             "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
+            "retry.backoff.ms": str(RETRY_MS),
+            "retry.backoff.max.ms": str(RETRY_MAX_MS),
         }
         self._writing = replace(self.connection, properties=properties)
         self._administration = Administration(self.connection)
@@ -121,11 +133,18 @@ class SlotWriter:
         """
         prepared = self._first_ready(deadline)
         lane, incarnation = self._lanes.pop(prepared), prepared.result()
+        begun_s = self.clock.monotonic_s()
         try:
             self._transact(incarnation, parts, entries_of, deadline)
-        finally:
+        except BaseException:
             incarnation.discard()
-        self._lanes[self._pool.submit(self._prepare, lane)] = lane
+            raise
+        if self.clock.monotonic_s() - begun_s < SENT_ONCE_S:
+            incarnation.use_again()
+        else:
+            incarnation.discard()
+            prepared = self._pool.submit(self._prepare, lane)
+        self._lanes[prepared] = lane
 
     def is_claimed_by_another(self, deadline: Deadline) -> bool:
         """Whether another instance has claimed the slot since we have.
@@ -152,6 +171,8 @@ class SlotWriter:
     ) -> None:
         reach(CrashPoint.BEFORE_BEGIN)
         incarnation.begin()
+        kept: list[Place] = []
+        incarnation.send(self.topics.keys, [OutputRecord(self.slot, *MARK)], deadline)
         written: list[list[Place]] = [[] for _ in parts]
         for part, places in zip(parts, written, strict=True):
             incarnation.send(part.topic, part.records, deadline, _adder(places))
@@ -159,7 +180,6 @@ class SlotWriter:
         incarnation.flush(deadline)
         reach(CrashPoint.AFTER_EFFECT)
         entries = [OutputRecord(self.slot, *entry) for entry in entries_of(written)]
-        kept: list[Place] = []
         incarnation.send(self.topics.keys, entries, deadline, _adder(kept))
         incarnation.flush(deadline)
         reach(CrashPoint.BEFORE_COMMIT)
@@ -171,10 +191,11 @@ class SlotWriter:
     def _first_ready(self, deadline: Deadline) -> Future[KafkaIncarnation]:
         """Wait until a lane is ready, or cannot be made; that shows in its result."""
         done, _ = wait(self._lanes, deadline.remaining_s(), FIRST_COMPLETED)
-        if not done:
-            expected = f"one within {deadline.budget_s:g} s"
-            raise DeadlineError("no transactional id is ready", expected=expected)
-        return done.pop()
+        for prepared in self._lanes:  # the one that has waited longest: its markers are written
+            if prepared in done:
+                return prepared
+        expected = f"one within {deadline.budget_s:g} s"
+        raise DeadlineError("no transactional id is ready", expected=expected)
 
     def _prepare(self, lane: int) -> KafkaIncarnation:
         """Make an incarnation that may be used as long as it is not fenced."""

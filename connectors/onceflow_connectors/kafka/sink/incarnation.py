@@ -52,6 +52,7 @@ class _Stage(Enum):
     NEW = auto()
     READY = auto()
     OPEN = auto()
+    COMMITTED = auto()
     USED = auto()
     """Ended, or something was refused: then a commit would succeed without it, so none is tried."""
 
@@ -143,6 +144,16 @@ class KafkaIncarnation:
         error = settle(self._commit_for, deadline)
         if error is not None:
             raise self._failure(error, Operation.COMMIT, "a commit did not succeed")
+        self._stage = _Stage.COMMITTED
+
+    def use_again(self) -> None:
+        """Allow one more transaction.
+
+        Only if no request of the one before was sent again: a copy could arrive late, and end the
+        next transaction.
+        """
+        self._leave(_Stage.COMMITTED)
+        self._stage = _Stage.READY
 
     def _commit_for(self, timeout_s: float) -> None:
         """Continue the commit for a while.

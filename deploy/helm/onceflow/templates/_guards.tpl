@@ -4,6 +4,9 @@
 {{- include "onceflow.guardKafka" . -}}
 {{- include "onceflow.guardPipelines" . -}}
 {{- include "onceflow.guardLight" . -}}
+{{- if .Values.gateways -}}
+{{- include "onceflow.guardGateways" . -}}
+{{- end -}}
 {{- include "onceflow.guardTopicJob" . -}}
 {{- include "onceflow.guardControl" . -}}
 {{- include "onceflow.guardExtras" . -}}
@@ -70,7 +73,7 @@
 {{- if and $from.configMap (or $given .Values.files) -}}
 {{- fail "pipelinesFrom.configMap: replaces pipelines and files; remove one or the other" -}}
 {{- end -}}
-{{- $others := include "onceflow.lightKindsGiven" . -}}
+{{- $others := or (include "onceflow.lightKindsGiven" .) .Values.gateways -}}
 {{- if not (or (include "onceflow.hasPipelines" .) (and $others (not $from.configMap) (not .Values.files))) -}}
 {{- if $from.configMap -}}
 {{- fail "pipelinesFrom.files: expected the keys of the ConfigMap, and among them a pipeline file that ends in .yaml" -}}
@@ -99,7 +102,42 @@
 {{/* Files without Spark: each is of its kind, has its name, and reaches what it is for. */}}
 {{- define "onceflow.guardLight" -}}
 {{- range $kind, $value := include "onceflow.lightKindsGiven" . | default "{}" | fromJson -}}
-{{- range $name, $text := get $.Values $value -}}
+{{- include "onceflow.guardFiles" (dict "kind" $kind "value" $value "files" (get $.Values $value)) -}}
+{{- if and $.Values.networkPolicy.enabled (not $.Values.light.egress) (not $.Values.networkPolicy.extraEgress) -}}
+{{- fail (printf "light.egress: empty, so %s would reach the brokers and nothing else; expected rules of a NetworkPolicy, such as {ports: [{protocol: TCP, port: 5432}], to: [{ipBlock: {cidr: 192.0.2.0/24}}]}" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Who may post, and whether others can listen. */}}
+{{- define "onceflow.guardGateways" -}}
+{{- include "onceflow.guardFiles" (dict "kind" "gateway" "value" "gateways" "files" .Values.gateways) -}}
+{{- $gateway := .Values.gateway -}}
+{{- if not $gateway.tokensSecret -}}
+{{- fail "gateway.tokensSecret: empty, so everyone on the network could post; expected the Secret that holds the tokens' hashes" -}}
+{{- end -}}
+{{- if eq (empty $gateway.certificateSecret) (not $gateway.allowClearText) -}}
+{{- fail "gateway: tokens would cross the network in clear text, or allowClearText would be left unused; expected gateway.certificateSecret, or gateway.allowClearText if a service mesh encrypts what pods send" -}}
+{{- end -}}
+{{- range $name, $_ := $gateway.ingress.hosts -}}
+{{- if not (hasKey $.Values.gateways $name) -}}
+{{- fail (printf "gateway.ingress.hosts.%s: no such gateway; expected one of %s" $name (keys $.Values.gateways | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $gateway.ingress.hosts (not $gateway.ingress.tlsSecret) -}}
+{{- fail "gateway.ingress.tlsSecret: empty, so tokens would reach the Ingress in clear text; expected the Secret with the certificate of its hosts" -}}
+{{- end -}}
+{{- $most := int $gateway.autoscaling.maxReplicas -}}
+{{- if and $most (lt $most (int $gateway.replicas)) -}}
+{{- fail (printf "gateway.autoscaling.maxReplicas: %d is less than gateway.replicas %d, of which there are at least so many; raise it, or set it to 0" $most (int $gateway.replicas)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Each file is of its kind and has its name: (dict "kind" "delivery" "value" "deliveries" "files" {...}). */}}
+{{- define "onceflow.guardFiles" -}}
+{{- $kind := .kind -}}
+{{- $value := .value -}}
+{{- range $name, $text := .files -}}
 {{- $file := fromYaml $text -}}
 {{- if hasKey $file "Error" -}}
 {{- fail (printf "%s.%s: not a YAML file: %s" $value $name $file.Error) -}}
@@ -109,10 +147,6 @@
 {{- end -}}
 {{- if ne (get $file "name" | toString) $name -}}
 {{- fail (printf "%s.%s: the key must be its name; the file says name: %v" $value $name (get $file "name")) -}}
-{{- end -}}
-{{- end -}}
-{{- if and $.Values.networkPolicy.enabled (not $.Values.light.egress) (not $.Values.networkPolicy.extraEgress) -}}
-{{- fail (printf "light.egress: empty, so %s would reach the brokers and nothing else; expected rules of a NetworkPolicy, such as {ports: [{protocol: TCP, port: 5432}], to: [{ipBlock: {cidr: 192.0.2.0/24}}]}" $value) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -168,7 +202,7 @@
 
 {{/* What a user adds to pods must not hide what the chart puts there. */}}
 {{- define "onceflow.guardExtras" -}}
-{{- $volumes := list "files" "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" "account" "object-store" -}}
+{{- $volumes := list "files" "pipeline" "scratch" "settings" "checkpoints" "sasl" "ca" "certificate" "spark" "tokens" "control" "gateway" "account" "object-store" -}}
 {{- range .Values.extraVolumes -}}
 {{- if or (has .name $volumes) (hasPrefix "secret-" .name) -}}
 {{- fail (printf "extraVolumes: the chart has a volume %s of its own; expected another name" .name) -}}

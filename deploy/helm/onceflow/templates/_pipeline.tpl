@@ -6,7 +6,7 @@
 {{/* Whether the example runs: if no file is given, and at an upgrade only if `example` is `always`. */}}
 {{- define "onceflow.hasExample" -}}
 {{- $wanted := or (eq .Values.example "always") (and (eq .Values.example "on-install") .Release.IsInstall) -}}
-{{- $given := or .Values.pipelines .Values.files .Values.pipelinesFrom.configMap (include "onceflow.lightKindsGiven" .) -}}
+{{- $given := or .Values.pipelines .Values.files .Values.pipelinesFrom.configMap (include "onceflow.lightKindsGiven" .) .Values.gateways -}}
 {{- if and $wanted (not $given) -}}true{{- end -}}
 {{- end -}}
 

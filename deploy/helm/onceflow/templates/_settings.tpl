@@ -121,6 +121,11 @@ onceflow.yaml: |
 light.yaml: |
   {{- include "onceflow.lightSettings" . | nindent 2 }}
 {{- end }}
+{{- if .Values.gateways }}
+# Of gateways.
+gateway.yaml: |
+  {{- include "onceflow.gatewaySettings" . | nindent 2 }}
+{{- end }}
 {{- if .Values.tests.enabled }}
 # Of the round trip, which runs on one core with a checkpoint of its own.
 connection.yaml: |
