@@ -104,6 +104,10 @@ ROWS = {
             "gateway": NO_LETTERS,
         }
     ),
+    "skip": Row(
+        {**of_all(WORKS), "gateway": "a gateway.*takes deliveries and enrichments only"},
+        ("--to", "latest"),
+    ),
     "fork": Row(ONLY_PIPELINES),
     "parameters set": Row(ONLY_PIPELINES, ("limit", "1")),
     "parameters unset": Row(ONLY_PIPELINES, ("limit",)),

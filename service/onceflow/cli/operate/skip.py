@@ -39,11 +39,15 @@ def skip(
     from onceflow.cli.kinds.commands import commands_for
     from onceflow.delivery.model import Lent
     from onceflow.delivery.skipping import Skipping
+    from onceflow.pipeline.file.loader import kind_of
 
     commands = commands_for(file)
     if not isinstance(commands, CarriageCommands):
-        expected = "the file of a delivery or an enrichment"
-        raise ConfigError("this kind of file skips nothing", subject=str(file), expected=expected)
+        kind = kind_of(file)
+        what = (
+            f"this is {kind.with_article}, and this command takes deliveries and enrichments only"
+        )
+        raise ConfigError(what, subject=str(file), then="nothing was skipped")
     goal = _goal(to)
     connection = settings_of(bootstrap_servers, config).connection()
     lent = Lent(kafka(), connection, SystemClock(), lambda event, /, **facts: None)
