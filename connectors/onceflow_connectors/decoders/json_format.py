@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from typing import Any
 
@@ -94,7 +94,7 @@ def _object(payload: bytes | None) -> dict[str, Any]:
         raise PayloadError("the record has no payload")
     try:
         value = json.loads(payload.decode(), parse_float=Decimal)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, InvalidOperation) as error:
         raise PayloadError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
         raise PayloadError(f"expected a JSON object, found {type(value).__name__}")
