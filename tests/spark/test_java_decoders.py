@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,8 +14,11 @@ from pyspark.sql import SparkSession
 
 from tests.support.decoding import JavaDecoder, python_lines
 
-NASTY = json.loads(Path(__file__).with_name("payloads").joinpath("json.json").read_text())
+PAYLOADS = Path(__file__).with_name("payloads")
+NASTY = json.loads(PAYLOADS.joinpath("json.json").read_text())
 """Payloads for each list of columns; a character is a byte."""
+NASTY_ROWS = json.loads(PAYLOADS.joinpath("csv.json").read_text())
+"""Columns, options of the format, and payloads."""
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +26,16 @@ def java(spark: SparkSession) -> JavaDecoder:
     return JavaDecoder(spark)
 
 
-def check(java: JavaDecoder, ddl: str, payloads: Sequence[bytes | None]) -> None:
-    found = zip(payloads, java.lines(ddl, payloads), python_lines(ddl, payloads), strict=True)
+def check(
+    java: JavaDecoder,
+    ddl: str,
+    payloads: Sequence[bytes | None],
+    kind: str = "json",
+    **options: Any,
+) -> None:
+    ours = java.lines(ddl, payloads, kind, **options)
+    theirs = python_lines(ddl, payloads, kind, **options)
+    found = zip(payloads, ours, theirs, strict=True)
     differing = [(payload, ours, theirs) for payload, ours, theirs in found if ours != theirs]
     assert differing == []
 
@@ -128,6 +140,46 @@ COLUMNS = st.lists(
 def test_any_bytes_are_read_as_before(java: JavaDecoder, ddl: str, payloads: list[bytes]) -> None:
     ours, theirs = java.lines(ddl, payloads), python_lines(ddl, payloads)
     assert [*map(escaped, ours)] == [*map(escaped, theirs)]
+
+
+@pytest.mark.parametrize(("ddl", "options", "texts"), NASTY_ROWS)
+def test_nasty_rows_are_read_as_before(
+    java: JavaDecoder, ddl: str, options: dict[str, Any], texts: list[str]
+) -> None:
+    check(java, ddl, [None, *(text.encode("latin-1") for text in texts)], "csv", **options)
+
+
+FIELD_TYPES = ["BOOLEAN", "SMALLINT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE"]
+FIELD_TYPES += ["TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL(9,3)", "DECIMAL(38,10)"]
+ROW_TEXTS = [text for _, _, texts in NASTY_ROWS for text in texts if len(text) < 60]
+ROW_BYTES = st.lists(
+    st.one_of(
+        st.sampled_from(ROW_TEXTS).map(lambda text: text.encode("latin-1")),
+        VALUES.map(str.encode),
+        st.sampled_from([b",", b'"', b"\n", b"\r", b"x", b"1", b".5", b"-"]),
+        st.binary(max_size=2),
+    ),
+    min_size=1,
+    max_size=4,
+).map(b"".join)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    types=st.lists(st.sampled_from(FIELD_TYPES), min_size=1, max_size=2),
+    payloads=st.lists(ROW_BYTES, min_size=1, max_size=20),
+)
+def test_any_bytes_of_rows_are_read_as_before(
+    java: JavaDecoder, types: list[str], payloads: list[bytes]
+) -> None:
+    ddl = ", ".join(f"{name} {kind}" for name, kind in zip("ab", types, strict=False))
+    check(java, ddl, payloads, "csv")
+
+
+@pytest.mark.parametrize(("kind", "ddl"), [("text", "a STRING"), ("binary", "a BINARY")])
+def test_plain_payloads_are_read_as_before(java: JavaDecoder, kind: str, ddl: str) -> None:
+    odd = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf0\x9f\x98\x80"]
+    check(java, ddl, [None, b"", b"x", "\u00e9\n\0".encode(), *odd], kind)
 
 
 def escaped(line: str) -> str:

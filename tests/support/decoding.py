@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Context
@@ -32,22 +33,26 @@ class JavaDecoder:
         found = jvm.java.lang.Class.forName("onceflow.tests.DecoderProbe", True, loader)
         self._probe = found.newInstance()
 
-    def lines(self, ddl: str, payloads: Sequence[bytes | None]) -> list[str]:
+    def lines(
+        self, ddl: str, payloads: Sequence[bytes | None], kind: str = "json", **options: Any
+    ) -> list[str]:
         """For each payload its reason, if it is bad, and the values of its row."""
         framed = b"".join(
             struct.pack(">i", -1) if each is None else struct.pack(">i", len(each)) + each
             for each in payloads
         )
-        text: str = bytes(self._probe.decode(ddl, framed)).decode()
+        text: str = bytes(self._probe.decode(kind, json.dumps(options), ddl, framed)).decode()
         return text.split("\n")[:-1]
 
 
-def python_lines(ddl: str, payloads: Sequence[bytes | None]) -> list[str]:
+def python_lines(
+    ddl: str, payloads: Sequence[bytes | None], kind: str = "json", **options: Any
+) -> list[str]:
     """The same by the Python decoder, one payload after the other."""
     columns = StructType.fromDDL(ddl)
     assert isinstance(columns, StructType)
     schema = to_arrow_schema(columns, timezone="UTC")
-    decoder = decoder_for(SourceSpec("s", "json", schema))
+    decoder = decoder_for(SourceSpec("s", kind, schema, options))
     lines = []
     for payload in payloads:
         arrays, reasons = decode(decoder, [payload], schema)

@@ -13,13 +13,13 @@ import org.junit.jupiter.api.Test;
 class JsonDecoderTest {
   private OnHeapColumnVector[] columns;
 
-  private JsonDecoder decoder(String ddl) {
+  private Decoder decoder(String ddl) {
     StructType schema = StructType.fromDDL(ddl);
     columns = OnHeapColumnVector.allocateColumns(4, schema);
-    return new JsonDecoder(schema, columns);
+    return Decoder.of("json", "{}", schema, columns);
   }
 
-  private static String decode(JsonDecoder decoder, String payload, int row) {
+  private static String decode(Decoder decoder, String payload, int row) {
     byte[] bytes = ("??" + payload + "?").getBytes(StandardCharsets.UTF_8);
     return decoder.decode(bytes, 2, bytes.length - 1, row);
   }
@@ -32,7 +32,7 @@ class JsonDecoderTest {
 
   @Test
   void fieldsMayComeInAnotherOrderThanBefore() {
-    JsonDecoder decoder = decoder("a BIGINT, b STRING");
+    Decoder decoder = decoder("a BIGINT, b STRING");
 
     assertNull(decode(decoder, "{\"a\":1,\"b\":\"x\"}", 0));
     assertNull(decode(decoder, "{\"b\":\"y\",\"x\":[],\"a\":2}", 1));
@@ -47,7 +47,7 @@ class JsonDecoderTest {
 
   @Test
   void columnsAreUsedAgain() {
-    JsonDecoder decoder = decoder("a ARRAY<STRUCT<x: STRING, y: BIGINT>>");
+    Decoder decoder = decoder("a ARRAY<STRUCT<x: STRING, y: BIGINT>>");
     for (int batch = 0; batch < 3; batch++) {
       assertNull(decode(decoder, "{\"a\":[{\"x\":\"q\"},null,{\"y\":7}]}", 0));
       assertEquals("expected an array, found 5", decode(decoder, "{\"a\":5}", 1));
@@ -65,7 +65,7 @@ class JsonDecoderTest {
 
   @Test
   void moreItemsThanRowsHaveRoom() {
-    JsonDecoder decoder = decoder("a ARRAY<STRUCT<x: BIGINT>>");
+    Decoder decoder = decoder("a ARRAY<STRUCT<x: BIGINT>>");
     StringBuilder items = new StringBuilder("{\"x\":0}");
     for (int item = 1; item < 10_000; item++) {
       items.append(",{\"x\":").append(item).append('}');
@@ -78,7 +78,7 @@ class JsonDecoderTest {
 
   @Test
   void otherFieldsMayBeOfAnyDepth() {
-    JsonDecoder decoder = decoder("a BIGINT");
+    Decoder decoder = decoder("a BIGINT");
     String deep = "[{\"x\":".repeat(200_000) + "1" + "}]".repeat(200_000);
 
     assertNull(decode(decoder, "{\"b\":" + deep + ",\"a\":1}", 0));

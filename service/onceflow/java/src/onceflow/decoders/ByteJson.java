@@ -22,6 +22,10 @@ final class ByteJson {
   private static final long BLANKS = ONES * ' ';
   private static final boolean IS_LITTLE_ENDIAN =
       ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
+
+  /** Places after the point from which on Arrow may round a decimal. */
+  static final int TINY = 30;
+
   private static final int MAX_LAYOUT = 1024;
   private static final double[] POWERS = {
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
@@ -30,6 +34,7 @@ final class ByteJson {
 
   private final Column row;
   private final WritableColumnVector[] vectors;
+  private final boolean hasDecimals;
 
   /** How the record before was laid out: the bytes of each name with its colon, and its column. */
   private byte[][] layout = new byte[16][];
@@ -51,6 +56,7 @@ final class ByteJson {
   ByteJson(Column row, WritableColumnVector[] vectors) {
     this.row = row;
     this.vectors = vectors;
+    hasDecimals = row.hasDecimals();
   }
 
   /**
@@ -382,10 +388,12 @@ final class ByteJson {
     }
     integerEnd = p;
     int fraction = 0;
+    boolean isTiny = false;
     if (p < end && b[p] == '.') {
       p++;
       digits();
       fraction = p - integerEnd - 1;
+      isTiny = fraction >= TINY;
     }
     if (p < end && (b[p] | 0x20) == 'e') {
       p++;
@@ -402,6 +410,10 @@ final class ByteJson {
       if (!isNegative && exponent > 308 + Math.min(fraction, 17)) {
         throw UNLIKE;
       }
+      isTiny |= isNegative && exponent >= TINY;
+    }
+    if (isTiny && hasDecimals) {
+      throw UNLIKE;
     }
   }
 

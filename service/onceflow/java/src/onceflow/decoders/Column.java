@@ -121,6 +121,14 @@ final class Column {
     return true;
   }
 
+  boolean hasDecimals() {
+    boolean has = kind == DECIMAL;
+    for (int at = 0; at < parts.length; at++) {
+      has |= parts[at].hasDecimals();
+    }
+    return has;
+  }
+
   private static Column[] partsOf(DataType type, int fields) {
     if (type instanceof ArrayType) {
       return new Column[] {new Column(((ArrayType) type).elementType())};

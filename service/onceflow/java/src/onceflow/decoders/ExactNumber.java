@@ -161,6 +161,7 @@ final class ExactNumber {
   static boolean isQuick(String text) {
     int digits = 0;
     long power = 0;
+    int places = 0;
     boolean isFraction = false;
     for (int at = 0; at < text.length(); at++) {
       char c = text.charAt(at);
@@ -168,17 +169,21 @@ final class ExactNumber {
         isFraction = true;
       } else if (c == 'e' || c == 'E') {
         try {
-          power += exponent(text, at);
+          long exponent = exponent(text, at);
+          if (exponent <= -ByteJson.TINY) {
+            return false;
+          }
+          power += exponent;
         } catch (PayloadException refused) {
           return false;
         }
         break;
       } else if (c >= '0' && c <= '9') {
         digits += c != '0' || digits > 0 || isFraction ? 1 : 0;
-        power -= isFraction ? 1 : 0;
+        places += isFraction ? 1 : 0;
       }
     }
-    return digits <= MAX_QUICK && power <= MAX_QUICK;
+    return digits <= MAX_QUICK && power - places <= MAX_QUICK && places < ByteJson.TINY;
   }
 
   /** A whole number. */
@@ -208,6 +213,16 @@ final class ExactNumber {
     BigInteger value = new BigInteger(kept);
     value = shift > 0 ? value.multiply(BigInteger.TEN.pow((int) shift)) : value;
     return isNegative ? value.negate() : value;
+  }
+
+  /** How many digits it has, without leading zeros. */
+  int digits() {
+    return digits.length();
+  }
+
+  /** The power of ten by which its digits count. */
+  long power() {
+    return exponent;
   }
 
   double doubleValue() {

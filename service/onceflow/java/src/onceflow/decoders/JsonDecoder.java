@@ -4,13 +4,8 @@ import java.util.Map;
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.types.StructType;
 
-/**
- * JSON payloads to columns: one object in each record, as
- * `onceflow_connectors.decoders.json_format` reads it, with the same reasons.
- */
-public final class JsonDecoder {
-  private final Column row;
-  private final WritableColumnVector[] vectors;
+/** JSON payloads: one object in each record, read quickly from bytes, or else by the tree. */
+final class JsonDecoder extends Decoder {
   private final boolean isQuick;
   private final boolean hasMoments;
   private final ByteJson quick;
@@ -18,13 +13,8 @@ public final class JsonDecoder {
   /** Whether the record before had nanoseconds: then the next one has them, too. */
   private boolean isFine = false;
 
-  /**
-   * @param schema the columns that the query uses
-   * @param vectors one for each column, in order
-   */
-  public JsonDecoder(StructType schema, WritableColumnVector[] vectors) {
-    this.vectors = vectors;
-    row = new Column(schema);
+  JsonDecoder(StructType schema, WritableColumnVector[] vectors) {
+    super(schema, vectors);
     boolean isQuick = true;
     boolean hasMoments = false;
     for (int at = 0; at < row.parts.length; at++) {
@@ -38,40 +28,22 @@ public final class JsonDecoder {
     quick = new ByteJson(row, vectors);
   }
 
-  /**
-   * Decodes one payload into a row.
-   *
-   * @param bytes that hold the payload; null if the record has none
-   * @return why it cannot be decoded, and then the row is null; null if it is decoded
-   */
-  public String decode(byte[] bytes, int from, int to, int at) {
-    if (bytes != null && isQuick && to > from && bytes[from] == '{' && bytes[to - 1] == '}') {
+  void read(byte[] bytes, int from, int to, int at) throws PayloadException {
+    if (bytes == null) {
+      throw new PayloadException("the record has no payload");
+    }
+    if (isQuick && to > from && bytes[from] == '{' && bytes[to - 1] == '}') {
       if (quick.read(bytes, from, to, at, isFine)) {
-        return null;
+        return;
       }
       clear(at);
       if (hasMoments) {
         if (quick.read(bytes, from, to, at, !isFine)) {
           isFine = !isFine;
-          return null;
+          return;
         }
         clear(at);
       }
-    }
-    try {
-      decodeTree(bytes, from, to, at);
-      return null;
-    } catch (PayloadException refused) {
-      for (int column = 0; column < vectors.length; column++) {
-        row.parts[column].putNull(vectors[column], at);
-      }
-      return Texts.reason(refused.getMessage());
-    }
-  }
-
-  private void decodeTree(byte[] bytes, int from, int to, int at) throws PayloadException {
-    if (bytes == null) {
-      throw new PayloadException("the record has no payload");
     }
     Map fields = JsonTree.parse(bytes, from, to);
     for (int column = 0; column < vectors.length; column++) {

@@ -2,7 +2,7 @@ package onceflow.tests;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import onceflow.decoders.JsonDecoder;
+import onceflow.decoders.Decoder;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.BinaryType;
@@ -25,10 +25,10 @@ import org.apache.spark.sql.vectorized.ColumnarMap;
 /** Decodes payloads and writes what came out as text, one line for each, for a comparison. */
 public class DecoderProbe {
   /** Payloads are framed by their length, -1 for none; lines end with a line feed. */
-  public byte[] decode(String ddl, byte[] framed) {
+  public byte[] decode(String format, String options, String ddl, byte[] framed) {
     StructType schema = StructType.fromDDL(ddl);
     OnHeapColumnVector[] vectors = OnHeapColumnVector.allocateColumns(1024, schema);
-    JsonDecoder decoder = new JsonDecoder(schema, vectors);
+    Decoder decoder = Decoder.of(format, options, schema, vectors);
     ByteBuffer frames = ByteBuffer.wrap(framed);
     StringBuilder lines = new StringBuilder();
     for (int row = 0; frames.hasRemaining(); row++) {
