@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from onceflow.errors import ConfigError
 from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError, column
 
 _DEFAULT_DELIMITER = ","
+_MAX_DIGITS = 38
+"""Of Arrow's decimals."""
 
 # 128 KiB by default; a record bounds its fields already, and Kafka bounds the record.
 csv.field_size_limit(2**31 - 1)
@@ -66,7 +69,33 @@ def _column(texts: Sequence[str], arrow_type: pa.DataType) -> pa.Array:
     values = [text or None for text in texts]
     if pat.is_timestamp(arrow_type) or pat.is_binary(arrow_type):
         return column(values, arrow_type)
+    if pat.is_decimal(arrow_type):
+        values = [text and _counted(text, arrow_type) for text in values]
     return pa.array(values, pa.string()).cast(arrow_type)
+
+
+def _counted(text: str, arrow_type: pa.Decimal128Type) -> str:
+    """A number that Arrow casts rightly: with more digits, or places, its cast may write another.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text  # the cast says why
+    _, digits, power = number.as_tuple()
+    if not isinstance(power, int) or power > _MAX_DIGITS:
+        return text
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"The string '{text}' cannot be represented as decimal128")
+    if number and number.adjusted() + 1 + arrow_type.scale > _MAX_DIGITS:
+        raise ValueError(f"Decimal value does not fit in precision {arrow_type.precision}")
+    if power + arrow_type.scale < -_MAX_DIGITS:
+        if number:
+            raise ValueError("Rescaling Decimal value would cause data loss")
+        return "0"
+    return text
 
 
 def _check_columns(schema: pa.Schema, names: Sequence[str]) -> None:

@@ -9,8 +9,9 @@ a number in a text column, is a bad record.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from typing import Any
 
@@ -22,6 +23,14 @@ from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError,
 
 _MAX_BLOCK_BYTES = 2**31 - 1
 """Arrow's own bound on a block. A chunk is one block, as Arrow cuts blocks at any line feed."""
+_TINY = tuple(
+    re.compile(each)
+    for each in (rb"\.\d{30}", rb"e-0*(?:[3-9]\d|\d{3})", rb"E-0*(?:[3-9]\d|\d{3})")
+)
+"""Many places after the point. One pattern for both exponents would take ten times as long."""
+_NUMBER = re.compile(rb"""[:\[,]\s*"?[-+]?[\d.]*\Z""")
+_MAX_NUMBER = 128
+"""Bytes before an exponent in which its number begins."""
 _FIRST, _LAST = itemgetter(0), itemgetter(-1)
 
 
@@ -34,6 +43,7 @@ class JsonDecoder:
         self._readings = [
             pa.schema([_readable(field, unit) for field in schema]) for unit in ("us", "ns")
         ]
+        self._has_decimals = any("decimal" in str(field.type) for field in schema)
         self._is_readable = all(_is_readable(field.type) for field in schema)
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
@@ -61,6 +71,8 @@ class JsonDecoder:
         if len(given) < len(payloads) or not _are_in_braces(given):
             raise pa.ArrowInvalid("not a JSON object")
         text = b"\n".join(given)
+        if self._has_decimals and _has_tiny_number(text):
+            raise pa.ArrowInvalid("a number that may be rounded")
         table = pj.read_json(
             pa.BufferReader(text),
             pj.ReadOptions(use_threads=False, block_size=min(len(text) + 1, _MAX_BLOCK_BYTES)),
@@ -88,13 +100,22 @@ def _are_in_braces(payloads: Sequence[bytes]) -> bool:
     return {*map(_FIRST, payloads)} == {ord("{")} and {*map(_LAST, payloads)} == {ord("}")}
 
 
+def _has_tiny_number(text: bytes) -> bool:
+    """Whether Arrow may round a DECIMAL: it looks up powers of ten beyond the end of its table."""
+    return any(
+        _NUMBER.search(text, max(0, hit.start() - _MAX_NUMBER), hit.start())
+        for places in _TINY
+        for hit in places.finditer(text)
+    )
+
+
 def _object(payload: bytes | None) -> dict[str, Any]:
     """One record, by Python's own parser."""
     if payload is None:
         raise PayloadError("the record has no payload")
     try:
         value = json.loads(payload.decode(), parse_float=Decimal)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, InvalidOperation) as error:
         raise PayloadError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
         raise PayloadError(f"expected a JSON object, found {type(value).__name__}")

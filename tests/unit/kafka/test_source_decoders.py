@@ -143,6 +143,7 @@ def test_json_timestamps_are_iso_8601_and_utc_without_a_zone(text: str, expected
         (US_UTC, '"yesterday"'),
         (pa.decimal128(10, 2), "1.555"),
         (pa.decimal128(10, 2), "123456789012"),
+        (pa.decimal128(9, 3), "5e-324"),
         (pa.list_(pa.int64()), "5"),
         (pa.struct([("x", pa.int64())]), "[1]"),
         (pa.map_(pa.string(), pa.int64()), "[1]"),
@@ -170,6 +171,7 @@ BAD_JSON = [
     b'{"a": "x}',
     b'{","b":1}',
     b'{"b": "\xff"}',
+    b'{"a": 1e99999999999999999999}',
     b"[" * 100_000,
 ]
 
@@ -295,6 +297,20 @@ def test_csv_records_never_shift(written: list[list[str]]) -> None:
     quoted = [["".join(('"', field.replace('"', '""'), '"')) for field in row] for row in written]
     payloads = [",".join(row).encode() for row in quoted]
     assert rows("csv", schema, payloads) == [tuple(f or None for f in row) for row in written]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("9" * 39, "cannot be represented as decimal128"),
+        ("1." + "0" * 40, "cannot be represented as decimal128"),
+        ("123456789012345678901234567890e30", "does not fit in precision 38"),
+        ("5e-324", "would cause data loss"),
+        ("x", "is not a valid decimal128 number"),
+    ],
+)
+def test_csv_refuses_digits_that_arrow_would_not_count(text: str, reason: str) -> None:
+    assert reason in refusal("csv", one(pa.decimal128(38, 0)), [text.encode()]).reason
 
 
 def test_csv_takes_another_delimiter() -> None:
