@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from onceflow.clock import SystemClock
 from tests.support.jobs.job import Job
 from tests.support.outside.topics import create_topic, ordered_producer
 
@@ -102,10 +103,13 @@ checkpoint: {self.checkpoint}
 
     def trade(self, *trades: tuple[str, datetime]) -> None:
         producer = ordered_producer(self.bootstrap_servers)
+        # One time for all: a batch may end early where the time changes (`cut.GOOD_FILL`).
+        now_ms = SystemClock().unix_ms()
         for symbol, at in trades:
             trade = {"id": len(self.trades), "symbol": symbol, "at": at.isoformat()}
             self.trades.append((symbol, at))
-            producer.produce(self.input_topic, json.dumps(trade).encode(), partition=0)
+            content = json.dumps(trade).encode()
+            producer.produce(self.input_topic, content, partition=0, timestamp=now_ms)
         assert producer.flush(30) == 0
 
     def write_names(self, names: Mapping[str, str]) -> str:
