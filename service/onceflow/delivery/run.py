@@ -17,14 +17,12 @@ from onceflow.delivery.ending import CatchUp, Drain
 from onceflow.delivery.model import Carriage, Lent
 from onceflow.delivery.pace import Paces
 from onceflow.delivery.rejects import LetterTopic, Rejects
-from onceflow.delivery.starting import Beginning
+from onceflow.delivery.starting import LOOK_UP_TIMEOUT_S, Beginning
 from onceflow.delivery.survey import opened_survey
 from onceflow.delivery.watch import watching
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Consumer, Hooks, OnFault, OnForeign, Rules
 
-LOOK_UP_TIMEOUT_S = 30.0
-"""For one round of look-ups at the brokers."""
 LETTER_PARTITIONS = 1
 LETTER_LIMIT_BYTES = 1_000_000
 """Of a letter; a little less than what Kafka's topics take if they have no setting of their own."""

@@ -16,9 +16,10 @@ from onceflow.contracts.target import Batch, Claim, Mark, Move
 from onceflow.contracts.values import Starting
 from onceflow.crashpoints import CrashPoint, reach
 from onceflow.delivery.model import Carriage, Lent
+from onceflow.delivery.pending import Pending
 from onceflow.delivery.rejects import SKIPPED, Dropped, Rejects
-from onceflow.delivery.run import LOOK_UP_TIMEOUT_S, rejects_of, topic_ends
-from onceflow.delivery.starting import offsets_at
+from onceflow.delivery.run import rejects_of, topic_ends
+from onceflow.delivery.starting import LOOK_UP_TIMEOUT_S, offsets_at
 from onceflow.errors import ConfigError
 from onceflow_connectors.consumer import Hooks, OnFault, OnForeign, Rules
 from onceflow_connectors.consumer.admission import Admission, Counters
@@ -153,18 +154,13 @@ class Skipping:
         if claim.mark is not None and claim.mark.state:
             state = PartitionFilter.from_json(claim.mark.state)
         admission = Admission(_LENIENT, Hooks(), Counters())
-        dropped: Dropped | None = None
+        skipped = Pending()
         (topic, partition), offsets = leap.place, (leap.start, leap.end)
         deadline = self._lent.clock.within(READ_TIMEOUT_S)
         for record in self._broker.read(topic, {partition: offsets}, deadline):
-            if not admission.admit(record, state):
-                continue
-            if dropped is None:
-                dropped = Dropped(record, record)
-            else:
-                dropped.last = record
-                dropped.count += 1
-        return state, dropped
+            if admission.admit(record, state):
+                skipped.drop(record)
+        return state, skipped.dropped.get(leap.place)
 
     def _ends(self, to: Starting) -> Mapping[Place, int]:
         return {

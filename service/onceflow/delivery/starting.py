@@ -18,6 +18,7 @@ from onceflow.contracts.values import Starting, instant_ms
 from onceflow_connectors.consumer.filter import PartitionFilter
 
 LOOK_UP_TIMEOUT_S = 30.0
+"""For one round of look-ups at the brokers."""
 NOTHING_READ = PartitionFilter().to_json()
 """State of the filter before the first record, which then counts as the next one."""
 

@@ -281,22 +281,27 @@ class TopicFollower:
         if self._is_fresh_until.is_over:
             self._table, self._reached = None, None
         try:
-            table = self._follow()
+            is_new = self._follow()
         except CorruptionError:
             # Another topic, or one whose older records were deleted: it says itself what is there.
             self._table, self._reached = None, None
-            table = self._follow()
+            is_new = self._follow()
         self._is_fresh_until = self._clock.within(REREAD_AFTER_S)
         if told is not None and told["rows"] == self._rows and "refused" not in told:
             return None
-        return {"of": self._of, "rows": self._kept.write(encoded(table))}
+        if not is_new:  # a version that no batch has yet; it must stay young
+            self._kept.write(encoded(self._table))
+        return {"of": self._of, "rows": self._rows}
 
     def close(self) -> None:
         """As of `_Follower`."""
         self._planner.close()
 
-    def _follow(self) -> pa.Table:
-        """Bring the table to the end of the topic.
+    def _follow(self) -> bool:
+        """Bring the table to the end of the topic, and keep its rows.
+
+        Returns:
+            Whether the topic had more.
 
         Raises:
             RefusedTableError: what is there cannot be used; the table is as it was.
@@ -304,7 +309,7 @@ class TopicFollower:
         begin = self._reached or self._planner.initial_position()
         end = self._planner.latest_position(begin, None)
         if self._table is not None and end == begin:
-            return self._table
+            return False
         if self._refused is not None and self._refused[0] == end:
             raise self._refused[1]
         try:
@@ -314,8 +319,8 @@ class TopicFollower:
             raise
         self._of = _offsets(self._planner.ranges(begin, end))
         self._table, self._reached = table, end
-        self._rows = hashlib.sha256(encoded(table)).hexdigest()
-        return table
+        self._rows = self._kept.write(encoded(table))
+        return True
 
     def _changes(self, begin: Position, end: Position) -> Mapping[bytes, bytes | None]:
         """The last record of each key between two positions."""
