@@ -88,9 +88,9 @@ def test_what_happens_to_one_pipeline_is_not_felt_by_the_others(
         before = len(service.of_kind("batch", other.name))
         other.produce(Random(3), records=200, seconds=20)
         service.wait_for_batches(before + 1, other.name)
+        before = len(service.of_kind("batch", unmounted.name))
         offsets.unlink()
         aside.rename(offsets)
-        before = len(service.of_kind("batch", unmounted.name))
         service.wait_for_batches(before + 1, unmounted.name)
         service.drain()
     refused_twins = [f"twin@{file.stem}" for file in twins]
