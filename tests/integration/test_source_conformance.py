@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from onceflow.contracts.connector import Connection
+from onceflow.contracts.source import Reader, SourceSpec, Split
+from onceflow.runtime.source.data_source import SourceHandle
+from onceflow.runtime.source.jvm import open_splits
+from onceflow.runtime.spark.errors import translated_errors
 from onceflow.testing.sources import (
     CompactionPromises,
     GrowthPromises,
     IdentityPromises,
     RetentionPromises,
     SourceContract,
+    SourceUnderTest,
     TransactionPromises,
 )
 from onceflow_connectors.kafka.source.consumers import close_idle_readers
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_origin import KafkaOrigin
+from tests.support.drivers.here import engine
 
 
 class TestKafkaSource(
@@ -38,3 +47,38 @@ class TestKafkaSource(
         origin.create()
         yield origin
         close_idle_readers()
+
+
+@dataclass(frozen=True)
+class JavaReader:
+    """Reads in Spark's JVM."""
+
+    handle: SourceHandle
+    spark: SparkSession
+
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        with translated_errors(2**30):
+            table = open_splits(self.spark, self.handle, splits).toArrow()
+        yield from table.to_batches()
+
+
+@dataclass(frozen=True)
+class JavaUnderTest(SourceUnderTest):
+    """A source of which Java reads what Python plans."""
+
+    spark: SparkSession = field(kw_only=True)
+
+    def reader(self) -> Reader:
+        return JavaReader(SourceHandle("kafka", self.block, self.spec, self.connection), self.spark)
+
+
+class TestKafkaSourceInJava(TestKafkaSource):
+    @pytest.fixture
+    def source(
+        self, origin: KafkaOrigin, connection: Connection, spec: SourceSpec
+    ) -> SourceUnderTest:
+        return JavaUnderTest(origin.block, connection, spec, spark=engine().open_session(""))
+
+    @pytest.mark.skip(reason="a reader dies with its executor, which is another test's")
+    def test_killed_reader(self) -> None:  # type: ignore[override]
+        """Nothing of it is a process of its own."""

@@ -115,6 +115,14 @@ class SourceBlock(Block):
         """Make the half that runs in a worker. Called there, for each task."""
         raise NotImplementedError
 
+    def java_client(self, connection: Connection) -> Mapping[str, str] | None:
+        """Settings of Kafka's Java client that reads this kind; None if only `reader` does.
+
+        Raises:
+            ConfigError: names each client property that Java's client does not have.
+        """
+        return None
+
     def describe(self) -> str:
         """Say in a few words what is read, for `onceflow explain` and the control page."""
         raise NotImplementedError

@@ -17,6 +17,7 @@ from onceflow.contracts.source_block import (
     SourceBlock,
 )
 from onceflow.contracts.values import StartingPoint, TopicName, TopicPattern, fault, instant_ms
+from onceflow_connectors.kafka.client.java import reader_settings
 
 if TYPE_CHECKING:
     # Need Arrow, which is not installed where a file is only checked.
@@ -92,6 +93,9 @@ class KafkaSource(SourceBlock):
         from onceflow_connectors.kafka.source.consumers import KafkaReader  # noqa: PLC0415  needs Arrow
 
         return KafkaReader(spec, connection, SystemClock())
+
+    def java_client(self, connection: Connection) -> Mapping[str, str]:
+        return reader_settings(connection)
 
     def describe(self) -> str:
         what = f"like {self.pattern}" if self.topics is None else ", ".join(self.topics)
