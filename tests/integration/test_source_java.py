@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -178,10 +179,15 @@ def test_tasks_that_read_parts_of_one_partition_do_not_disturb_one_another(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(position, "MAX_SPLIT_OFFSETS", 500)
-    fill(broker, name, times=1000)
-    (read,) = run(jvm.open_stream(spark, handle(broker, name, PLACES)), tmp_path)
-    assert read == [(0, n) for n in range(8000)]
+    monkeypatch.setattr(position, "MAX_SPLIT_OFFSETS", 50)
+    monkeypatch.setattr(data_source, "SMALL_BATCH_OFFSETS", 0)
+    for _ in range(100):
+        fill(broker, name)
+    of_all = handle(broker, name, PLACES)
+    # Little comes with one fetch, so that tasks wait while others read.
+    small = replace(of_all.connection, properties={"fetch.message.max.bytes": "1000"})
+    (read,) = run(jvm.open_stream(spark, replace(of_all, connection=small)), tmp_path)
+    assert read == [(0, n) for n in range(800)]
 
 
 @pytest.mark.parametrize("open_stream", [data_source.open_stream, jvm.open_stream])
