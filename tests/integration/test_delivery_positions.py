@@ -23,6 +23,7 @@ from tests.support.deliveries import FILE, RUN_TIMEOUT_S, Job
 from tests.support.eventually import eventually
 from tests.support.jobs.delivery_process import PARTITIONS, page_of
 from tests.support.outside.history import read_topic
+from tests.support.outside.topics import add_partitions
 from tests.support.sites.postgres import Postgres, running_postgres
 from tests.support.stores import PostgresStore
 
@@ -72,7 +73,13 @@ def test_a_delivery_that_begins_at_the_end_delivers_what_comes_then(job: Job) ->
     assert job.store.content() == Counter()
     write(job, 101, 150)
     job.deliver()
-    assert job.store.content() == between({n: [range(101, 151)] for n in range(PARTITIONS)})
+    rows = between({n: [range(101, 151)] for n in range(PARTITIONS)})
+    assert job.store.content() == rows
+    # A partition that is added later has nothing from before the beginning.
+    add_partitions(job.kafka.bootstrap_servers, job.topic, PARTITIONS + 1)
+    job.write(1, 50, PARTITIONS)
+    job.deliver()
+    assert job.store.content() == rows + between({PARTITIONS: [range(1, 51)]})
 
 
 def test_a_delivery_may_begin_at_a_time(job: Job) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -34,9 +33,6 @@ PREFETCH_KBYTES = 16 * 1024
 PREFETCH_PAUSE_MS = 10
 """Before the client looks again whether there is room for more; a second by default, in which a
 quick target has emptied it."""
-COLLECTIONS = (50_000, 20, 50)
-"""How seldom Python looks for cycles of objects. Records are none, and come by the ten thousand:
-with Python's own numbers, these looks take half of the time of reading."""
 _FOREIGN: Mapping[str, OnForeign] = {
     "fail": OnForeign.RAISE,
     "deliver": OnForeign.DELIVER,
@@ -66,7 +62,6 @@ def run_carriage(carriage: Carriage, around: Around, *, is_until_caught_up: bool
         ConfigError: a topic does not exist, no broker answers, or the target does not fit.
         OnceflowError: as `Carrier.run`.
     """
-    gc.set_threshold(*COLLECTIONS)
     source = carriage.source
     with ExitStack() as stack:
         broker = around.connector.broker(around.connection)

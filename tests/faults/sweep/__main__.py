@@ -51,20 +51,20 @@ def main(  # noqa: PLR0917  options of a command line
     parts = [] if only else list(chosen_parts(storm, load, kills, mutants, folder))
     runs = Runs(at_home(folder), SystemClock(), workers)
     typer.echo(f"code {current_code()}, results in {runs.file}")
-    tests = runs.collect(rows) if seeds else []
+    tests = {seed: runs.collect(rows, seed) for seed in range(first, first + seeds)}
     with locked(at_home(folder), "rows"):
-        for seed in range(first, first + seeds):
-            missing = runs.missing(tests, seed)
-            typer.echo(f"seed {seed}: {len(missing)} of {len(tests)} tests to run")
+        for seed, drawn in tests.items():
+            missing = runs.missing(drawn, seed)
+            typer.echo(f"seed {seed}: {len(missing)} of {len(drawn)} tests to run")
             if missing:
-                runs.play(rows, tests, seed)
+                runs.play(rows, drawn, seed)
     for part in parts:
         with locked(at_home(folder), part.what.value):
             typer.echo(f"{part.what.value}: {'is there' if runs.has(part) else part.again}")
             if not runs.has(part):
                 runs.run(part)
     missing_parts = [part.again for part in parts if not runs.has(part)]
-    not_run = [f"{t} seed {s}" for s in range(first, first + seeds) for t in runs.missing(tests, s)]
+    not_run = [f"{test} seed {seed}" for seed in tests for test in runs.missing(tests[seed], seed)]
     failed = [result for result in runs.results() if result.outcome is Outcome.FAILED]
     sys.exit(summary(failed, missing_parts + not_run, len(runs.results())))
 

@@ -68,10 +68,17 @@ class Runs:
         """Results for the code as it is."""
         return of_code(read(self.file), self._code)
 
-    def collect(self, rows: Sequence[Row]) -> Sequence[str]:
-        """Node ids of all tests of these rows."""
+    def collect(self, rows: Sequence[Row], seed: int) -> Sequence[str]:
+        """Node ids of the tests of these rows; the seed draws some of them."""
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *_tests(rows)]
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, SEED_VARIABLE: str(seed)},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return [line for line in done.stdout.splitlines() if "::" in line]
 
     def missing(self, tests: Sequence[str], seed: int) -> Sequence[str]:

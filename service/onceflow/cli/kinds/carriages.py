@@ -66,9 +66,11 @@ class CarriageCommands(ABC, Generic[C]):
 
         from onceflow.cli.shared.report import open_report
         from onceflow.clock import SystemClock
+        from onceflow.delivery.memory import keep_flat
         from onceflow.delivery.run import Around, run_carriage
         from onceflow.serve.ending import drain_on_signals
 
+        keep_flat()
         clock, stop = SystemClock(), Event()
         with open_report(clock) as report, drain_on_signals(stop.set):
             # Instances that failed together draw different delays.
@@ -90,10 +92,12 @@ class CarriageCommands(ABC, Generic[C]):
         from onceflow.cli.shared.report import open_fleet_report
         from onceflow.clock import SystemClock
         from onceflow.config import read_settings
+        from onceflow.delivery.memory import keep_flat
         from onceflow.delivery.run import Around
         from onceflow.delivery.serving import CarriageService
         from onceflow.serve.ending import drain_on_signals
 
+        keep_flat()
         settings, effective = read_settings(os.environ, overrides, config)
         load = partial(self.load, may_run_code=_may_run_code(settings, is_trusted=False))
         clock = SystemClock()
