@@ -70,6 +70,7 @@ image: $(READY)  ## Build the service's image with a Docker engine
 	find docker/packages -type f ! -name README.md -delete
 	$(BIN)/python -m pip download --quiet --no-deps --require-hashes --dest docker/packages \
 	    -r requirements/run.lock -r requirements/build.lock
+	$(BIN)/python -m onceflow.devkit fetch kafka --into docker/packages/jars/kafka
 	$(BIN)/python -m onceflow.devkit fetch s3 --into docker/packages/jars/s3
 	docker build --network host --file docker/Dockerfile --tag onceflow \
 	    --build-arg VERSION=$$($(BIN)/onceflow version) \
@@ -124,6 +125,7 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock broker
 	$(BIN)/python -m onceflow.devkit lock broker-4.1
 	$(BIN)/python -m onceflow.devkit lock clients
+	$(BIN)/python -m onceflow.devkit lock kafka
 	$(BIN)/python -m onceflow.devkit lock s3
 	$(BIN)/python -m onceflow.devkit lock format
 	$(BIN)/python -m onceflow.devkit lock junit
@@ -133,6 +135,7 @@ $(READY): pyproject.toml requirements/build.lock requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/build.lock
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --no-build-isolation -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/onceflow fetch kafka
 	$(BIN)/python -m onceflow.runtime.spark.record_classes & recorded=$$!; \
 	    $(BIN)/python -m tests.support.brokers.record_classes && wait $$recorded
 	@touch $@

@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onceflow.java.choice import find_java
 from onceflow.java.classes import sharing_options
+from onceflow.java.kafka_jars import class_path
 from onceflow.java.s3_jars import CLASS_PATH_VARIABLE, use_s3_jars
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 from onceflow.runtime.spark.home import spark_home
@@ -26,6 +28,8 @@ LEFTOVERS = "LEFTOVER_EXECUTORS"
 IS_KUBERNETES = "-Dspark.master=k8s://driver"
 """Spark reads the secret from a file only if its master looks so (`SecurityManager`). Executors
 get the real one later, from the driver, which asks for the secret first."""
+EXTRA_CLASS_PATH = "SPARK_CLASSPATH"
+"""Has `spark.executor.extraClassPath`, to which the driver added our jars."""
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 FACTS = {
     "--driver-url": "SPARK_DRIVER_URL",
@@ -58,10 +62,14 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
     facts = [text for flag, name in FACTS.items() for text in (flag, environment[name])]
     heap_options = [f"-Xms{heap}", f"-Xmx{heap}"]
     options = [_logging(), IS_KUBERNETES, *_java_options(environment), *heap_options]
-    # The jars come first, as in the archive of classes: Java would not take it otherwise.
-    jars = [f"{spark_home()}/jars/*", settings, environment.get(CLASS_PATH_VARIABLE, "")]
-    class_path = ":".join(filter(None, jars))
-    return ["java", *_sharing(), *options, "-cp", class_path, EXECUTOR, *facts]
+    # Ours and Spark's come first, as in the archive of classes: Java would not take it otherwise.
+    jars = [
+        environment.get(EXTRA_CLASS_PATH, ""),
+        f"{spark_home()}/jars/*",
+        settings,
+        environment.get(CLASS_PATH_VARIABLE, ""),
+    ]
+    return ["java", *_sharing(), *options, "-cp", ":".join(filter(None, jars)), EXECUTOR, *facts]
 
 
 def _sharing() -> Sequence[str]:
@@ -120,6 +128,8 @@ def main() -> None:
         os.environ["SPARK_HOME"] = str(_spark_home())
         # Of a driver, whose JVM is there before our Python, which gives its own these options.
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_logging()} {JAVA_OPTIONS}"
+        jars = [class_path(find_java()), os.environ.get(CLASS_PATH_VARIABLE)]
+        os.environ[CLASS_PATH_VARIABLE] = os.pathsep.join(filter(None, jars))
     os.execvp(command[0], command)  # noqa: S606  nothing is left to a shell
 
 

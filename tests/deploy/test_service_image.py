@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from onceflow.java.choice import find_java
+from onceflow.java.kafka_jars import class_path
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS
 from onceflow.runtime.spark.home import class_archive
 from tests.deploy.chart import ROOT, one, render
@@ -34,6 +35,7 @@ SPARK = {
     "SPARK_EXECUTOR_POD_NAME": "pod",
     "SPARK_DRIVER_BIND_ADDRESS": "driver",
     "SPARK_CONF_DIR": "/opt/spark/conf",
+    "SPARK_CLASSPATH": class_path(find_java()),
     "SPARK_JAVA_OPT_10": "-Dlast=a b",
     "SPARK_JAVA_OPT_2": "-Dfirst",
     "SPARK_JAVA_OPT_3": "--add-modules=jdk.incubator.vector",
@@ -87,9 +89,10 @@ def test_a_driver_that_makes_executors_looks_for_leftovers_before_it_starts(sele
 
 def test_an_executor_is_the_class_that_spark_has_for_it() -> None:
     command = script("entrypoint").command_for(["executor"], SPARK)
-    (jars, settings) = command[command.index("-cp") + 1].split(":")
+    (*ours, jars, settings) = command[command.index("-cp") + 1].split(":")
     begin = command.index("-Dspark.master=k8s://driver")
 
+    assert ":".join(ours) == SPARK["SPARK_CLASSPATH"]
     assert settings == "/opt/spark/conf"
     assert command[begin + 1 : begin + 5] == ["-Dfirst", "-Dlast=a b", "-Xms1g", "-Xmx1g"]
     assert command[begin - 1].startswith("-Dlog4j2.configurationFile=")

@@ -35,7 +35,9 @@ def main() -> int:
         sys.exit("tests.java: expected a JDK 17 or newer; found no javac")
     files = [str(file) for folder in FOLDERS for file in sorted(folder.rglob("*.java"))]
     with TemporaryDirectory() as classes:
-        class_path = os.pathsep.join([classes, *map(str, [*_spark(), *_jars("s3", "junit")])])
+        class_path = os.pathsep.join(
+            [classes, *map(str, [*_spark(), *_jars("kafka", "s3", "junit")])]
+        )
         return (
             _format(files, is_fixing="--fix" in sys.argv)
             or _compile(files, classes, class_path)

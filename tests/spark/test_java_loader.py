@@ -66,6 +66,14 @@ def test_a_source_that_cannot_be_compiled_is_named(sources: Path) -> None:
     assert not compiled.compiled_jar(sources).exists()
 
 
+def test_kafkas_client_and_our_classes_are_on_the_class_path_of_spark(spark: SparkSession) -> None:
+    jvm = jvm_of(spark)
+    assert jvm.org.apache.kafka.common.utils.AppInfoParser.getVersion() == "4.3.1"
+    decoder = jvm.java.lang.Class.forName("onceflow.decoders.Decoder")
+    system = jvm.java.lang.ClassLoader.getSystemClassLoader()
+    assert decoder.getClassLoader().equals(system)
+
+
 def test_the_environment_of_the_tests_has_the_jar_of_our_sources() -> None:
     """Otherwise the tests would compile, and not see what users run."""
     command = "python -m onceflow.runtime.spark.record_classes"

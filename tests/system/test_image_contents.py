@@ -23,7 +23,7 @@ from tests.support.drivers.service_container import IMAGE, USER
 NATIVE_JARS = str(runpy.run_path(str(ROOT / "docker" / "slim.py"))["NATIVE_JARS"])
 MAX_BYTES = 1_110_000_000
 """Of these, 134 MB are the library of Delta Lake, and 56 those of the other targets."""
-S3_JARS = Path(onceflow.__file__).parent / "devkit" / "jarsets" / "s3.sha256"
+LOCKS = Path(onceflow.__file__).parent / "devkit" / "jarsets"
 OWN_JAR = "onceflow-conditional-files.jar"
 """Archives that are made of our own sources."""
 
@@ -134,9 +134,10 @@ def test_its_jars_are_those_of_the_locked_packages(installed: dict[str, Any]) ->
         jar.name: hashlib.sha256(jar.read_bytes()).hexdigest()
         for jar in Path(pyspark.__file__).parent.joinpath("jars").rglob("*.jar")
     }
-    of_s3 = {name: sha for sha, name in map(str.split, S3_JARS.read_text().splitlines())}
-    assert of_s3.items() <= installed["jars"].items()
-    of_others = installed["jars"].keys() - locked.keys() - of_s3.keys()
+    lines = [line for each in ("kafka", "s3") for line in _lock(each).splitlines()]
+    fetched = {name: sha for sha, name in map(str.split, lines)}
+    assert fetched.items() <= installed["jars"].items()
+    of_others = installed["jars"].keys() - locked.keys() - fetched.keys()
     # Our sources are compiled: a start of the image compiles nothing.
     ours = {OWN_JAR, compiled_jar().name}
     assert {name for name in of_others if not name.startswith("py4j")} == ours
@@ -146,6 +147,10 @@ def test_its_jars_are_those_of_the_locked_packages(installed: dict[str, Any]) ->
         if locked[name] != installed["jars"][name]
     }
     assert {name for name in changed if not fnmatches(name, NATIVE_JARS)} == set()
+
+
+def _lock(name: str) -> str:
+    return (LOCKS / f"{name}.sha256").read_text()
 
 
 def fnmatches(name: str, patterns: str) -> bool:

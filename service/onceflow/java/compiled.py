@@ -1,22 +1,25 @@
 """Our Java sources, compiled once into a jar in the Python environment.
 
-Compiled in the JVM that needs them, they cost every start a second. A jar fits one state of the
-sources; without one that fits, `loader.py` compiles.
+It is on the class path of Spark's JVMs, after Kafka's client, which some of the sources need. A jar
+fits one state of the sources. Where it is missing, the first start of Spark makes it.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from onceflow.errors import ConfigError
 from onceflow.java.choice import Java
@@ -24,6 +27,7 @@ from onceflow.java.choice import Java
 SOURCES = Path(__file__).with_name("src")
 FOR_S3 = SOURCES / "onceflow" / "ConditionalFiles.java"
 """Needs the jars for S3, and is in a jar next to them: see `s3_jars.py`."""
+KAFKA_LOCK = Path(__file__).parents[1] / "devkit" / "jarsets" / "kafka.sha256"
 COMPILE_TIMEOUT_S = 120
 """Takes five seconds."""
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
@@ -36,6 +40,11 @@ _KEPT = 2
 def environment_folder() -> Path:
     """Where files of this Python environment are made."""
     return Path(sys.prefix) / "var" / "onceflow"
+
+
+def kafka_folder() -> Path:
+    """Where the jars of Kafka's client are, for this Python environment. May not exist."""
+    return environment_folder() / "kafka"
 
 
 def jars_of_spark() -> Path:
@@ -52,12 +61,31 @@ def jars_of_spark() -> Path:
 
 @cache
 def compiled_jar(sources: Path = SOURCES) -> Path:
-    """The jar that fits these sources and the installed Spark. May not exist."""
-    found = hashlib.sha256(version("pyspark").encode())
+    """The jar that fits these sources, the installed Spark and Kafka's client. May not exist."""
+    found = hashlib.sha256(version("pyspark").encode() + KAFKA_LOCK.read_bytes())
     for file in _files(sources):
         found.update(file.relative_to(sources).as_posix().encode())
         found.update(file.read_bytes())
     return environment_folder() / f"java-{found.hexdigest()[:16]}.jar"
+
+
+@cache
+def our_jar(java: Java) -> Path:
+    """Make the jar if it is missing; for this process only where the environment is read-only.
+
+    Raises:
+        ConfigError: as `compile_ours`.
+    """
+    jar = compiled_jar()
+    if not jar.is_file():
+        try:
+            compile_ours(java)
+        except OSError:
+            folder = mkdtemp(prefix="onceflow-java-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            jar = Path(folder) / jar.name
+            _compile_into(jar, java)
+    return jar
 
 
 def compile_ours(java: Java) -> None:
@@ -71,7 +99,7 @@ def compile_ours(java: Java) -> None:
     jar.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=jar.parent) as folder:
         unfinished = Path(folder) / jar.name
-        compile_to_jar(_files(SOURCES), [jars_of_spark()], java, unfinished)
+        _compile_into(unfinished, java)
         unfinished.replace(jar)
     found = sorted(jar.parent.glob("java-*.jar"), key=lambda file: -file.stat().st_mtime)
     for file in found[_KEPT:]:
@@ -108,6 +136,34 @@ def compile_to_jar(sources: Sequence[Path], folders: Sequence[Path], java: Java,
                 archive.writestr(zipfile.ZipInfo(name, _FIRST_DAY), file.read_bytes())
 
 
+@contextmanager
+def installed_at_once(folder: Path, what: str) -> Iterator[Path]:
+    """Fill a folder next to it, which takes its place at the end: all is there, or nothing.
+
+    Args:
+        folder: of the environment.
+        what: to install, for the message.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent, prefix=".jars-") as unfinished:
+            target = Path(unfinished) / folder.name
+            target.mkdir()
+            yield target
+            shutil.rmtree(folder, ignore_errors=True)
+            target.rename(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot be installed",
+            subject=str(folder),
+            expected="a folder that this user may write",
+            found=str(error),
+        ) from error
+
+
 def _failure_of(command: Sequence[str | Path]) -> str | None:
     """The complaint of a compiler; None if it has none."""
     try:
@@ -117,6 +173,10 @@ def _failure_of(command: Sequence[str | Path]) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)[:300]
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()[:300]
+
+
+def _compile_into(jar: Path, java: Java) -> None:
+    compile_to_jar(_files(SOURCES), [jars_of_spark(), kafka_folder()], java, jar)
 
 
 def _files(sources: Path) -> Sequence[Path]:

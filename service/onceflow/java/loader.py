@@ -1,8 +1,8 @@
-"""Loads our Java classes into Spark's JVM: no jar to ship, or to match with a version.
+"""Loads our Java classes into Spark's JVM.
 
 They are compiled from `src/` with Janino, which Spark compiles its plans with, so a Java runtime is
-enough: once for a Python environment (`compiled.py`), or else in each JVM. Janino knows Java 8
-without lambdas, and takes no notice of type parameters.
+enough: once for a Python environment (`compiled.py`). Janino knows Java 8 without lambdas, and
+takes no notice of type parameters.
 """
 
 from __future__ import annotations

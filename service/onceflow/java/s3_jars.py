@@ -12,11 +12,16 @@ import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from onceflow.errors import ConfigError
 from onceflow.java.choice import Java
-from onceflow.java.compiled import FOR_S3, compile_to_jar, environment_folder, jars_of_spark
+from onceflow.java.compiled import (
+    FOR_S3,
+    compile_to_jar,
+    environment_folder,
+    installed_at_once,
+    jars_of_spark,
+)
 
 CLASS_PATH_VARIABLE = "SPARK_DIST_CLASSPATH"
 FILE_MANAGER = "onceflow.ConditionalFiles"
@@ -71,23 +76,10 @@ def install(jars: Sequence[Path], java: Java) -> Path:
     """
     spark, folder = jars_of_spark(), s3_folder()
     _check_version(jars, spark)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder.parent, prefix=".s3-") as unfinished:
-            target = Path(unfinished) / folder.name
-            target.mkdir()
-            for jar in jars:
-                shutil.copyfile(jar, target / jar.name)
-            compile_to_jar([FOR_S3], [spark, target], java, target / _OURS)
-            shutil.rmtree(folder, ignore_errors=True)
-            target.rename(folder)
-    except OSError as error:
-        raise ConfigError(
-            "the jars for S3 cannot be installed",
-            subject=str(folder),
-            expected="a folder that this user may write",
-            found=str(error),
-        ) from error
+    with installed_at_once(folder, "the jars for S3") as target:
+        for jar in jars:
+            shutil.copyfile(jar, target / jar.name)
+        compile_to_jar([FOR_S3], [spark, target], java, target / _OURS)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""`onceflow fetch`: jars that only some pipelines need."""
+"""`onceflow fetch`: the jars that Spark's JVMs need besides Spark's own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import typer
 
 def fetch(
     what: Annotated[
-        Literal["s3"], typer.Argument(metavar="s3", help="For checkpoints at s3a://...")
+        Literal["kafka", "s3"],
+        typer.Argument(
+            metavar="kafka|s3", help="Kafka's client, for every pipeline; or for s3a://..."
+        ),
     ],
 ) -> None:
-    """Fetch, verify and install the jars that a checkpoint at s3a://... needs."""
+    """Fetch, verify and install the jars of Kafka's client, or those for a checkpoint at s3a://."""
     from onceflow.devkit.jars import JarCache, jar_set
+    from onceflow.java import kafka_jars, s3_jars
     from onceflow.java.choice import find_java
-    from onceflow.java.s3_jars import install
 
     jars = JarCache.of_user().ensure(jar_set(what))
-    folder = install(jars, find_java())
+    folder = kafka_jars.install(jars) if what == "kafka" else s3_jars.install(jars, find_java())
     typer.echo(f"{len(jars)} jars are verified and installed in {folder}")

@@ -147,7 +147,7 @@ def main(java: Java) -> None:
     try:
         compile_ours(java)
     except (ConfigError, OSError) as error:
-        sys.stderr.write(f"onceflow: each start will compile our Java again: {error}\n")
+        sys.exit(f"onceflow: our Java cannot be compiled, and nothing was recorded: {error}")
     archive = class_archive(java)
     record(archive)
     remove_old(archive, _KEPT)

@@ -23,6 +23,7 @@ from pyspark.traceback_utils import SCCallSiteSync
 
 from onceflow.errors import ConfigError, Fault, OnceflowError, RetriableError
 from onceflow.java.choice import use_java
+from onceflow.java.kafka_jars import class_path
 from onceflow.java.s3_jars import FILE_MANAGER
 from onceflow.pipeline.allow_list.bounds import CONF, DEFAULT_MAX_MADE
 from onceflow.pipeline.allow_list.settings import JAVA_OPTIONS, PINNED
@@ -44,6 +45,7 @@ _STREAMING = "spark.sql.streaming"
 _STATE = f"{_STREAMING}.stateStore"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+_CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
@@ -222,7 +224,8 @@ def open_session(
     the JVM compiles sooner.
 
     Raises:
-        ConfigError: a setting breaks exactly once, there is no Java, or Spark refuses to start.
+        ConfigError: a setting breaks exactly once, there is no Java, a jar of Kafka's client cannot
+            be used, or Spark refuses to start.
         RetriableError: Spark's JVM was ended while it started, or Spark could not reach something.
     """
     check_conf(settings.conf)
@@ -236,7 +239,7 @@ def open_session(
     conf = spark_conf(settings, checkpoint, ours)
     if is_local and not settings.is_local:
         conf = {"spark.executorEnv.JAVA_HOME": str(java_of_executors(java)), **conf}
-    for key, value in conf.items():
+    for key, value in {**conf, **class_paths(class_path(java), conf)}.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -361,6 +364,11 @@ def one_call_site(session: SparkSession) -> Iterator[None]:
     finally:
         with suppress(*jvm.UNREACHABLE):
             site.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def class_paths(ours: str, conf: Mapping[str, str]) -> Mapping[str, str]:
+    """The settings that put ours before what a user wants to be on Spark's class path."""
+    return {key: os.pathsep.join(filter(None, [ours, conf.get(key)])) for key in _CLASS_PATHS}
 
 
 def spark_conf(settings: SessionSettings, checkpoint: str, java_options: str) -> Mapping[str, str]:

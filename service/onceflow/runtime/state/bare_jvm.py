@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from onceflow.java.choice import use_java
+from onceflow.java.kafka_jars import class_path
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.home import sharing_options, use_spark_home
 from onceflow.runtime.spark.launch import MAIN_SETTING
@@ -36,7 +37,8 @@ def bare_jvm(memory: str) -> Iterator[Any]:
         memory: its heap, such as `2g`.
 
     Raises:
-        ConfigError: there is no Java, or it does not start.
+        ConfigError: there is no Java, a jar of Kafka's client cannot be used, or Java does not
+            start.
         RetriableError: it was ended while it started.
     """
     java = use_java()
@@ -46,6 +48,8 @@ def bare_jvm(memory: str) -> Iterator[Any]:
     conf = SparkConf(loadDefaults=False)
     conf.set(MAIN_SETTING, _MAIN)
     conf.set("spark.driver.memory", memory)
+    # The archive of classes is for the same class path.
+    conf.set("spark.driver.extraClassPath", class_path(java))
     conf.set("spark.driver.extraJavaOptions", f"{options} {sharing_options(java)}")
     try:
         gateway: Any = launch_gateway(conf)  # type: ignore[no-untyped-call]
