@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.Map;
 
 /**
- * What the tasks of one attempt are told: the transaction that they join, and how their records
+ * The order to the tasks of one attempt: the transaction that they join, and how their records
  * continue what is in the topic.
  */
 public final class Assignment implements Serializable {

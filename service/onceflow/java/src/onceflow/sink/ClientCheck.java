@@ -10,7 +10,9 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.ProducerIdAndEpoch;
 
-/** Shows, without a broker, that the private parts of Kafka's client do what is expected of them. */
+/**
+ * Shows, without a broker, that the private parts of Kafka's client do what is expected of them.
+ */
 public final class ClientCheck {
   private static final long PRODUCER_ID = 7;
 

@@ -9,8 +9,8 @@ import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.common.utils.ProducerIdAndEpoch;
 
 /**
- * The private parts of Kafka's client that a producer needs to join a transaction: all of them, and
- * nothing else of ours looks into the client.
+ * The private parts of Kafka's client that a producer needs to join a transaction. Nothing else
+ * here looks into the client.
  */
 final class ClientParts {
   /** The version that the tests run. Another one is refused, even if it has the same parts. */
@@ -90,7 +90,7 @@ final class ClientParts {
     }
   }
 
-  /** Takes a client out of its transaction, which somebody else ends. */
+  /** Takes a client out of its transaction, which the driver ends. */
   void leave(TransactionManager target) {
     synchronized (target) {
       Object found = read(state, target);

@@ -110,7 +110,7 @@ public final class JoinedProducer implements AutoCloseable {
     parts.leave(manager);
   }
 
-  /** Ends the client without a word to the broker: no EndTxn, no wait. */
+  /** Ends the client; sends the broker nothing, and does not wait. */
   public void close() {
     client.close(Duration.ZERO);
   }

@@ -5,13 +5,13 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 
 /** SHA-256 over the rows of one output partition, as `onceflow.protocol.digest` has it. */
-final class RowDigest {
+public final class RowDigest {
   private static final int PREFIX = 12;
 
   private final MessageDigest content;
   private ByteBuffer row = ByteBuffer.allocate(1024);
 
-  RowDigest() {
+  public RowDigest() {
     try {
       content = MessageDigest.getInstance("SHA-256");
     } catch (NoSuchAlgorithmException impossible) { // every Java has it
@@ -20,7 +20,7 @@ final class RowDigest {
   }
 
   /** Takes in the next row. One call of the digest for each: several cost more than the copy. */
-  void add(int partition, byte[] key, byte[] value) {
+  public void add(int partition, byte[] key, byte[] value) {
     int size = PREFIX + size(key) + size(value);
     if (size > row.capacity()) {
       row = ByteBuffer.allocate(2 * size);
@@ -37,7 +37,7 @@ final class RowDigest {
   }
 
   /** Returns the digest of the rows since the last call. */
-  byte[] end() {
+  public byte[] end() {
     return content.digest();
   }
 

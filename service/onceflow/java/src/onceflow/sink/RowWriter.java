@@ -90,7 +90,11 @@ final class RowWriter {
   private void begin(int of) {
     if (of < 0 || of >= isDone.length) {
       throw new IllegalStateException(
-          "the query chose partition " + of + " of topic " + assignment.topic + ", which has "
+          "the query chose partition "
+              + of
+              + " of topic "
+              + assignment.topic
+              + ", which has "
               + isDone.length);
     }
     if (isDone[of]) {

@@ -31,7 +31,10 @@ final class WriterTask implements FlatMapFunction {
     }
   }
 
-  /** What an earlier attempt has written into this transaction cannot be told from ours. */
+  /**
+   * What an earlier attempt has written into this transaction cannot be distinguished from what
+   * this one would write.
+   */
   private static void refuseRepetition() {
     TaskContext context = TaskContext.get();
     if (context.attemptNumber() > 0 || context.stageAttemptNumber() > 0) {
