@@ -6,9 +6,10 @@ What a batch may not depend on is shown by what a zombie is allowed to do here.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,7 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_probe(tmp_path_factory.mktemp("probe"))
 
 
+@contextmanager
 def open_place(
     bootstrap_servers: str, name: str, through: str = "", **properties: str
 ) -> Iterator[Place]:
@@ -99,7 +101,8 @@ def open_place(
 
 @pytest.fixture
 def place(broker: RunningBroker, topic: Callable[[str], str]) -> Iterator[Place]:
-    yield from open_place(broker.bootstrap_servers, topic("p"))
+    with open_place(broker.bootstrap_servers, topic("p")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -164,11 +167,11 @@ def test_a_zombie_between_the_end_and_the_next_initialisation(
         lane.send(place.heads, HEAD, deadline())
         lane.flush(deadline())
         lane.abort(deadline())
-    known, new = (writers.write(name(w), place.topic, p) for w, p in (("a", 0), ("b", 2)))
-    assert_refused(known, LOST)
-    assert new == DONE
-    place.lane()
     expected = {name("a"): 10, name("b"): 10} if is_committed else {}
+    assert place.visible() == expected  # The markers are written: until then, it is in time.
+    assert_refused(writers.write(name("a"), place.topic, 0), LOST)
+    assert writers.write(name("b"), place.topic, 2) == DONE
+    place.lane()
     assert place.visible() == expected
 
 
@@ -276,9 +279,7 @@ def test_a_request_that_was_held_and_sent_again(
     """The broker appends it once, wherever the copy arrives."""
     with ExitStack() as stack:
         proxy = stack.enter_context(ChaosProxy(broker.bootstrap_servers))
-        opened = open_place(broker.bootstrap_servers, topic("p"))
-        place = next(opened)
-        stack.callback(opened.close)
+        place = stack.enter_context(open_place(broker.bootstrap_servers, topic("p")))
         settings = {"request_timeout_ms": "1500", "delivery_timeout_ms": "20000"}
         process = WriterProcess(jar, proxy.bootstrap_servers, **settings)
         writers = stack.enter_context(process)
@@ -319,9 +320,7 @@ def test_a_transaction_that_times_out_while_a_writer_writes(
         options = ClusterOptions(settings=HASTY_COORDINATOR)
         cluster = stack.enter_context(ChildProcessCluster(options))
         servers = cluster.bootstrap_servers
-        opened = open_place(servers, topic("p"), transaction_timeout_ms="1000")
-        place = next(opened)
-        stack.callback(opened.close)
+        place = stack.enter_context(open_place(servers, topic("p"), transaction_timeout_ms="1000"))
         writers = stack.enter_context(WriterProcess(jar, servers))
         lane = place.begun()
         assert writers.join("a", lane.transaction()) == DONE
@@ -359,9 +358,7 @@ def test_a_cluster_that_changes_in_the_middle(
 ) -> None:
     """Each writer goes on, and all is committed; or one is refused, and nothing is."""
     with ExitStack() as stack:
-        opened = open_place(cluster.bootstrap_servers, topic("p"))
-        place = next(opened)
-        stack.callback(opened.close)
+        place = stack.enter_context(open_place(cluster.bootstrap_servers, topic("p")))
         writers = stack.enter_context(WriterProcess(jar, cluster.bootstrap_servers))
         lane = place.begun()
         for writer in ("a", "b"):
@@ -379,6 +376,4 @@ def test_a_cluster_that_changes_in_the_middle(
 
 
 def assert_refused(answer: str, kind: str) -> None:
-    import re  # noqa: PLC0415
-
     assert re.match(kind, answer), answer
