@@ -156,7 +156,7 @@ def test_nothing_is_committed_without_a_record_of_the_driver(
 def test_a_zombie_between_the_end_and_the_next_initialisation(
     place: Place, writers: WriterProcess, *, is_committed: bool
 ) -> None:
-    """It may open a transaction in the old epoch, which nobody can commit."""
+    """It may open a transaction in the old epoch, which no client can commit."""
     name, lane = Names(place), place.begun()
     for writer, partition in (("a", 0), ("b", 1)):
         assert writers.join(name(writer), lane.transaction()) == DONE
@@ -210,7 +210,7 @@ def test_a_driver_that_was_replaced(place: Place, writers: WriterProcess) -> Non
 def test_a_writer_that_is_killed_while_it_writes(
     place: Place, writers: WriterProcess, jar: Path
 ) -> None:
-    """The abort reaches no broker, for the driver has written nothing; the initialisation does."""
+    """The abort reaches no broker, because the driver wrote nothing; the initialisation does."""
     name, lane = Names(place), place.begun()
     with WriterProcess(jar, place.through, linger_ms="20000") as killed:
         assert writers.join(name("a"), lane.transaction()) == DONE
@@ -256,10 +256,10 @@ def test_a_writer_that_is_frozen_before_it_reports(
     ("differing", "answer"),
     [
         ({"producer_id": 1_000_000}, NO_PRODUCER),
-        ({"transactional_id": "of-nobody"}, NO_PRODUCER),
-        ({"epoch": 30_000}, OLD_EPOCH),
+        ({"transactional_id": "of-no-client"}, NO_PRODUCER),
+        ({"producer_epoch": 30_000}, OLD_EPOCH),
     ],
-    ids=["producer id", "transactional id", "epoch"],
+    ids=["producer id", "transactional id", "producer epoch"],
 )
 def test_a_transaction_that_does_not_exist(
     place: Place, writers: WriterProcess, differing: Mapping[str, Any], answer: str

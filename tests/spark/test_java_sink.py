@@ -73,10 +73,10 @@ def test_another_version_of_the_client_is_refused(spark: SparkSession) -> None:
     jvm: Any = jvm_of(spark)
     jars = [*JarCache.of_user().ensure(jar_set("clients")), compiled_jar()]
     jars += jars_of_spark().glob("slf4j-api-*.jar")
-    gateway: Any = spark.sparkContext._gateway
-    urls = gateway.new_array(jvm.java.net.URL, len(jars))
-    for at, jar in enumerate(jars):
-        urls[at] = jvm.java.io.File(str(jar)).toURI().toURL()
+    found = [jvm.java.io.File(str(jar)).toURI().toURL() for jar in jars]
+    urls = jvm.java.lang.reflect.Array.newInstance(found[0].getClass(), len(found))
+    for at, url in enumerate(found):
+        jvm.java.lang.reflect.Array.set(urls, at, url)
     loader = jvm.java.net.URLClassLoader(urls, jvm.java.lang.ClassLoader.getPlatformClassLoader())
     check = jvm.java.lang.Class.forName(f"{PACKAGE}.ClientCheck", True, loader)
     with pytest.raises(Py4JJavaError, match=r"expected kafka-clients 4\.3\.1; found .* 3\.9\.2"):

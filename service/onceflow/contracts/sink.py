@@ -39,12 +39,12 @@ class Transaction:
     """Names the one transaction of an incarnation to clients that join it.
 
     Args:
-        epoch: of the producer id; another incarnation has a higher one.
+        producer_epoch: another incarnation has a higher one, or another producer id.
     """
 
     transactional_id: str
     producer_id: int
-    epoch: int
+    producer_epoch: int
 
 
 class Incarnation(Protocol):

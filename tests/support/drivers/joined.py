@@ -61,7 +61,7 @@ class WriterProcess:
 
     def join(self, name: str, to: Transaction) -> str:
         """Put a writer into a transaction; the first time, make it."""
-        return self._do("join", name, to.transactional_id, to.producer_id, to.epoch)
+        return self._do("join", name, to.transactional_id, to.producer_id, to.producer_epoch)
 
     def write(self, name: str, topic: str, partition: int, count: int = 10) -> str:
         """Send records named after the writer, and wait until all are acknowledged."""
@@ -94,7 +94,7 @@ class WriterProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def answer(self) -> str:
-        """What came of a step that was begun."""
+        """Return the end of a step that was begun."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode().strip()
 

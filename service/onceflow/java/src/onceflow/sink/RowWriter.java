@@ -22,7 +22,8 @@ final class RowWriter {
   private final RowDigest digest = new RowDigest();
   private final List done = new ArrayList();
   private final boolean[] isDone;
-  private int partition = -1;
+  private boolean hasRow = false;
+  private int partition = 0;
   private long count = 0;
   private byte[] key = null;
   private byte[] value = null;
@@ -66,7 +67,7 @@ final class RowWriter {
   }
 
   void write(int of, byte[] newKey, byte[] newValue) {
-    if (of != partition) {
+    if (!hasRow || of != partition) {
       endPartition();
       begin(of);
     } else {
@@ -101,15 +102,16 @@ final class RowWriter {
       throw new IllegalStateException("rows of partition " + of + " come a second time");
     }
     partition = of;
+    hasRow = true;
     count = 0;
   }
 
   private void endPartition() {
-    if (partition >= 0) {
+    if (hasRow) {
       send(true);
       done.add(new Written(partition, count, sequence(), digest.end()));
       isDone[partition] = true;
-      partition = -1;
+      hasRow = false;
     }
   }
 
