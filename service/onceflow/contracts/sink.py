@@ -34,6 +34,19 @@ class OutputRecord:
     more_headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Names the one transaction of an incarnation to clients that join it.
+
+    Args:
+        producer_epoch: another incarnation has a higher one, or another producer id.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
 class Incarnation(Protocol):
     """One initialisation of one transactional id. Carries at most one transaction, then is dropped.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.clock import Deadline
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.sink import OutputRecord
+from onceflow.contracts.sink import OutputRecord, Transaction
 from onceflow.errors import DeadlineError, InvariantError, OnceflowError, require
 from onceflow_connectors.kafka.client.failures import (
     CLIENT_ERRORS,
@@ -44,6 +45,9 @@ LATE_ANSWER_S = 0.5
 """Extra time for a client that returns at its deadline."""
 ABORT_TIMEOUT_S = 5.0
 """An abort is a courtesy to readers: the next initialisation ends the transaction anyway."""
+STATISTICS_INTERVAL_MS = 20
+"""Of a client that has to tell its producer id, which takes that long after it has one."""
+IDENTITY_POLL_S = 0.005
 MAX_GROUPS = 16
 """Groups whose metadata is kept: one for each pipeline of a process, with room."""
 
@@ -62,14 +66,22 @@ class KafkaIncarnation:
 
     Args:
         is_reporting: whether `on_written` of `send` is called.
+        is_shared: whether others may join its transaction.
     """
 
     def __init__(
-        self, transactional_id: str, connection: Connection, *, is_reporting: bool = False
+        self,
+        transactional_id: str,
+        connection: Connection,
+        *,
+        is_reporting: bool = False,
+        is_shared: bool = False,
     ) -> None:
         self._transactional_id = transactional_id
         self._connection = connection
         self._is_reporting = is_reporting
+        self._is_shared = is_shared
+        self._transaction: Transaction | None = None
         self._stage = _Stage.NEW
         self._outbox: Outbox | None = None
 
@@ -81,13 +93,25 @@ class KafkaIncarnation:
         """Try again after passing errors, until the deadline."""
         self._leave(_Stage.NEW)
         self._outbox = Outbox(
-            self._transactional_id, self.settings(), is_reporting=self._is_reporting
+            self._transactional_id,
+            self.settings(),
+            is_reporting=self._is_reporting,
+            on_statistics=self._take_statistics if self._is_shared else None,
         )
         error = settle(self._outbox.client.init_transactions, deadline)
         if error is not None:
             what = "cannot initialise a transactional id"
             raise self._late_or_failed(error, Operation.INITIALISE, what, deadline)
+        while self._is_shared and self._transaction is None:
+            deadline.check("no producer id", subject=self._transactional_id)
+            self._producer().poll(deadline.at_most_s(IDENTITY_POLL_S))
         self._stage = _Stage.READY
+
+    def transaction(self) -> Transaction:
+        """The transaction, for those who join it. Only of a shared one, and after `initialise`."""
+        require(self._transaction is not None, "a shared incarnation that is initialised")
+        assert self._transaction is not None  # noqa: S101  for the type checker only
+        return self._transaction
 
     def begin(self) -> None:
         self._leave(_Stage.READY)
@@ -182,7 +206,9 @@ class KafkaIncarnation:
             outbox.discard()
 
     def settings(self) -> Settings:
-        insisted: Mapping[str, Setting] = {"transactional.id": self._transactional_id}
+        insisted: dict[str, Setting] = {"transactional.id": self._transactional_id}
+        if self._is_shared:
+            insisted["statistics.interval.ms"] = STATISTICS_INTERVAL_MS
         settings = {**TUNING, **producer_config(self._connection, insisted)}
         transaction_timeout_ms = str(settings["transaction.timeout.ms"])
         if transaction_timeout_ms.isdecimal():
@@ -191,6 +217,13 @@ class KafkaIncarnation:
             longest_ms = min(REQUEST_TIMEOUT_MS, int(transaction_timeout_ms))
             settings = {"socket.timeout.ms": longest_ms, **settings}
         return settings
+
+    def _take_statistics(self, text: str) -> None:
+        """Keep what the client says of its first initialisation: no other way tells it."""
+        said = json.loads(text)["eos"]
+        if self._transaction is None and said["txn_state"] == "Ready":
+            identity = said["producer_id"], said["producer_epoch"]
+            self._transaction = Transaction(self._transactional_id, *identity)
 
     def _leave(self, *stages: _Stage) -> None:
         """Begin a step: USED from now on, unless the step succeeds and sets the next stage."""

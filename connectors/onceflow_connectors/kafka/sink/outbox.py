@@ -56,16 +56,25 @@ class Outbox:
 
     Args:
         is_reporting: whether `on_written` of `put` is called.
+        on_statistics: takes the client's statistics, where settings ask for them.
 
     Raises:
         ConfigError: the client refuses a setting.
     """
 
-    def __init__(self, name: str, settings: Settings, *, is_reporting: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        *,
+        is_reporting: bool = False,
+        on_statistics: Callable[[str], None] | None = None,
+    ) -> None:
         self._name = name
         self._refusals = _Refusals()
         settings = {**settings, "delivery.report.only.error": not is_reporting}
-        self.client = open_client(Producer, settings, on_delivery=self._refusals)
+        callbacks = {"stats_cb": on_statistics} if on_statistics else {}
+        self.client = open_client(Producer, settings, on_delivery=self._refusals, **callbacks)
 
     def put(
         self,
