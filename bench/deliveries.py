@@ -14,11 +14,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from zlib import crc32
 
 import psutil
@@ -53,9 +54,10 @@ to:
 batch: {max_records: RECORDS, max_bytes: 64 MiB}
 """
 CREATE = """
-CREATE TABLE views (n int8, page text, country text, ms int4, price float8, fresh bool,
+CREATE TABLE views (n int8 PRIMARY KEY, page text, country text, ms int4, price float8, fresh bool,
 day date, at timestamptz, filler text)
 """
+FILL = "INSERT INTO views (n) SELECT generate_series(0, {last})"
 
 
 @dataclass(frozen=True)
@@ -155,12 +157,16 @@ def to_delta(folder: Path, _: str) -> Iterator[tuple[str, Callable[[], Content]]
 
 
 @contextmanager
-def to_postgres(folder: Path, _: str) -> Iterator[tuple[str, Callable[[], Content]]]:
-    """A table of a server that is started for this."""
+def to_postgres(
+    folder: Path, _: str, *, mode: str = "mode: append", rows: int = 0
+) -> Iterator[tuple[str, Callable[[], Content]]]:
+    """A table with a primary key, of a server that is started for this, with some rows."""
     from tests.support.sites.postgres import running_postgres  # noqa: PLC0415  not installed
 
     with running_postgres() as server:
         server.execute(CREATE)
+        if rows:
+            server.execute(FILL.format(last=rows - 1))
         (folder / "dsn").write_text(server.dsn)
 
         def content() -> Content:
@@ -173,7 +179,7 @@ def to_postgres(folder: Path, _: str) -> Iterator[tuple[str, Callable[[], Conten
                 found.add(map(payload, cursor))
             return found
 
-        yield "postgres: {dsn_file: dsn, table: views, mode: append}", content
+        yield f"postgres: {{dsn_file: dsn, table: views, {mode}}}", content
 
 
 @contextmanager
@@ -204,7 +210,21 @@ def to_kafka(_: Path, bootstrap_servers: str) -> Iterator[tuple[str, Callable[[]
         yield f"kafka: {{bootstrap_servers: '{other}', topic: {COPY}, create: true}}", content
 
 
-TARGETS = {"delta": to_delta, "postgres": to_postgres, "http": to_http, "kafka": to_kafka}
+Site: TypeAlias = Callable[[Path, str], AbstractContextManager[tuple[str, Callable[[], "Content"]]]]
+"""Opens a target in a folder, next to a broker: what the file says of it, and what it has then."""
+UPSERT = "mode: upsert, key: n"
+
+
+def targets_of(records: int) -> Mapping[str, Site]:
+    """Each kind of target, by name. Upserts make new rows, or change rows that are there."""
+    return {
+        "delta": to_delta,
+        "append": to_postgres,
+        "insert": partial(to_postgres, mode=UPSERT),
+        "update": partial(to_postgres, mode=UPSERT, rows=records),
+        "http": to_http,
+        "kafka": to_kafka,
+    }
 
 
 def deliver(target: str, folder: Path, bootstrap_servers: str, clock: Clock) -> Figure:
@@ -237,7 +257,7 @@ def deliver(target: str, folder: Path, bootstrap_servers: str, clock: Clock) -> 
 
 
 def measure(
-    targets: Annotated[str, typer.Option(help="Kinds, comma separated.")] = ",".join(TARGETS),
+    targets: Annotated[str, typer.Option(help="Kinds, comma separated.")] = ",".join(targets_of(0)),
     records: Annotated[int, typer.Option(min=100_000, help="In the topic.")] = 1_000_000,
     value_bytes: Annotated[int, typer.Option(help="Of a record's value, about.")] = 200,
     batch: Annotated[int, typer.Option(min=1, help="Records of a batch at most.")] = 20_000,
@@ -262,7 +282,9 @@ def carry(name: str, written: Content, batch: int, bootstrap_servers: str, clock
     """Deliver the topic to a target of this kind, and compare what has arrived."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        to, content = stack.enter_context(TARGETS[name](scratch, bootstrap_servers))
+        to, content = stack.enter_context(
+            targets_of(written.records)[name](scratch, bootstrap_servers)
+        )
         text = FILE.replace("SCHEMA", SCHEMA).replace("TARGET", to)
         (scratch / "delivery.yaml").write_text(text.replace("RECORDS", str(batch)))
         figure = deliver(name, scratch, bootstrap_servers, clock)

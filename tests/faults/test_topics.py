@@ -55,7 +55,8 @@ def test_an_output_topic_that_goes_while_a_pipeline_runs_halts_it(
     assert isinstance(error, CorruptionError)
     assert job.output_topic in str(error)
     if is_created_again:
-        assert read_topic(job.bootstrap_servers, job.output_topic) == []
+        # The batch that had looked at the topic before it went may have written to the new one.
+        assert len({record.batch_id for record in job.written()}) <= 1
 
 
 def test_partitions_added_to_the_input_are_read_from_their_beginning(job: ViewsJob) -> None:

@@ -233,7 +233,11 @@ class Account:
             status = 0
             while status != 202 and not (until.is_over or stop.is_set() or ended):
                 url = f"http://127.0.0.1:{port()}/v1/{self.file.stem}-in"
-                answer = httpx.post(url, json={"n": 1}, headers=headers, timeout=60)
+                try:
+                    answer = httpx.post(url, json={"n": 1}, headers=headers, timeout=60)
+                except httpx.ConnectError:
+                    stop.wait(0.2)  # it has just ended, and says so next
+                    continue
                 status = answer.status_code
                 self.told.append(answer.text)
                 if "AUTHORIZATION" in answer.text:
