@@ -252,11 +252,7 @@ def test_a_pipeline_goes_on_while_each_broker_in_turn_is_lost(
             ACTS[random.choice(["kill", "stop"])](broker)
             job.produce(random, records=500, seconds=100)
             # Batches are counted by what they read: some end before the last of these is produced.
-            eventually(
-                lambda: sum(head["records"]["read"] for head in job.heads()),
-                lambda read: read == len(job.produced),
-                timeout_s=60,
-            )
+            eventually(job.read, lambda read: read == len(job.produced), timeout_s=60)
             cluster.heal()
     finish(job, file)
 

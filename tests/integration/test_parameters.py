@@ -172,7 +172,12 @@ def test_a_replay_has_the_values_of_its_batch_whatever_was_set_since(
     # A verification is a replay, too. It joins the Spark of this process, which others go on with.
     monkeypatch.setattr(jvm, "stop", lambda _: None)
     told = job.command("ledger verify", "--batch", "0")
-    assert "batch 0: 40 records computed again, all equal" in told
+    # Sources go on side by side in time: which of them stops a record early is the clock's choice.
+    (first,) = [head for head in job.heads() if head["batch_id"] == 0]
+    ranges = [range(*each["0"]) for topics in first["sources"].values() for each in topics.values()]
+    count = sum(map(len, ranges))
+    assert count > 20
+    assert f"batch 0: {count} records computed again, all equal" in told
 
 
 def test_a_change_makes_a_batch_of_its_own_and_bad_values_are_told(job: MarksJob) -> None:

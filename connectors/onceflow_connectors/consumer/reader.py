@@ -218,6 +218,7 @@ class FilteringConsumer:
                 taken.append(record)
                 taken += self._take_followers(record, most - len(taken))
         except Exception:
+            # The record stays first in the buffer, so the next call raises this again.
             if not taken:
                 raise
         return taken

@@ -51,9 +51,10 @@ def main(  # noqa: PLR0917  options of a command line
     parts = [] if only else list(chosen_parts(storm, load, kills, mutants, folder))
     runs = Runs(at_home(folder), SystemClock(), workers)
     typer.echo(f"code {current_code()}, results in {runs.file}")
-    tests = {seed: runs.collect(rows, seed) for seed in range(first, first + seeds)}
+    tests = {}
     with locked(at_home(folder), "rows"):
-        for seed, drawn in tests.items():
+        for seed in range(first, first + seeds):
+            drawn = tests[seed] = runs.collect(rows, seed)
             missing = runs.missing(drawn, seed)
             typer.echo(f"seed {seed}: {len(missing)} of {len(drawn)} tests to run")
             if missing:
@@ -64,7 +65,9 @@ def main(  # noqa: PLR0917  options of a command line
             if not runs.has(part):
                 runs.run(part)
     missing_parts = [part.again for part in parts if not runs.has(part)]
-    not_run = [f"{test} seed {seed}" for seed in tests for test in runs.missing(tests[seed], seed)]
+    not_run = [
+        f"{t} seed {seed}" for seed, drawn in tests.items() for t in runs.missing(drawn, seed)
+    ]
     failed = [result for result in runs.results() if result.outcome is Outcome.FAILED]
     sys.exit(summary(failed, missing_parts + not_run, len(runs.results())))
 

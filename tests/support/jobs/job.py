@@ -38,3 +38,7 @@ class Job:
 
     def heads(self) -> list[dict[str, Any]]:
         return read_ledger(self.bootstrap_servers, self.name)
+
+    def read(self) -> int:
+        """Records that all committed batches together have read."""
+        return sum(head["records"]["read"] for head in self.heads())
