@@ -158,8 +158,8 @@ class Application:
             self._analyse(starting, stack)
             checking.result()
             writer = writer or self._open_writer(seen, found, stack)
-            query = self._start_query(writer, found, stack)
-        self._watch(query, writer)
+            query, sampler = self._start_query(writer, found, stack)
+        self._watch(query, sampler, writer)
 
     def _open(self, stack: ExitStack) -> None:
         around = self._around
@@ -303,7 +303,7 @@ class Application:
 
     def _start_query(
         self, writer: Writer, found: PreflightReport, stack: ExitStack
-    ) -> RunningQuery:
+    ) -> tuple[RunningQuery, StateSampler]:
         run, around, options = self._run, self._around, self._options
         facts, analysis = run.checkpoint.facts(), run.analysis
         order = next_order(analysis.order, analysis.output, writer.takeover.head, facts)
@@ -324,9 +324,10 @@ class Application:
         else:
             stream = stream.trigger(processingTime=pause)
         query = start_query(stream, run.checkpoint, runner, run.handle)
-        return RunningQuery(query, runner, run.checkpoint, around.clock, around.session.max_batch_s)
+        most_s = around.session.max_batch_s
+        return RunningQuery(query, runner, run.checkpoint, around.clock, most_s), sampler
 
-    def _watch(self, query: RunningQuery, writer: Writer) -> None:
+    def _watch(self, query: RunningQuery, sampler: StateSampler, writer: Writer) -> None:
         broker, report, clock = self._run.broker, self._around.report, self._around.clock
         head = query.head
         report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
@@ -338,7 +339,13 @@ class Application:
             lambda text: report("warning", text=text),
         )
         progress = ProgressReporter(
-            report, broker, lambda: query.head, guard.left_s, clock, self._around.observer
+            report,
+            broker,
+            lambda: query.head,
+            lambda: sampler.rows if self._run.analysis.is_stateful else 0,
+            guard.left_s,
+            clock,
+            self._around.observer,
         )
         watches: list[Callable[[], None]] = [ClockWatch(clock), guard, self._around.beat]
         try:

@@ -46,7 +46,13 @@ from onceflow.runtime.records.row_guard import guard_rows
 from onceflow.runtime.source.ticks import EventTimeTeller
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.s3_files import SCHEME
-from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
+from onceflow.runtime.spark.session import (
+    COUNT_ROWS,
+    TIME_ZONE,
+    SessionSettings,
+    SharedEngine,
+    open_session,
+)
 from onceflow.runtime.state.change import compare_operators
 from onceflow.runtime.state.forms import form_written_by
 from onceflow.runtime.state.reader import StateReader, opened_state
@@ -171,15 +177,18 @@ class Run:
         """Start Spark; `stack` stops it unless others use it too."""
         pipeline, engine = self.pipeline, self.around.engine
         if engine is not None:
-            return engine.open_session(pipeline.checkpoint_location)
-        session = open_session(
-            pipeline.name,
-            self.around.session,
-            pipeline.checkpoint_location,
-            has_processors=pipeline.has_processors,
-        )
-        # Last: if a look has failed meanwhile, this is undone at once.
-        stack.callback(jvm.stop, session)
+            session = engine.open_session(pipeline.checkpoint_location)
+        else:
+            session = open_session(
+                pipeline.name,
+                self.around.session,
+                pipeline.checkpoint_location,
+                has_processors=pipeline.has_processors,
+            )
+            # Last: if a look has failed meanwhile, this is undone at once.
+            stack.callback(jvm.stop, session)
+        if any(source.idle_after_ms is not None for source in pipeline.sources.values()):
+            session.conf.set(COUNT_ROWS, "true")  # ticks end when no row waits for them
         return session
 
     def analyse(self, session: SparkSession) -> Analysis:
