@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec, Split
 from onceflow.errors import ConfigError, DeadlineError, OnceflowError, RecordError
-from onceflow.runtime.source import data_source, jvm
+from onceflow.runtime.source import data_source, jvm, opening
 from onceflow.runtime.source.data_source import SourceHandle
 from onceflow.runtime.spark.errors import translated_errors
 from onceflow_connectors.kafka.source import position
@@ -86,7 +87,10 @@ def read_by_python(handle: SourceHandle, splits: Sequence[Split]) -> pa.Table:
 
 def read_by_java(spark: SparkSession, handle: SourceHandle, splits: Sequence[Split]) -> pa.Table:
     with translated_errors(2**30):
-        return jvm.open_splits(spark, handle, splits).toArrow()
+        client = handle.block.java_client(handle.connection)
+        assert client is not None
+        tasks = [InputPartition(tuple(splits))]
+        return jvm.open_tasks(spark, handle, client, tasks).toArrow()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_a_checkpoint_of_the_reader_in_python_goes_on(
     spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
 ) -> None:
     source = handle(broker, name, PLACES, max_records_per_batch=6)
-    in_java = jvm.open_stream(spark, source)
+    in_java = opening.open_stream(spark, source)
     fill(broker, name)
     first = run(data_source.open_stream(spark, source), tmp_path)
     assert [len(batch) for batch in first] == [6, 2]
@@ -186,11 +190,11 @@ def test_tasks_that_read_parts_of_one_partition_do_not_disturb_one_another(
     of_all = handle(broker, name, PLACES)
     # Little comes with one fetch, so that tasks wait while others read.
     small = replace(of_all.connection, properties={"fetch.message.max.bytes": "1000"})
-    (read,) = run(jvm.open_stream(spark, replace(of_all, connection=small)), tmp_path)
+    (read,) = run(opening.open_stream(spark, replace(of_all, connection=small)), tmp_path)
     assert read == [(0, n) for n in range(800)]
 
 
-@pytest.mark.parametrize("open_stream", [data_source.open_stream, jvm.open_stream])
+@pytest.mark.parametrize("open_stream", [data_source.open_stream, opening.open_stream])
 def test_what_the_planner_refuses_has_its_words(
     open_stream: Callable[[SparkSession, SourceHandle], DataFrame],
     spark: SparkSession,
