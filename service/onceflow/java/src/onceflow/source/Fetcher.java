@@ -168,8 +168,9 @@ final class Fetcher implements Runnable {
         throw Troubles.noProgress(split, at, patienceMs, trouble(split, found));
       }
       if (now > due) {
-        ids.check(Collections.singletonList(split));
-        long stable = LogEnd.emptyUpTo(reading.client, split.place, at, patienceMs / 4);
+        long waitNs = Math.min(patience / 4, begin + patience - now);
+        ids.checkWithin(Collections.singletonList(split), waitNs);
+        long stable = LogEnd.emptyUpTo(reading.client, split.place, at, waitNs);
         if (stable >= split.end) {
           return new Chunk(Collections.emptyList(), split.end, 0);
         }

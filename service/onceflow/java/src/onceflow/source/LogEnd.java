@@ -4,7 +4,6 @@ import java.time.Duration;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.KafkaException;
@@ -30,14 +29,14 @@ final class LogEnd {
    *
    * @return `UNKNOWN` if no broker answers in time
    */
-  static long emptyUpTo(Map client, TopicPartition place, long at, long waitMs) {
+  static long emptyUpTo(Map client, TopicPartition place, long at, long waitNs) {
     // Of its own: in an answer about several partitions, one may be empty for want of room.
     KafkaConsumer consumer = new KafkaConsumer(client, new Raw(), new Raw());
     try {
       consumer.assign(Collections.singleton(place));
       consumer.seek(place, at);
       long begin = System.nanoTime();
-      while (System.nanoTime() - begin < TimeUnit.MILLISECONDS.toNanos(waitMs)) {
+      while (System.nanoTime() - begin < waitNs) {
         if (!consumer.poll(POLL).nextOffsets().isEmpty()) {
           return at;
         }
