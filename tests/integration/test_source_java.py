@@ -22,8 +22,9 @@ from onceflow.runtime.spark.errors import translated_errors
 from onceflow_connectors.kafka.source import position
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import engine
-from tests.support.outside.topics import create_topic, ordered_producer
+from tests.support.drivers.here import engine, run_here
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import create_topic, find_topic, ordered_producer
 
 JSON = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
 BYTES = pa.schema([("bytes", pa.binary())])
@@ -230,3 +231,24 @@ def fetchers(spark: SparkSession) -> int:
     gateway: Any = spark.sparkContext._gateway  # no public way
     threads = gateway.jvm.java.lang.Thread.getAllStackTraces().keySet()
     return sum(each.getName() == "onceflow-fetcher" for each in threads)
+
+
+def test_a_plan_is_known_by_name_only_while_its_frame_is_made(
+    spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
+) -> None:
+    """Pipelines may start again and again in one process; a frame is started twice."""
+    fill(broker, name)
+    frame = opening.open_stream(spark, handle(broker, name, PLACES))
+    gateway: Any = spark.sparkContext._gateway  # no public way
+    known = gateway.jvm.java.lang.Class.forName("onceflow.source.Plans").getDeclaredField("PLANS")
+    known.setAccessible(True)
+    assert known.get(None).size() == 0
+    for folder in ("one", "two"):
+        assert run(frame, tmp_path / folder) == [[(0, n) for n in range(8)]]
+
+
+def test_a_setting_that_java_does_not_have_is_refused_before_the_claim(job: ViewsJob) -> None:
+    connection = Connection(job.bootstrap_servers, {"ssl.engine.location": "/engine.so"})
+    with pytest.raises(ConfigError, match=r"ssl\.engine\.location"):
+        run_here(job.write_file(), connection)
+    assert find_topic(job.bootstrap_servers, f"onceflow.ledger.{job.name}") is None
