@@ -35,7 +35,6 @@ from onceflow.runtime.query.clock_watch import ClockWatch
 from onceflow.runtime.query.progress import ProgressReporter
 from onceflow.runtime.query.query import RunningQuery, start_query
 from onceflow.runtime.query.warm_up import warm_up, with_small_batches
-from onceflow.runtime.source.data_source import register
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.errors import SharedCheckpointError
 from onceflow.runtime.spark.session import import_ahead, one_call_site, pooled
@@ -138,7 +137,7 @@ class Application:
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
         starting = meanwhile.submit(self._run.open_session, stack)
         # While the query is analysed. If it fails, so does the same call before a stream is opened.
-        registering = meanwhile.submit(lambda: register(starting.result()))
+        registering = meanwhile.submit(lambda: self._run.register(starting.result()))
         # A start that is refused need not wait for it.
         stack.callback(registering.cancel)
         seen, found = self._look()

@@ -43,6 +43,8 @@ from onceflow.runtime.query.parts import Parts
 from onceflow.runtime.query.query import QueryHandle
 from onceflow.runtime.records.output import to_record_columns
 from onceflow.runtime.records.row_guard import guard_rows
+from onceflow.runtime.source.data_source import register
+from onceflow.runtime.source.opening import need_workers
 from onceflow.runtime.source.ticks import EventTimeTeller
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.s3_files import SCHEME
@@ -122,13 +124,16 @@ class Run:
         """Open what the pipeline is looked at with.
 
         Raises:
-            ConfigError: a source cannot keep what `delivery` promises.
+            ConfigError: a source cannot keep what `delivery` promises, or cannot have the client
+                properties.
             ConfigError, RetriableError: the checkpoint cannot be reached.
         """
         with ExitStack() as stack:
             stack.callback(self._event_time.close)
             around = self.around
             require_sources(self.file)
+            sources = self.pipeline.sources.values()
+            self._needs_workers = need_workers(sources, around.connection)
             self.broker = around.connector.broker(around.connection)
             stack.callback(self.broker.close)
             self.ledger = around.connector.ledger(self.pipeline.name, around.connection)
@@ -190,6 +195,11 @@ class Run:
         if any(source.idle_after_ms is not None for source in pipeline.sources.values()):
             session.conf.set(COUNT_ROWS, "true")  # ticks end when no row waits for them
         return session
+
+    def register(self, session: SparkSession) -> None:
+        """Tell Spark of the sources that Python workers read, if there are any."""
+        if self._needs_workers:
+            register(session)
 
     def analyse(self, session: SparkSession) -> Analysis:
         """Analyse the query; everything that is wrong with it is found before the claim."""

@@ -48,6 +48,8 @@ COUNT_ROWS = f"{_STATE}.rocksdb.trackTotalNumberOfRows"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+_ADDED_JARS = (*_CLASS_PATHS, "spark.jars", "spark.jars.packages")
+"""Come after ours."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
@@ -205,6 +207,8 @@ def check_conf(conf: Mapping[str, str]) -> None:
             what = "this setting keeps queries to their sources, and stays as it is"
         elif value != _RESULTS.get(name, value):
             what = "results depend on this setting, so it stays as it is"
+        elif name in _ADDED_JARS and "kafka-clients" in value:
+            what = "Kafka's client would be there twice, and this one would never be loaded"
         elif name.startswith("spark.sql.") and not name.startswith(_MAY_BE_SET):
             what = "whether results depend on this setting has not been judged"
         else:
