@@ -13,13 +13,9 @@ from pyspark.sql import SparkSession
 
 from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection, Right, Task, find_connector
-from onceflow.contracts.source import SourceSpec, Split
+from onceflow.contracts.source import Split
 from onceflow.errors import ConfigError
-from onceflow.runtime.source import jvm
-from onceflow.runtime.source.data_source import SourceHandle
-from onceflow.runtime.spark.errors import translated_errors
 from onceflow.settings import Settings
-from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.brokers.secured import (
     PLAIN_PASSWORD,
     PLAIN_USER,
@@ -31,6 +27,7 @@ from tests.support.brokers.secured import (
 from tests.support.drivers.here import engine
 from tests.support.eventually import eventually
 from tests.support.outside.topics import ANSWER_TIMEOUT_S, create_topic, ordered_producer
+from tests.support.reading import rows_of
 from tests.support.sites import token_endpoint
 from tests.support.sites.token_endpoint import TokenEndpoint, answering
 
@@ -145,11 +142,8 @@ WAYS: Mapping[str, Callable[[SecuredBroker, Path], dict[str, Any]]] = {
 
 def read(spark: SparkSession, settings: Mapping[str, Any], start: int, end: int) -> list[int]:
     connection = Settings.model_validate(settings).connection()
-    source = KafkaSource.model_validate({"topics": [TOPIC]})
-    handle = SourceHandle("kafka", source, SourceSpec("s", "binary", OFFSETS), connection)
-    with translated_errors(2**30):
-        found = jvm.open_splits(spark, handle, [Split(TOPIC, 0, start, end)]).toArrow()
-    return [row["_offset"] for row in found.to_pylist()]
+    rows = rows_of(spark, connection, [Split(TOPIC, 0, start, end)], OFFSETS)
+    return [row["_offset"] for row in rows]
 
 
 @pytest.mark.parametrize("way", WAYS)

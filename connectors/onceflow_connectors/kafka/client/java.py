@@ -24,7 +24,6 @@ _DEFAULTS: Mapping[str, str] = {
     # be hundreds a second. Longer would delay the first fetch of another partition.
     "fetch.min.bytes": "1000000",
     "fetch.max.wait.ms": "20",
-    "max.poll.records": "10000",
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "fetch.max.bytes": str(16 * 1024 * 1024),
     "receive.buffer.bytes": str(1024 * 1024),
