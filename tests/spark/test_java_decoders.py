@@ -167,6 +167,19 @@ def test_plain_payloads_are_read_as_before(java: JavaDecoder, kind: str, ddl: st
     check_equal(java, ddl, [None, b"", b"x", "\u00e9\n\0".encode(), *odd], kind)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    kind=st.sampled_from([("text", "a STRING"), ("binary", "a BINARY")]),
+    payloads=st.lists(
+        st.one_of(st.binary(max_size=6), st.text(max_size=3).map(str.encode)), min_size=1
+    ),
+)
+def test_any_plain_payload_is_read_as_before(
+    java: JavaDecoder, kind: tuple[str, str], payloads: list[bytes]
+) -> None:
+    check_equal(java, kind[1], payloads, kind[0])
+
+
 def test_a_record_does_not_change_those_around_it(java: JavaDecoder) -> None:
     """Also not their nulls: rows are reused, and a refused record leaves them half written."""
     ddl = "a STRUCT<x: BIGINT, y: ARRAY<STRING>>, b TIMESTAMP"

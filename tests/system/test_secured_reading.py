@@ -193,6 +193,16 @@ def test_who_cannot_read_is_told_why(
     assert "marker" not in str(refused.value)
 
 
+def test_who_gets_no_token_is_told_why(
+    spark: SparkSession, broker: SecuredBroker, tmp_path: Path
+) -> None:
+    settings = by_token(broker, tmp_path)
+    (tmp_path / "client-secret").write_text("wrong-marker")
+    with pytest.raises(ConfigError, match=r"cannot make a Kafka client.*401") as refused:
+        read(spark, settings, 0, 3)
+    assert "marker" not in str(refused.value)
+
+
 def test_who_may_not_read_is_told_why(
     spark: SparkSession, broker: SecuredBroker, tmp_path: Path
 ) -> None:

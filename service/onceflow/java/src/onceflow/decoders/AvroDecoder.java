@@ -40,16 +40,19 @@ final class AvroDecoder extends Decoder {
       in.begin(bytes, from, to);
       readQuickly(at);
     } catch (PayloadException refused) {
-      // Mistakes of the datum come before those of values, and these in the order of columns.
-      clear(at);
-      in.begin(bytes, from, to);
-      Map fields = (Map) record.read(in, 0);
-      requireEnd();
-      for (int column = 0; column < vectors.length; column++) {
-        Column part = row.parts[column];
-        Object value = Values.convert(fields.get(row.names[column]), part);
-        Values.write(value, part, vectors[column], at);
-      }
+      explain(bytes, from, to, at);
+      throw refused;
+    }
+  }
+
+  /** Throws what Python finds: a mistake of the datum, or else that of the first column. */
+  private void explain(byte[] bytes, int from, int to, int at) throws PayloadException {
+    in.begin(bytes, from, to);
+    Map fields = (Map) record.read(in, 0);
+    requireEnd();
+    for (int column = 0; column < vectors.length; column++) {
+      Column part = row.parts[column];
+      Values.write(Values.convert(fields.get(row.names[column]), part), part, vectors[column], at);
     }
   }
 

@@ -72,13 +72,6 @@ public abstract class Decoder {
     }
   }
 
-  /** Takes away what a part of a record has left at a row. */
-  final void clear(int at) {
-    for (int column = 0; column < vectors.length; column++) {
-      row.parts[column].clear(vectors[column], at);
-    }
-  }
-
   /** The same, but a row that was refused may be half written. */
   abstract void read(byte[] bytes, int from, int to, int at) throws PayloadException;
 }

@@ -51,4 +51,10 @@ final class JsonDecoder extends Decoder {
       Values.write(Values.convert(fields.get(row.names[column]), part), part, vectors[column], at);
     }
   }
+
+  private void clear(int at) {
+    for (int column = 0; column < vectors.length; column++) {
+      row.parts[column].clear(vectors[column], at);
+    }
+  }
 }
