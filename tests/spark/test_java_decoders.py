@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.support.decoding import JavaDecoder, python_lines
+from tests.support.decoding import JavaDecoder, check_equal, escaped, python_lines
 
 PAYLOADS = Path(__file__).with_name("payloads")
 NASTY = json.loads(PAYLOADS.joinpath("json.json").read_text())
@@ -26,23 +25,9 @@ def java(spark: SparkSession) -> JavaDecoder:
     return JavaDecoder(spark)
 
 
-def check(
-    java: JavaDecoder,
-    ddl: str,
-    payloads: Sequence[bytes | None],
-    kind: str = "json",
-    **options: Any,
-) -> None:
-    ours = java.lines(ddl, payloads, kind, **options)
-    theirs = python_lines(ddl, payloads, kind, **options)
-    found = zip(payloads, ours, theirs, strict=True)
-    differing = [(payload, ours, theirs) for payload, ours, theirs in found if ours != theirs]
-    assert differing == []
-
-
 @pytest.mark.parametrize("ddl", NASTY)
 def test_nasty_documents_are_read_as_before(java: JavaDecoder, ddl: str) -> None:
-    check(java, ddl, [None, *(text.encode("latin-1") for text in NASTY[ddl])])
+    check_equal(java, ddl, [None, *(text.encode("latin-1") for text in NASTY[ddl])])
 
 
 SCALARS = [text for texts in NASTY.values() for text in texts if len(text) < 60]
@@ -146,7 +131,7 @@ def test_any_bytes_are_read_as_before(java: JavaDecoder, ddl: str, payloads: lis
 def test_nasty_rows_are_read_as_before(
     java: JavaDecoder, ddl: str, options: dict[str, Any], texts: list[str]
 ) -> None:
-    check(java, ddl, [None, *(text.encode("latin-1") for text in texts)], "csv", **options)
+    check_equal(java, ddl, [None, *(text.encode("latin-1") for text in texts)], "csv", **options)
 
 
 FIELD_TYPES = ["BOOLEAN", "SMALLINT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE"]
@@ -173,18 +158,26 @@ def test_any_bytes_of_rows_are_read_as_before(
     java: JavaDecoder, types: list[str], payloads: list[bytes]
 ) -> None:
     ddl = ", ".join(f"{name} {kind}" for name, kind in zip("ab", types, strict=False))
-    check(java, ddl, payloads, "csv")
+    check_equal(java, ddl, payloads, "csv")
 
 
 @pytest.mark.parametrize(("kind", "ddl"), [("text", "a STRING"), ("binary", "a BINARY")])
 def test_plain_payloads_are_read_as_before(java: JavaDecoder, kind: str, ddl: str) -> None:
     odd = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf0\x9f\x98\x80"]
-    check(java, ddl, [None, b"", b"x", "\u00e9\n\0".encode(), *odd], kind)
+    check_equal(java, ddl, [None, b"", b"x", "\u00e9\n\0".encode(), *odd], kind)
 
 
-def escaped(line: str) -> str:
-    """Java and Python may know characters of another Unicode: those that are new are escaped."""
-    return line.encode("ascii", "backslashreplace").decode()
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    kind=st.sampled_from([("text", "a STRING"), ("binary", "a BINARY")]),
+    payloads=st.lists(
+        st.one_of(st.binary(max_size=6), st.text(max_size=3).map(str.encode)), min_size=1
+    ),
+)
+def test_any_plain_payload_is_read_as_before(
+    java: JavaDecoder, kind: tuple[str, str], payloads: list[bytes]
+) -> None:
+    check_equal(java, kind[1], payloads, kind[0])
 
 
 def test_a_record_does_not_change_those_around_it(java: JavaDecoder) -> None:
@@ -193,6 +186,6 @@ def test_a_record_does_not_change_those_around_it(java: JavaDecoder) -> None:
     good = b'{"a": {"x": 1, "y": ["q", null]}, "b": "2026-11-01T10:00:00.123456789Z"}'
     odd = [b'{"a": {"x": 1, "y": ["q", 5]}}', b'{"a": null, "b": "20261101"}', b'{"b": 1}', b"{}"]
     payloads = [each for one in odd for each in (good, one, good)]
-    check(java, ddl, payloads)
+    check_equal(java, ddl, payloads)
     alone = {each: java.lines(ddl, [each]) for each in payloads}
     assert [[line] for line in java.lines(ddl, payloads)] == [alone[each] for each in payloads]

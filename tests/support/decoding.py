@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Context
+from functools import lru_cache
 from typing import Any
 
 import pyarrow.types as pat
@@ -22,16 +23,20 @@ from tests.support.fakes.slow_files import SOURCES
 _WIDE = Context(prec=76)
 
 
+@lru_cache
+def _probe(jvm: Any) -> Any:
+    """One for each JVM: Py4J takes the methods of a class for those of another of its name."""
+    resource = jvm.org.codehaus.commons.compiler.util.resource
+    finder = resource.DirectoryResourceFinder(jvm.java.io.File(str(SOURCES)))
+    loader = jvm.org.codehaus.janino.JavaSourceClassLoader(class_loader(jvm), finder, "UTF-8")
+    return jvm.java.lang.Class.forName("onceflow.tests.DecoderProbe", True, loader).newInstance()
+
+
 class JavaDecoder:
     """The decoder that the JVM has."""
 
     def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = jvm_of(spark)
-        resource = jvm.org.codehaus.commons.compiler.util.resource
-        finder = resource.DirectoryResourceFinder(jvm.java.io.File(str(SOURCES)))
-        loader = jvm.org.codehaus.janino.JavaSourceClassLoader(class_loader(jvm), finder, "UTF-8")
-        found = jvm.java.lang.Class.forName("onceflow.tests.DecoderProbe", True, loader)
-        self._probe = found.newInstance()
+        self._probe = _probe(jvm_of(spark))
 
     def lines(
         self, ddl: str, payloads: Sequence[bytes | None], kind: str = "json", **options: Any
@@ -59,6 +64,25 @@ def python_lines(
         row = "".join(f"{_written(array[0])} " for array in arrays)
         lines.append(f"{reasons[0].as_py() or ''}\t{row}")
     return lines
+
+
+def check_equal(
+    java: JavaDecoder,
+    ddl: str,
+    payloads: Sequence[bytes | None],
+    kind: str = "json",
+    **options: Any,
+) -> None:
+    """Decode the payloads by both, and show those that differ."""
+    ours = java.lines(ddl, payloads, kind, **options)
+    theirs = python_lines(ddl, payloads, kind, **options)
+    found = zip(payloads, ours, theirs, strict=True)
+    assert [(payload, ours, theirs) for payload, ours, theirs in found if ours != theirs] == []
+
+
+def escaped(line: str) -> str:
+    """Java and Python may know characters of another Unicode: those that are new are escaped."""
+    return line.encode("ascii", "backslashreplace").decode()
 
 
 def _written(value: Any) -> str:

@@ -11,10 +11,12 @@ import io
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
+from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
 from onceflow.errors import ConfigError
@@ -22,6 +24,19 @@ from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError,
 
 _READ_ERRORS = (*CONVERSION_ERRORS, EOFError, IndexError, struct.error, MemoryError)
 """Raised by fastavro for bytes that do not fit the schema, depending on the bytes."""
+
+
+def _decimal(data: bytes, written_as: Mapping[str, Any] | None, _reader: object) -> Decimal:
+    """A decimal as it is; fastavro's own reader would round one with too many digits."""
+    written_as = written_as or {}
+    unscaled = int.from_bytes(data, signed=True)
+    digits = str(abs(unscaled))
+    if len(digits) > written_as["precision"]:
+        raise ValueError("more digits than the schema has")
+    return Decimal((int(unscaled < 0), tuple(map(int, digits)), -written_as.get("scale", 0)))
+
+
+LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _decimal
 
 
 class AvroDecoder:

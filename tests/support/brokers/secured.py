@@ -34,6 +34,8 @@ from tests.support.sites.certificates import Authority
 from tests.support.sites.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint
 
 SIGNED, MUTUAL = "SIGNED", "MUTUAL"
+PLAIN_USER, PLAIN_PASSWORD = "peter", "plain-marker-4c1"
+"""Who signs in by PLAIN."""
 CONSUMERS = "readers"
 """Group of those that `grant_to_run` lets consume."""
 _MODULES = "org.apache.kafka.common.security"
@@ -58,11 +60,12 @@ class SecuredBroker:
         return self.cluster.address_of(1, listener)
 
     def set_password(self, name: str, password: str) -> None:
-        """Set a password for SCRAM-SHA-512; a new one replaces the old."""
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = UserScramCredentialUpsertion(name, info, password.encode())
-        with administration(self.bootstrap_servers) as admin:
-            admin.alter_user_scram_credentials([wanted])[name].result(ANSWER_TIMEOUT_S)
+        """Set a password for SCRAM; a new one replaces the old."""
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            info = ScramCredentialInfo(mechanism, 4096)
+            wanted = UserScramCredentialUpsertion(name, info, password.encode())
+            with administration(self.bootstrap_servers) as admin:
+                admin.alter_user_scram_credentials([wanted])[name].result(ANSWER_TIMEOUT_S)
 
     def revoke_all(self, principal: str = _ANYTHING) -> None:
         """Take all rights from everyone or one principal, except over the ordinary listener."""
@@ -116,7 +119,10 @@ def _settings(authority: Authority, store: Path, key_set: str) -> Mapping[str, s
         "ssl.truststore.location": str(authority.certificate),
         "ssl.principal.mapping.rules": "RULE:^.*CN=([a-zA-Z0-9.-]+).*$/$1/,DEFAULT",
         f"{mutual}.ssl.client.auth": "required",
-        f"{signed}.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        f"{signed}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        f"{signed}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required"
+        f' user_{PLAIN_USER}="{PLAIN_PASSWORD}";',
+        f"{signed}.scram-sha-256.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
         f"{signed}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
         f"{signed}.oauthbearer.sasl.jaas.config": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
         " required;",

@@ -151,6 +151,8 @@ def _loaded(path: Path, load: Callable[[Path], PipelineFile]) -> PipelineFile | 
 
 def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) -> FileVerdict:
     try:
+        if spark is not None:
+            _require_client(file, settings)
         found = analysed(file, settings, spark)
     except ConfigError as error:
         unplaced = Fault(str(error), rule=Rule.INVALID_QUERY)
@@ -168,6 +170,19 @@ def _judged(file: PipelineFile, settings: Settings, spark: SparkSession | None) 
         is_analysed=True,
         readers=found.readers(),
     )
+
+
+def _require_client(file: PipelineFile, settings: Settings) -> None:
+    """Go on only if every source can be read with the client settings; needs no secret.
+
+    Raises:
+        ConfigError: names those that cannot be used.
+    """
+    from onceflow.contracts.connector import Connection
+
+    connection = Connection(settings.bootstrap_servers, settings.client)
+    for source in file.pipeline.sources.values():
+        source.block.java_client(connection)
 
 
 def _print(verdicts: Sequence[FileVerdict], output: VerdictFormat) -> None:

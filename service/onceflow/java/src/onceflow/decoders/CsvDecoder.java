@@ -30,7 +30,19 @@ final class CsvDecoder extends Decoder {
     fields = names.size();
     places = new int[vectors.length];
     for (int column = 0; column < places.length; column++) {
-      places[column] = names.lastIndexOf(row.names[column]);
+      String name = row.names[column];
+      places[column] = names.lastIndexOf(name);
+      if (places[column] < 0) {
+        throw new IllegalArgumentException(
+            "columns that the rows do not have: "
+                + name
+                + "; expected some of "
+                + String.join(", ", names));
+      }
+      if (row.parts[column].kind >= Column.ARRAY) {
+        throw new IllegalArgumentException(
+            "CSV has no nested columns: " + name + "; expected scalar types");
+      }
     }
     String written = (String) options.get("delimiter");
     delimiter = (written == null ? "," : written).codePointAt(0);

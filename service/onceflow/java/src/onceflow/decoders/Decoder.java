@@ -19,23 +19,28 @@ public abstract class Decoder {
   }
 
   /**
-   * The decoder of a format. Formats, options and columns were checked when the file was loaded.
+   * The decoder of a format.
    *
    * @param format its name in a pipeline file
    * @param options its options, as JSON text
    * @param schema the columns that come from payloads and that the query uses
    * @param vectors one for each column, in order
+   * @throws IllegalArgumentException options or columns do not fit
    */
   public static Decoder of(
       String format, String options, StructType schema, WritableColumnVector[] vectors) {
     if (format.equals("json")) {
       return new JsonDecoder(schema, vectors);
     }
+    if (format.equals("avro")) {
+      return new AvroDecoder(schema, vectors, parsed(options));
+    }
     if (format.equals("csv")) {
       return new CsvDecoder(schema, vectors, parsed(options));
     }
     if (format.equals("text") || format.equals("binary")) {
-      return new PlainDecoder(schema, vectors);
+      int wanted = format.equals("text") ? Column.STRING : Column.BINARY;
+      return new PlainDecoder(schema, vectors, wanted);
     }
     throw new IllegalArgumentException("Java has no decoder for payloads of format " + format);
   }

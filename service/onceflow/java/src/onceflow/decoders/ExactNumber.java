@@ -96,6 +96,13 @@ final class ExactNumber {
 
   /** From a text column: blanks around, underscores between, and digits of any script. */
   static ExactNumber ofText(String text) throws PayloadException {
+    String plain = plainDigits(text).replace("_", "");
+    checkSpecial(plain);
+    return parse(plain);
+  }
+
+  /** Without blanks around, and with digits of ASCII for those of any script. */
+  static String plainDigits(String text) {
     StringBuilder plain = new StringBuilder();
     int from = 0;
     int to = text.length();
@@ -108,17 +115,13 @@ final class ExactNumber {
     for (int at = from; at < to; ) {
       int point = text.codePointAt(at);
       at += Character.charCount(point);
-      if (point == '_') {
-        continue;
-      }
       int digit =
           Character.getType(point) == Character.DECIMAL_DIGIT_NUMBER
               ? Character.digit(point, 10)
               : -1;
       plain.appendCodePoint(digit >= 0 ? '0' + digit : point);
     }
-    checkSpecial(plain.toString());
-    return parse(plain.toString());
+    return plain.toString();
   }
 
   /** Refuses what is a number to Python's decimals, but not to a column. */
@@ -189,6 +192,11 @@ final class ExactNumber {
   /** A whole number. */
   static ExactNumber of(BigInteger value) throws PayloadException {
     return of(value.signum() < 0, value.abs().toString(), 0);
+  }
+
+  /** The number of these digits, of which `scale` come after the point. */
+  static ExactNumber of(BigInteger unscaled, int scale) {
+    return new ExactNumber(unscaled.signum() < 0, unscaled.abs().toString(), -scale);
   }
 
   /** The number times 10 to the power of `scale`. Refuses to round. */

@@ -1,9 +1,19 @@
 package onceflow.decoders;
 
+import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.math.MathContext;
+import java.math.RoundingMode;
+import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.LocalTime;
+import java.time.ZoneOffset;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 
 /**
  * Values and reasons as Python writes them: reasons are in dead letters, and replays compare them.
@@ -11,6 +21,11 @@ import java.util.Map;
 final class Texts {
   /** Of a reason: it may quote a whole payload. */
   private static final int MAX_REASON_LENGTH = 200;
+
+  private static final int MAX_DOUBLE_DIGITS = 17;
+
+  /** Of a double without an exponent. */
+  private static final int MAX_WHOLE_DIGITS = 16;
 
   private Texts() {}
 
@@ -76,12 +91,28 @@ final class Texts {
     } else if (value instanceof Boolean) {
       text.append(((Boolean) value).booleanValue() ? "True" : "False");
     } else if (value instanceof Double) {
-      double number = ((Double) value).doubleValue();
-      text.append(Double.isNaN(number) ? "nan" : number > 0 ? "inf" : "-inf");
+      text.append(shown(((Double) value).doubleValue()));
     } else if (value instanceof ExactNumber) {
       text.append("Decimal('").append(value).append("')");
     } else if (value instanceof String) {
       quote((String) value, text);
+    } else if (value instanceof byte[]) {
+      text.append('b');
+      quote(new String((byte[]) value, StandardCharsets.ISO_8859_1), 0x7F, text);
+    } else if (value instanceof UUID) {
+      text.append("UUID('").append(value).append("')");
+    } else if (value instanceof LocalDate) {
+      text.append("datetime.date(").append(shown((LocalDate) value)).append(')');
+    } else if (value instanceof LocalTime) {
+      text.append("datetime.time(").append(shown((LocalTime) value)).append(')');
+    } else if (value instanceof LocalDateTime) {
+      LocalDateTime moment = (LocalDateTime) value;
+      text.append("datetime.datetime(").append(shown(moment.toLocalDate())).append(", ");
+      text.append(shown(moment.toLocalTime())).append(')');
+    } else if (value instanceof Instant) {
+      show(LocalDateTime.ofInstant((Instant) value, ZoneOffset.UTC), text);
+      text.setLength(text.length() - 1);
+      text.append(", tzinfo=datetime.timezone.utc)");
     } else if (value instanceof List) {
       text.append('[');
       String separator = "";
@@ -106,7 +137,71 @@ final class Texts {
     }
   }
 
+  private static String shown(LocalDate day) {
+    return day.getYear() + ", " + day.getMonthValue() + ", " + day.getDayOfMonth();
+  }
+
+  private static String shown(LocalTime time) {
+    int micros = time.getNano() / 1000;
+    String seconds = micros > 0 || time.getSecond() > 0 ? ", " + time.getSecond() : "";
+    String rest = micros > 0 ? ", " + micros : "";
+    return time.getHour() + ", " + time.getMinute() + seconds + rest;
+  }
+
+  private static String shown(double number) {
+    if (Double.isNaN(number) || Double.isInfinite(number)) {
+      return Double.isNaN(number) ? "nan" : number > 0 ? "inf" : "-inf";
+    }
+    String sign = 1 / number < 0 || number < 0 ? "-" : "";
+    if (number == 0) {
+      return sign + "0.0";
+    }
+    BigDecimal shortest = shortest(Math.abs(number));
+    String digits = shortest.unscaledValue().toString().replaceFirst("0+$", "");
+    int point = shortest.precision() - shortest.scale();
+    return sign + placed(digits, point);
+  }
+
+  /** The shortest number that is read as the same. Java itself finds it since its release 19. */
+  private static BigDecimal shortest(double number) {
+    BigDecimal exact = new BigDecimal(number);
+    for (int digits = 1; digits < MAX_DOUBLE_DIGITS; digits++) {
+      BigDecimal near = exact.round(new MathContext(digits, RoundingMode.HALF_EVEN));
+      if (near.doubleValue() == number) {
+        return near;
+      }
+      // Above a power of two, what is read as the same reaches further than below.
+      BigDecimal above = exact.round(new MathContext(digits, RoundingMode.CEILING));
+      if (above.doubleValue() == number) {
+        return above;
+      }
+    }
+    return exact.round(new MathContext(MAX_DOUBLE_DIGITS, RoundingMode.HALF_EVEN));
+  }
+
+  /** Digits with a point before the one of this place, or with an exponent. */
+  private static String placed(String digits, int point) {
+    int length = digits.length();
+    if (point > MAX_WHOLE_DIGITS || point < -3) {
+      String rest = length > 1 ? "." + digits.substring(1) : "";
+      String power = (Math.abs(point - 1) < 10 ? "0" : "") + Math.abs(point - 1);
+      return digits.charAt(0) + rest + (point > 0 ? "e+" : "e-") + power;
+    }
+    if (point <= 0) {
+      return "0." + "000".substring(0, -point) + digits;
+    }
+    if (point >= length) {
+      return digits + "0".repeat(point - length) + ".0";
+    }
+    return digits.substring(0, point) + "." + digits.substring(point);
+  }
+
   private static void quote(String value, StringBuilder text) {
+    quote(value, Character.MAX_CODE_POINT + 1, text);
+  }
+
+  /** Escapes code points from `end` on. */
+  private static void quote(String value, int end, StringBuilder text) {
     char quote = value.indexOf('\'') >= 0 && value.indexOf('"') < 0 ? '"' : '\'';
     text.append(quote);
     for (int at = 0; at < value.length(); ) {
@@ -120,7 +215,7 @@ final class Texts {
         text.append("\\n");
       } else if (point == '\r') {
         text.append("\\r");
-      } else if (isPrintable(point)) {
+      } else if (point < end && isPrintable(point)) {
         text.appendCodePoint(point);
       } else {
         text.append(escaped(point));

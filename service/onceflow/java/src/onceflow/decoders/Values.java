@@ -2,6 +2,10 @@ package onceflow.decoders;
 
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -41,11 +45,23 @@ final class Values {
       case Column.STRING:
         return expect(value instanceof String, value, "a string");
       case Column.BINARY:
+        if (value instanceof byte[]) {
+          return value;
+        }
         return Base64Text.decode((String) expect(value instanceof String, value, "base64 text"));
       case Column.DATE:
+        if (value instanceof LocalDate) {
+          return Integer.valueOf((int) ((LocalDate) value).toEpochDay());
+        }
         String day = (String) expect(value instanceof String, value, "an ISO 8601 date");
         return Integer.valueOf(IsoText.day(day));
       case Column.MOMENT:
+        if (value instanceof LocalDateTime) {
+          return micros(((LocalDateTime) value).toInstant(ZoneOffset.UTC));
+        }
+        if (value instanceof Instant) {
+          return micros((Instant) value);
+        }
         String moment = (String) expect(value instanceof String, value, "an ISO 8601 timestamp");
         return Long.valueOf(IsoText.moment(moment));
       case Column.DECIMAL:
@@ -57,6 +73,10 @@ final class Values {
       default:
         return struct((Map) expect(value instanceof Map, value, "an object"), column);
     }
+  }
+
+  private static Long micros(Instant moment) {
+    return Long.valueOf(moment.getEpochSecond() * 1_000_000 + moment.getNano() / 1000);
   }
 
   private static Object expect(boolean isRight, Object value, String expected)

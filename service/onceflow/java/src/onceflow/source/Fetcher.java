@@ -21,6 +21,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.WakeupException;
+import org.apache.kafka.common.header.Header;
 import org.apache.spark.SparkEnv;
 
 /**
@@ -69,7 +70,7 @@ final class Fetcher implements Runnable {
     this.reading = reading;
     ids = new TopicIds(reading.client);
     try {
-      consumer = new KafkaConsumer(reading.client, new Raw(), new Raw());
+      consumer = Clients.consumer(reading.client);
     } catch (KafkaException error) {
       throw Troubles.cannotMakeClient(reading.client, error);
     }
@@ -347,7 +348,16 @@ final class Fetcher implements Runnable {
     for (int at = 0; at < records.size(); at++) {
       ConsumerRecord record = (ConsumerRecord) records.get(at);
       bytes += OVERHEAD + Math.max(0, record.serializedKeySize());
-      bytes += Math.max(0, record.serializedValueSize());
+      bytes += Math.max(0, record.serializedValueSize()) + bytesOf(record.headers().toArray());
+    }
+    return bytes;
+  }
+
+  private static long bytesOf(Header[] headers) {
+    long bytes = 0;
+    for (int at = 0; at < headers.length; at++) {
+      byte[] value = headers[at].value();
+      bytes += headers[at].key().length() + (value == null ? 0 : value.length);
     }
     return bytes;
   }

@@ -5,10 +5,15 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.Serializable;
 import java.util.HashMap;
 import java.util.Map;
+import onceflow.decoders.Decoder;
+import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.types.StructType;
 
 /** How records are read: the same for all tasks of a source. Has secrets. */
 final class Reading implements Serializable {
+  static final String REJECT = "_reject";
+
   /** Settings of Kafka's client. */
   final HashMap client;
 
@@ -23,6 +28,10 @@ final class Reading implements Serializable {
 
   final StructType schema;
 
+  /** The columns that come from payloads. */
+  final StructType payload;
+
+  /** Refuses options of the format, and columns, that do not fit. */
   Reading(String told, StructType schema) {
     Map json;
     try {
@@ -36,5 +45,26 @@ final class Reading implements Serializable {
     patienceMs = ((Number) json.get("patience_ms")).longValue();
     secretsDigest = (String) json.get("secrets_digest");
     this.schema = schema;
+    StructType decoded = new StructType();
+    for (int at = 0; at < schema.fields().length; at++) {
+      if (isDecoded(schema.fields()[at].name())) {
+        decoded = decoded.add(schema.fields()[at]);
+      }
+    }
+    payload = decoded;
+    try {
+      decoder(OnHeapColumnVector.allocateColumns(1, payload));
+    } catch (IllegalArgumentException error) {
+      throw new SourceException("ConfigError", error.getMessage(), error);
+    }
+  }
+
+  static boolean isDecoded(String name) {
+    return !name.equals(REJECT) && !MetaColumns.has(name);
+  }
+
+  /** Null if no column comes from payloads. */
+  Decoder decoder(WritableColumnVector[] columns) {
+    return columns.length == 0 ? null : Decoder.of(format, formatOptions, payload, columns);
   }
 }

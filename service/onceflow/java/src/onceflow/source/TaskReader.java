@@ -6,34 +6,28 @@ import java.util.ArrayList;
 import java.util.List;
 import onceflow.decoders.Decoder;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.common.header.Header;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Reads the ranges of one task into columns that are used again for each batch. */
 final class TaskReader implements PartitionReader {
   private static final int ROWS = 4096;
 
-  /** Payloads of one batch, after which it is full. */
+  /** Bytes of keys, payloads and headers in one batch, after which it is full. */
   private static final long BATCH_BYTES = 4L * 1024 * 1024;
 
-  /** The end of the year 9999. What is later was written in another unit than milliseconds. */
-  private static final long MAX_TIMESTAMP_MS = 253402300799999L;
-
-  private static final String REJECT = "_reject";
-  private static final String TICK = "_tick_at";
-  private static final String META = " _key _topic _partition _offset _timestamp _value _headers ";
-
   private final Task task;
-  private final String[] names;
   private final OnHeapColumnVector[] vectors;
   private final ColumnarBatch batch;
 
-  /** Null if no column comes from payloads. */
+  private final MetaColumns meta = new MetaColumns();
+
+  /** The columns that come from payloads. */
+  private final WritableColumnVector[] decoded;
+
+  /** Null if there are none. */
   private final Decoder decoder;
 
   private final WritableColumnVector reject;
@@ -49,28 +43,23 @@ final class TaskReader implements PartitionReader {
   TaskReader(Reading reading, Task task) {
     this.task = task;
     patienceMs = reading.patienceMs;
-    names = reading.schema.fieldNames();
+    String[] names = reading.schema.fieldNames();
     vectors = OnHeapColumnVector.allocateColumns(ROWS, reading.schema);
     batch = new ColumnarBatch(vectors);
-    StructType payload = new StructType();
     List columns = new ArrayList();
     WritableColumnVector reasons = null;
     for (int column = 0; column < names.length; column++) {
-      StructField field = reading.schema.fields()[column];
-      if (names[column].equals(REJECT)) {
-        reasons = vectors[column];
-      } else if (!isMeta(names[column])) {
-        payload = payload.add(field);
+      if (Reading.isDecoded(names[column])) {
         columns.add(vectors[column]);
+      } else if (names[column].equals(Reading.REJECT)) {
+        reasons = vectors[column];
+      } else {
+        meta.add(names[column], vectors[column]);
       }
     }
     reject = reasons;
-    WritableColumnVector[] decoded =
-        (WritableColumnVector[]) columns.toArray(new WritableColumnVector[0]);
-    decoder =
-        decoded.length == 0
-            ? null
-            : Decoder.of(reading.format, reading.formatOptions, payload, decoded);
+    decoded = (WritableColumnVector[]) columns.toArray(new WritableColumnVector[0]);
+    decoder = reading.decoder(decoded);
     if (task.tick != null) {
       fetcher = null;
       return;
@@ -109,21 +98,17 @@ final class TaskReader implements PartitionReader {
     batch.close();
   }
 
-  private static boolean isMeta(String name) {
-    return name.equals(TICK) || META.contains(" " + name + " ");
-  }
-
   private int tick() {
     if (isTold) {
       return 0;
     }
     isTold = true;
-    for (int column = 0; column < names.length; column++) {
-      if (names[column].equals(TICK)) {
-        vectors[column].putLong(0, task.tick.longValue());
-      } else {
-        vectors[column].putNull(0);
-      }
+    meta.writeTick(task.tick.longValue(), 0);
+    for (int column = 0; column < decoded.length; column++) {
+      decoded[column].putNull(0);
+    }
+    if (reject != null) {
+      reject.putNull(0);
     }
     return 1;
   }
@@ -179,11 +164,7 @@ final class TaskReader implements PartitionReader {
   private void write(Split range, ConsumerRecord next, int row) {
     ByteBuffer value = (ByteBuffer) next.value();
     bytes += value == null ? 0 : value.remaining();
-    for (int column = 0; column < names.length; column++) {
-      if (isMeta(names[column])) {
-        writeMeta(next, names[column], vectors[column], row);
-      }
-    }
+    bytes += meta.write(next, row);
     String reason = decoder == null ? null : decode(value, row);
     if (reject == null) {
       if (reason != null) {
@@ -202,54 +183,5 @@ final class TaskReader implements PartitionReader {
     }
     int from = value.arrayOffset() + value.position();
     return decoder.decode(value.array(), from, from + value.remaining(), row);
-  }
-
-  private static void writeMeta(
-      ConsumerRecord next, String name, WritableColumnVector vector, int row) {
-    if (name.equals("_key")) {
-      writeBytes((ByteBuffer) next.key(), vector, row);
-    } else if (name.equals("_value")) {
-      writeBytes((ByteBuffer) next.value(), vector, row);
-    } else if (name.equals("_topic")) {
-      vector.putByteArray(row, next.topic().getBytes(StandardCharsets.UTF_8));
-    } else if (name.equals("_partition")) {
-      vector.putInt(row, next.partition());
-    } else if (name.equals("_offset")) {
-      vector.putLong(row, next.offset());
-    } else if (name.equals("_headers")) {
-      writeHeaders(next.headers().toArray(), vector, row);
-    } else if (name.equals("_timestamp")
-        && next.timestamp() >= 0
-        && next.timestamp() <= MAX_TIMESTAMP_MS) {
-      vector.putLong(row, next.timestamp() * 1000);
-    } else {
-      vector.putNull(row);
-    }
-  }
-
-  private static void writeBytes(ByteBuffer bytes, WritableColumnVector vector, int row) {
-    if (bytes == null) {
-      vector.putNull(row);
-      return;
-    }
-    int from = bytes.arrayOffset() + bytes.position();
-    vector.putByteArray(row, bytes.array(), from, bytes.remaining());
-  }
-
-  private static void writeHeaders(Header[] headers, WritableColumnVector vector, int row) {
-    WritableColumnVector items = vector.arrayData();
-    int start = items.getElementsAppended();
-    for (int each = 0; each < headers.length; each++) {
-      items.appendStruct(false);
-      byte[] key = headers[each].key().getBytes(StandardCharsets.UTF_8);
-      ((WritableColumnVector) items.getChild(0)).appendByteArray(key, 0, key.length);
-      byte[] value = headers[each].value();
-      if (value == null) {
-        ((WritableColumnVector) items.getChild(1)).appendNull();
-      } else {
-        ((WritableColumnVector) items.getChild(1)).appendByteArray(value, 0, value.length);
-      }
-    }
-    vector.putArray(row, start, headers.length);
   }
 }

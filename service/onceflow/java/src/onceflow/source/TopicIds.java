@@ -9,7 +9,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.AdminClient;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.RetriableException;
@@ -76,7 +75,7 @@ final class TopicIds {
 
   synchronized Admin admin() {
     if (admin == null) {
-      admin = AdminClient.create(client);
+      admin = Clients.admin(client);
     }
     return admin;
   }

@@ -1,5 +1,6 @@
 package onceflow.source;
 
+import java.io.IOException;
 import java.util.Collection;
 import java.util.Map;
 import java.util.TreeSet;
@@ -11,6 +12,7 @@ import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.errors.InvalidTopicException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.security.oauthbearer.internals.secured.UnretryableException;
 
 /** What a reader reports, in the words of `onceflow_connectors.kafka.source`. */
 final class Troubles {
@@ -104,15 +106,29 @@ final class Troubles {
             + "; stopping; nothing of this batch was written");
   }
 
+  /** If a name or a token cannot be had at the moment, the next try may get it. */
   static SourceException cannotMakeClient(Map client, KafkaException error) {
+    boolean isPassing = isPassing(error);
     return new SourceException(
-        "ConfigError",
+        isPassing ? "RetriableError" : "ConfigError",
         "cannot make a Kafka client: "
             + client.get("bootstrap.servers")
             + "; found "
             + text(innermost(error))
-            + "; correct the client properties",
+            + (isPassing ? "; the task is tried again" : "; correct the client properties"),
         error);
+  }
+
+  private static boolean isPassing(KafkaException error) {
+    boolean isPassing = false;
+    for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+      if (cause instanceof UnretryableException) {
+        return false;
+      }
+      isPassing |=
+          cause instanceof IOException || ("" + cause.getMessage()).startsWith("No resolvable");
+    }
+    return isPassing;
   }
 
   static SourceException cannotAsk(Collection topics, Throwable error) {
