@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec, Split
@@ -29,7 +30,10 @@ def frame_of(
     """The records of splits, one after the other."""
     source = KafkaSource.model_validate({"topics": sorted({split.topic for split in splits})})
     spec = SourceSpec("s", kind, schema, options or {})
-    return jvm.open_splits(spark, SourceHandle("kafka", source, spec, connection), splits)
+    client = source.java_client(connection)
+    assert client is not None
+    tasks = [InputPartition(tuple(splits))]
+    return jvm.open_tasks(spark, SourceHandle("kafka", source, spec, connection), client, tasks)
 
 
 def rows_of(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Position
-from onceflow.contracts.source_block import SourceBlock
 from onceflow.pipeline.file.source import Source
 from onceflow.runtime.source import data_source, jvm
 from onceflow.runtime.source.data_source import SourceHandle
-
-_WITHOUT_JAVA = frozenset({"avro"})
-"""Formats that Java has no decoder of."""
 
 
 def open_stream(spark: SparkSession, handle: SourceHandle) -> DataFrame:
@@ -23,7 +19,7 @@ def open_stream(spark: SparkSession, handle: SourceHandle) -> DataFrame:
     Raises:
         ConfigError: as `SourceBlock.java_client`.
     """
-    client = _client(handle.block, handle.spec.format, handle.connection)
+    client = handle.block.java_client(handle.connection)
     if client is None:
         return data_source.open_stream(spark, handle)
     return jvm.open_stream(spark, handle, client)
@@ -37,7 +33,7 @@ def open_range(
     Raises:
         ConfigError: as `SourceBlock.java_client`.
     """
-    client = _client(handle.block, handle.spec.format, handle.connection)
+    client = handle.block.java_client(handle.connection)
     if client is None:
         return data_source.open_range(spark, handle, start, end)
     return jvm.open_range(spark, handle, client, start, end)
@@ -49,9 +45,4 @@ def need_workers(sources: Iterable[Source], connection: Connection) -> bool:
     Raises:
         ConfigError: as `SourceBlock.java_client`.
     """
-    return None in [_client(source.block, source.format, connection) for source in sources]
-
-
-def _client(block: SourceBlock, kind: str, connection: Connection) -> Mapping[str, str] | None:
-    client = block.java_client(connection)
-    return None if kind in _WITHOUT_JAVA else client
+    return None in [source.block.java_client(connection) for source in sources]
