@@ -45,9 +45,9 @@ class BatchLines(StreamingQueryListener):
 
 
 def open_baseline_session(checkpoint: str) -> SparkSession:
-    """Our own session settings, and the connector's jars."""
-    cache = JarCache.of_user()
-    jars = ",".join(str(jar) for jar in cache.ensure(jar_set("clients")))
+    """Our own session settings, and the connector's jars; Kafka's client is there already."""
+    found = JarCache.of_user().ensure(jar_set("clients"))
+    jars = ",".join(str(jar) for jar in found if not jar.name.startswith("kafka-clients-"))
     return open_session("baseline", SessionSettings(conf={"spark.jars": jars}), checkpoint)
 
 

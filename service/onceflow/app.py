@@ -35,7 +35,6 @@ from onceflow.runtime.query.clock_watch import ClockWatch
 from onceflow.runtime.query.progress import ProgressReporter
 from onceflow.runtime.query.query import RunningQuery, start_query
 from onceflow.runtime.query.warm_up import warm_up, with_small_batches
-from onceflow.runtime.source.data_source import register
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.errors import SharedCheckpointError
 from onceflow.runtime.spark.session import import_ahead, one_call_site, pooled
@@ -138,7 +137,7 @@ class Application:
         meanwhile = stack.enter_context(ThreadPoolExecutor(1))
         starting = meanwhile.submit(self._run.open_session, stack)
         # While the query is analysed. If it fails, so does the same call before a stream is opened.
-        registering = meanwhile.submit(lambda: register(starting.result()))
+        registering = meanwhile.submit(lambda: self._run.register(starting.result()))
         # A start that is refused need not wait for it.
         stack.callback(registering.cancel)
         seen, found = self._look()
@@ -158,8 +157,8 @@ class Application:
             self._analyse(starting, stack)
             checking.result()
             writer = writer or self._open_writer(seen, found, stack)
-            query = self._start_query(writer, found, stack)
-        self._watch(query, writer)
+            query, sampler = self._start_query(writer, found, stack)
+        self._watch(query, sampler, writer)
 
     def _open(self, stack: ExitStack) -> None:
         around = self._around
@@ -303,7 +302,7 @@ class Application:
 
     def _start_query(
         self, writer: Writer, found: PreflightReport, stack: ExitStack
-    ) -> RunningQuery:
+    ) -> tuple[RunningQuery, StateSampler]:
         run, around, options = self._run, self._around, self._options
         facts, analysis = run.checkpoint.facts(), run.analysis
         order = next_order(analysis.order, analysis.output, writer.takeover.head, facts)
@@ -324,9 +323,10 @@ class Application:
         else:
             stream = stream.trigger(processingTime=pause)
         query = start_query(stream, run.checkpoint, runner, run.handle)
-        return RunningQuery(query, runner, run.checkpoint, around.clock, around.session.max_batch_s)
+        most_s = around.session.max_batch_s
+        return RunningQuery(query, runner, run.checkpoint, around.clock, most_s), sampler
 
-    def _watch(self, query: RunningQuery, writer: Writer) -> None:
+    def _watch(self, query: RunningQuery, sampler: StateSampler, writer: Writer) -> None:
         broker, report, clock = self._run.broker, self._around.report, self._around.clock
         head = query.head
         report("running", query_id=head.batch.query_id, batch_id=head.batch.batch_id)
@@ -338,7 +338,13 @@ class Application:
             lambda text: report("warning", text=text),
         )
         progress = ProgressReporter(
-            report, broker, lambda: query.head, guard.left_s, clock, self._around.observer
+            report,
+            broker,
+            lambda: query.head,
+            lambda: sampler.rows if self._run.analysis.is_stateful else 0,
+            guard.left_s,
+            clock,
+            self._around.observer,
         )
         watches: list[Callable[[], None]] = [ClockWatch(clock), guard, self._around.beat]
         try:

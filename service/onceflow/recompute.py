@@ -16,7 +16,6 @@ from onceflow.run import Run, Surroundings
 from onceflow.runtime.batch.batch import DrainRequestedError
 from onceflow.runtime.commit.committer import Payload
 from onceflow.runtime.query.query import RunningQuery, start_query
-from onceflow.runtime.source.data_source import register
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.session import one_call_site
 
@@ -93,7 +92,7 @@ class Recomputation:
 
     def _replay(self, run: Run, entry: HeadEntry, stack: ExitStack) -> None:
         session = run.open_session(stack)
-        register(session)
+        run.register(session)
         stack.enter_context(one_call_site(session))
         run.analyse(session)
         done = threading.Event()

@@ -43,10 +43,18 @@ from onceflow.runtime.query.parts import Parts
 from onceflow.runtime.query.query import QueryHandle
 from onceflow.runtime.records.output import to_record_columns
 from onceflow.runtime.records.row_guard import guard_rows
+from onceflow.runtime.source.data_source import register
+from onceflow.runtime.source.opening import need_workers
 from onceflow.runtime.source.ticks import EventTimeTeller
 from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.s3_files import SCHEME
-from onceflow.runtime.spark.session import TIME_ZONE, SessionSettings, SharedEngine, open_session
+from onceflow.runtime.spark.session import (
+    COUNT_ROWS,
+    TIME_ZONE,
+    SessionSettings,
+    SharedEngine,
+    open_session,
+)
 from onceflow.runtime.state.change import compare_operators
 from onceflow.runtime.state.forms import form_written_by
 from onceflow.runtime.state.reader import StateReader, opened_state
@@ -116,13 +124,16 @@ class Run:
         """Open what the pipeline is looked at with.
 
         Raises:
-            ConfigError: a source cannot keep what `delivery` promises.
+            ConfigError: a source cannot keep what `delivery` promises, or cannot have the client
+                properties.
             ConfigError, RetriableError: the checkpoint cannot be reached.
         """
         with ExitStack() as stack:
             stack.callback(self._event_time.close)
             around = self.around
             require_sources(self.file)
+            sources = self.pipeline.sources.values()
+            self._needs_workers = need_workers(sources, around.connection)
             self.broker = around.connector.broker(around.connection)
             stack.callback(self.broker.close)
             self.ledger = around.connector.ledger(self.pipeline.name, around.connection)
@@ -171,16 +182,24 @@ class Run:
         """Start Spark; `stack` stops it unless others use it too."""
         pipeline, engine = self.pipeline, self.around.engine
         if engine is not None:
-            return engine.open_session(pipeline.checkpoint_location)
-        session = open_session(
-            pipeline.name,
-            self.around.session,
-            pipeline.checkpoint_location,
-            has_processors=pipeline.has_processors,
-        )
-        # Last: if a look has failed meanwhile, this is undone at once.
-        stack.callback(jvm.stop, session)
+            session = engine.open_session(pipeline.checkpoint_location)
+        else:
+            session = open_session(
+                pipeline.name,
+                self.around.session,
+                pipeline.checkpoint_location,
+                has_processors=pipeline.has_processors,
+            )
+            # Last: if a look has failed meanwhile, this is undone at once.
+            stack.callback(jvm.stop, session)
+        if any(source.idle_after_ms is not None for source in pipeline.sources.values()):
+            session.conf.set(COUNT_ROWS, "true")  # ticks end when no row waits for them
         return session
+
+    def register(self, session: SparkSession) -> None:
+        """Tell Spark of the sources that Python workers read, if there are any."""
+        if self._needs_workers:
+            register(session)
 
     def analyse(self, session: SparkSession) -> Analysis:
         """Analyse the query; everything that is wrong with it is found before the claim."""

@@ -23,7 +23,7 @@ _REQUESTS = _in("requests", "one_that_is_lost_or_late_or_repeated")
 ROWS: tuple[Row, ...] = (
     Row(
         "1",
-        "kill -9 of the Python worker that runs a task, of a query or of a processor",
+        "kill -9 of the Python worker that runs a task of a processor",
         ONCE,
         _EXECUTORS,
     ),
@@ -131,12 +131,15 @@ ROWS: tuple[Row, ...] = (
         "a broker killed or stopped: leader, coordinators, controller; each in turn; the"
         " coordinator between PrepareCommit and its markers",
         f"{ONCE}; the pipeline goes on",
-        _in(
-            "brokers",
-            "a_broker_that_is_lost_in_the_middle_of_a_transaction",
-            "a_coordinator_killed_between_prepare_commit_and_its_markers",
-            "a_pipeline_goes_on_while_each_broker_in_turn_is_lost",
-            "a_start_while_a_broker_is_down",
+        (
+            *_in(
+                "brokers",
+                "a_broker_that_is_lost_in_the_middle_of_a_transaction",
+                "a_coordinator_killed_between_prepare_commit_and_its_markers",
+                "a_pipeline_goes_on_while_each_broker_in_turn_is_lost",
+                "a_start_while_a_broker_is_down",
+            ),
+            *_in("reading", "reading_goes_on_at_another_broker"),
         ),
     ),
     Row(
@@ -151,6 +154,7 @@ ROWS: tuple[Row, ...] = (
         f"it goes on, or ends with 5 and is started again; {ONCE}",
         (
             *_in("brokers", "a_driver_cut_off_from_one_broker"),
+            *_in("reading", "brokers_that_are_silent_are_named_when_the_time_is_over"),
             *_in(
                 "requests",
                 "a_driver_cut_off_in_mid_transaction_cannot_tell_and_stops",

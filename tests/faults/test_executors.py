@@ -52,7 +52,7 @@ def python_daemons(service: Service) -> Processes:
 
 
 def python_workers(service: Service) -> Processes:
-    """They run the source."""
+    """They run processors."""
     return [worker for daemon in python_daemons(service) for worker in daemon.children()]
 
 

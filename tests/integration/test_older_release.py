@@ -20,6 +20,8 @@ from tests.support.revisions import PACKAGES, packages_of
 
 RELEASE = os.environ.get("ONCEFLOW_TEST_OLDER", "7b20474c1fa81723a3759e617a5cdea2e157bdf7")
 """Revision of this repository."""
+PYTHON_READER = "a2ad1a234cd623f102842f6a91b700a2d9fdebfb"
+"""The last one in which Python workers read Kafka."""
 BATCHES = 2
 
 
@@ -31,8 +33,9 @@ def code_of(revision: str, folder: Path) -> str:
 
 
 @pytest.mark.crash
-def test_windows_and_processors_of_the_release_before_go_on(
-    broker: RunningBroker, tmp_path: Path
+@pytest.mark.parametrize("revision", [RELEASE, PYTHON_READER], ids=["release", "python-reader"])
+def test_windows_and_processors_of_an_older_revision_go_on(
+    revision: str, broker: RunningBroker, tmp_path: Path
 ) -> None:
     views = ViewsJob(broker.bootstrap_servers, tmp_path)
     cards = CardsJob(broker.bootstrap_servers, tmp_path)
@@ -47,7 +50,7 @@ def test_windows_and_processors_of_the_release_before_go_on(
     for module in tmp_path.glob("*.py"):
         module.rename(files / module.name)
 
-    older = {"PYTHONPATH": code_of(RELEASE, tmp_path / "older"), "ONCEFLOW_TRANSFORMS": "true"}
+    older = {"PYTHONPATH": code_of(revision, tmp_path / "older"), "ONCEFLOW_TRANSFORMS": "true"}
     servers = broker.bootstrap_servers
     with started(tmp_path / "run", files, servers, environment=older, command="serve") as service:
         for job in (views, cards):
@@ -56,8 +59,8 @@ def test_windows_and_processors_of_the_release_before_go_on(
         service.kill()
     for folder in (views.checkpoint, cards.checkpoint):
         assert (folder / "state").is_dir()
-        # Only today's code writes it.
-        assert not (folder / "operators.json").exists()
+        # The release does not write it.
+        assert (folder / "operators.json").exists() == (revision == PYTHON_READER)
 
     spark = engine().open_session("")
     # In a session, reading state needs what this makes.

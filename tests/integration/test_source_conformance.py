@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import Reader, SourceSpec, Split
 from onceflow.runtime.source.data_source import SourceHandle
-from onceflow.runtime.source.jvm import open_splits
+from onceflow.runtime.source.jvm import open_tasks
 from onceflow.runtime.spark.errors import translated_errors
 from onceflow.testing.sources import (
     CompactionPromises,
@@ -57,8 +58,11 @@ class JavaReader:
     spark: SparkSession
 
     def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        client = self.handle.block.java_client(self.handle.connection)
+        assert client is not None
+        tasks = [InputPartition(tuple(splits))]
         with translated_errors(2**30):
-            table = open_splits(self.spark, self.handle, splits).toArrow()
+            table = open_tasks(self.spark, self.handle, client, tasks).toArrow()
         yield from table.to_batches()
 
 

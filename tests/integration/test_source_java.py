@@ -11,18 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec, Split
 from onceflow.errors import ConfigError, DeadlineError, OnceflowError, RecordError
-from onceflow.runtime.source import data_source, jvm
+from onceflow.runtime.source import data_source, jvm, opening
 from onceflow.runtime.source.data_source import SourceHandle
 from onceflow.runtime.spark.errors import translated_errors
 from onceflow_connectors.kafka.source import position
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import engine
-from tests.support.outside.topics import create_topic, ordered_producer
+from tests.support.drivers.here import engine, run_here
+from tests.support.jobs.views import ViewsJob
+from tests.support.outside.topics import create_topic, find_topic, ordered_producer
 
 JSON = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
 BYTES = pa.schema([("bytes", pa.binary())])
@@ -86,7 +88,10 @@ def read_by_python(handle: SourceHandle, splits: Sequence[Split]) -> pa.Table:
 
 def read_by_java(spark: SparkSession, handle: SourceHandle, splits: Sequence[Split]) -> pa.Table:
     with translated_errors(2**30):
-        return jvm.open_splits(spark, handle, splits).toArrow()
+        client = handle.block.java_client(handle.connection)
+        assert client is not None
+        tasks = [InputPartition(tuple(splits))]
+        return jvm.open_tasks(spark, handle, client, tasks).toArrow()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,9 @@ def test_a_range_that_the_log_does_not_have_ends_in_time(
 ) -> None:
     fill(broker, name)
     monkeypatch.setattr(jvm, "STALL_TIMEOUT_S", 1.0)
-    with pytest.raises(DeadlineError, match=f"no progress: offset 8 of {name}-0; expected all"):
+    with pytest.raises(
+        DeadlineError, match=f"offset 8 of {name}-0; .* found a last stable offset of 8"
+    ):
         read_by_java(spark, handle(broker, name, BYTES, "binary"), [Split(name, 0, 0, 9)])
 
 
@@ -157,7 +164,7 @@ def test_a_checkpoint_of_the_reader_in_python_goes_on(
     spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
 ) -> None:
     source = handle(broker, name, PLACES, max_records_per_batch=6)
-    in_java = jvm.open_stream(spark, source)
+    in_java = opening.open_stream(spark, source)
     fill(broker, name)
     first = run(data_source.open_stream(spark, source), tmp_path)
     assert [len(batch) for batch in first] == [6, 2]
@@ -186,11 +193,11 @@ def test_tasks_that_read_parts_of_one_partition_do_not_disturb_one_another(
     of_all = handle(broker, name, PLACES)
     # Little comes with one fetch, so that tasks wait while others read.
     small = replace(of_all.connection, properties={"fetch.message.max.bytes": "1000"})
-    (read,) = run(jvm.open_stream(spark, replace(of_all, connection=small)), tmp_path)
+    (read,) = run(opening.open_stream(spark, replace(of_all, connection=small)), tmp_path)
     assert read == [(0, n) for n in range(800)]
 
 
-@pytest.mark.parametrize("open_stream", [data_source.open_stream, jvm.open_stream])
+@pytest.mark.parametrize("open_stream", [data_source.open_stream, opening.open_stream])
 def test_what_the_planner_refuses_has_its_words(
     open_stream: Callable[[SparkSession, SourceHandle], DataFrame],
     spark: SparkSession,
@@ -224,3 +231,24 @@ def fetchers(spark: SparkSession) -> int:
     gateway: Any = spark.sparkContext._gateway  # no public way
     threads = gateway.jvm.java.lang.Thread.getAllStackTraces().keySet()
     return sum(each.getName() == "onceflow-fetcher" for each in threads)
+
+
+def test_a_plan_is_known_by_name_only_while_its_frame_is_made(
+    spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
+) -> None:
+    """Pipelines may start again and again in one process; a frame is started twice."""
+    fill(broker, name)
+    frame = opening.open_stream(spark, handle(broker, name, PLACES))
+    gateway: Any = spark.sparkContext._gateway  # no public way
+    known = gateway.jvm.java.lang.Class.forName("onceflow.source.Plans").getDeclaredField("PLANS")
+    known.setAccessible(True)
+    assert known.get(None).size() == 0
+    for folder in ("one", "two"):
+        assert run(frame, tmp_path / folder) == [[(0, n) for n in range(8)]]
+
+
+def test_a_setting_that_java_does_not_have_is_refused_before_the_claim(job: ViewsJob) -> None:
+    connection = Connection(job.bootstrap_servers, {"ssl.engine.location": "/engine.so"})
+    with pytest.raises(ConfigError, match=r"ssl\.engine\.location"):
+        run_here(job.write_file(), connection)
+    assert find_topic(job.bootstrap_servers, f"onceflow.ledger.{job.name}") is None

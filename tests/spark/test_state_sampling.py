@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.clock import SystemClock
 from onceflow.errors import CorruptionError
 from onceflow.pipeline.plan.plan import jvm_of
 from onceflow.protocol.state_sample import StateSample
@@ -18,6 +17,7 @@ from onceflow.runtime.checkpoint.hadoop_checksum import checksum_name
 from onceflow.runtime.spark.session import SessionSettings
 from onceflow.runtime.state.reader import opened_state
 from onceflow.runtime.state.sampling import StateSampler, next_sample, require_same
+from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.states import LAST, WAIT_S, running, windows
 
@@ -110,14 +110,24 @@ def test_a_state_that_is_another_is_refused(spark: SparkSession, checkpoint: Pat
 
 def test_a_sampler_takes_them_beside_the_batches(spark: SparkSession, checkpoint: Path) -> None:
     told: list[object] = []
+    first = sample(spark, checkpoint, batch=LAST - 1)
+    second = sample(spark, checkpoint, first)
     with (
         opened_state(str(checkpoint), SessionSettings(), jvm_of(spark)) as reader,
+        # No time passes by this clock, so each batch is sampled.
         StateSampler(
-            reader, SystemClock(), lambda *all_of_it, **_: told.append(all_of_it)
+            reader, ManualClock(), lambda *all_of_it, **_: told.append(all_of_it)
         ) as taken,
     ):
         taken.begin(-1)
+        assert taken.rows is None
+        taken.begin(LAST - 1)
+        assert eventually(lambda: taken.newest, timeout_s=WAIT_S) == first
+        # The other partition was not sampled yet, and counts as this one.
+        eventually(lambda: not taken.is_busy, timeout_s=WAIT_S)
+        assert taken.rows == 2 * first.rows
         taken.begin(LAST)
-        newest = eventually(lambda: taken.newest, timeout_s=WAIT_S)
-        assert newest == sample(spark, checkpoint)
+        eventually(lambda: not taken.is_busy, timeout_s=WAIT_S)
+        assert taken.newest == second
+        assert taken.rows == first.rows + second.rows
     assert not told

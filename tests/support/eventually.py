@@ -19,7 +19,7 @@ def eventually(
     probe: Callable[[], T],
     until: Callable[[T], object] = bool,
     *,
-    timeout_s: float = 30.0,
+    timeout_s: float = 120.0,
     clock: Clock | None = None,
 ) -> T:
     """Call `probe` until `until` accepts what it returned, and return that.

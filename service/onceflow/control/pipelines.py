@@ -320,7 +320,7 @@ def _source_text(view: str, read: int | None, lag: int | None) -> str:
 
 def _operator_text(operator: Json) -> str:
     late = f", {operator['dropped']:,} late" if operator["dropped"] else ""
-    return f"{operator['rows']:,} rows of state, {operator['updated']:,} changed{late}"
+    return f"{operator['updated']:,} rows of state changed{late}"
 
 
 def _lag_of(source: str, places: Sequence[Mapping[str, Any]]) -> int | None:

@@ -242,7 +242,7 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
         told.append(f"spark.driver_memory is {budget >> 20:,} MiB")
     if told:
         grown = state.rows - bulletin.first_state_rows
-        rows = f"{state.rows:,} rows of state, {grown:+,} since the run's first batch"
+        rows = f"{state.rows:,} rows of state, {grown:+,} since the run began"
         memory = f"{state.memory_bytes >> 20:,} MiB of memory"
         cure = (
             "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"

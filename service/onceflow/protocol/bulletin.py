@@ -47,7 +47,7 @@ class Bulletin:
         batch_at_ms: when `batch_id` was first seen; 0 before the first.
         records_per_second: of that batch; None if it read none.
         duration_ms: where the time of that batch went, by Spark's names.
-        first_state_rows: rows in the state after the run's first batch.
+        first_state_rows: rows in the state when the run first knew.
         memory_budget_bytes: for the driver's heap.
         retention_left_s: until retention is predicted to delete unread records; None if it is not.
     """

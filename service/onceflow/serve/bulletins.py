@@ -98,7 +98,7 @@ class Bulletins:
             records_per_second=facts.get("records_per_second"),
             duration_ms=facts.get("duration_ms", {}),
             state=StateFigures(
-                rows=facts.get("state_rows", 0),
+                rows=facts.get("state_rows") or 0,
                 memory_bytes=facts.get("state_memory_bytes", 0),
                 commit_ms=facts.get("state_commit_ms", 0),
                 upload_ms=facts.get("state_upload_ms", 0),

@@ -37,7 +37,7 @@ _ACCOUNT: Mapping[str, str] = {
 }
 """Help texts of `records_*_total`, by field of `RecordCounts`."""
 _FIGURES: Mapping[str, tuple[str, str]] = {
-    "state_rows": ("state_rows", "Rows in all state stores."),
+    "state_rows": ("state_rows", "Rows in all state stores, as last sampled."),
     "state_memory_bytes": ("state_bytes", "Memory used by the state stores."),
     "retention_left_s": (
         "retention_left_seconds",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onceflow.clock import SystemClock
 from tests.support.jobs.job import Job
 from tests.support.outside.topics import create_topic, delete_before, ordered_producer
 
@@ -58,9 +59,11 @@ checkpoint: {self.checkpoint}
         """Rows of this name, each of a key of its own if none is given; returns their values."""
         producer = ordered_producer(self.bootstrap_servers)
         values = [f"{name}-{number}" for number in range(count)]
+        # One time for all: a batch may end early where the time changes (`cut.GOOD_FILL`).
+        now_ms = SystemClock().unix_ms()
         for value in values:
             text = f'{{"k": "{key or value}", "v": "{value}"}}'
-            producer.produce(self.input_topic(letter), text.encode(), partition=0)
+            producer.produce(self.input_topic(letter), text.encode(), partition=0, timestamp=now_ms)
             producer.poll(0)
         assert producer.flush(30) == 0
         self.produced[letter] = self.produced.get(letter, 0) + count

@@ -16,7 +16,9 @@ from onceflow.runtime.spark.session import SessionSettings, open_session
 
 
 def main(bootstrap_servers: str, topic: str, folder: str) -> None:
-    jars = ",".join(map(str, JarCache.of_user().ensure(jar_set("clients"))))
+    found = JarCache.of_user().ensure(jar_set("clients"))
+    # Kafka's client is there already.
+    jars = ",".join(str(jar) for jar in found if not jar.name.startswith("kafka-clients-"))
     use_java()
     session = open_session("reader", SessionSettings(conf={"spark.jars": jars}), folder)
     records = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -24,6 +25,7 @@ class Run:
     clock: ManualClock = field(default_factory=ManualClock)
     sources: Mapping[str, Any] = field(default_factory=dict)
     is_deaf: bool = False
+    rows: int | None = None
     told: list[Mapping[str, object]] = field(default_factory=list)
 
     def offsets(self, topic: str, _: Deadline) -> Mapping[int, tuple[int, int, int]]:
@@ -42,13 +44,18 @@ class Run:
         newest = head(3, 0, 150)
         return replace(newest, plan=replace(newest.plan, sources=self.sources))
 
-    def look(self) -> list[Mapping[str, object]]:
+    def look(self, newest: Any = None) -> list[Mapping[str, object]]:
         """Reports and metrics of one look."""
-        observer = cast("Observer", self)
         made = progress.ProgressReporter(
-            self.report, cast("Any", self), self.position, lambda: None, self.clock, observer
+            self.report,
+            cast("Any", self),
+            self.position,
+            lambda: self.rows,
+            lambda: None,
+            self.clock,
+            cast("Observer", self),
         )
-        made(None)
+        made(newest)
         return self.told
 
 
@@ -65,3 +72,13 @@ def test_lag_is_unknown_before_the_first_batch() -> None:
 def test_lag_is_unknown_while_no_broker_answers() -> None:
     run = Run(sources={"clicks": {"clicks-in": {0: (0, 150)}}}, is_deaf=True)
     assert run.look() == [{"lag": None, "retention_left_s": None}]
+
+
+def test_rows_of_the_state_are_those_of_the_samples() -> None:
+    newest = SimpleNamespace(
+        batchId=3, processedRowsPerSecond=1.0, durationMs={}, stateOperators=[], observedMetrics={}
+    )
+    run = Run()
+    assert run.look(newest)[-1]["state_rows"] is None
+    run.rows = 12
+    assert run.look(newest)[-1]["state_rows"] == 12

@@ -308,7 +308,7 @@ def test_state_that_takes_most_of_a_batch() -> None:
     told = bulletin(state=state, first_state_rows=1_000)
     seen = facts(bulletin=replace(told, duration_ms={"triggerExecution": 2_000}))
     finding = found(seen, Cause.STATE_TOO_LARGE)
-    assert "5,000 rows of state, +4,000 since the run's first batch" in finding.evidence
+    assert "5,000 rows of state, +4,000 since the run began" in finding.evidence
     assert "of which the state took 1,400 ms" in finding.evidence[2]
 
 

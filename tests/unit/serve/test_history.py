@@ -175,7 +175,7 @@ def test_gauges_stay_between_batches_and_end_with_the_run(told: Told) -> None:
 
 
 def test_operators_are_those_of_the_newest_batch(told: Told) -> None:
-    operators = [{"name": "stateStoreSave", "rows": 3}]
+    operators = [{"name": "stateStoreSave", "updated": 3}]
     told.report("progress", operators=operators, source_records={"clicks": 5})
     told.report("progress", lag=1)
     assert told.fields()["operators"] == operators

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.cli.machine.doctor import Grade, client_check
+from onceflow.devkit.demo.stage import provide_kafka_client
 from onceflow.errors import ConfigError
 from onceflow.java import compiled, kafka_jars
 from onceflow.java.choice import find_java
@@ -55,6 +57,20 @@ def test_one_of_another_version_is_named(environment: Path) -> None:
 def test_they_are_replaced_as_a_whole_or_not_at_all(environment: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be installed: .*/kafka; expected"):
         kafka_jars.install([environment / NAME, environment / "none.jar"])
+    kafka_jars.require_kafka_jars()
+
+
+def test_doctor_names_the_cure(environment: Path) -> None:
+    assert client_check().level is Grade.OK
+    installed().unlink()
+    check = client_check()
+    assert check.level is Grade.FAULT
+    assert "run `onceflow fetch kafka` once" in check.found
+
+
+def test_the_demonstration_installs_them_itself(environment: Path) -> None:
+    installed().unlink()
+    provide_kafka_client()
     kafka_jars.require_kafka_jars()
 
 

@@ -79,6 +79,20 @@ def test_no_setting_lets_a_query_reach_more() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.jars", "/jars/a.jar,/jars/kafka-clients-3.9.2.jar"),
+        ("spark.jars.packages", "org.apache.kafka:kafka-clients:3.9.2"),
+        ("spark.driver.extraClassPath", "/jars/kafka-clients-3.9.2.jar"),
+    ],
+)
+def test_a_second_client_of_kafka_is_refused_rather_than_hidden(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: Kafka's client would be there twice"):
+        session.check_conf({name: value})
+    session.check_conf({name: value.replace("kafka-clients", "other")})
+
+
+@pytest.mark.parametrize(
     ("name", "is_allowed"),
     [
         ("spark.sql.ansi.enabled", False),

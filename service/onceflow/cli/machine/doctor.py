@@ -107,6 +107,19 @@ def jars_check(cache: JarCache, jars: JarSet) -> Check:
     return Check(name, Grade.NOTE, f"{missing}; the first `onceflow dev up` fetches them")
 
 
+def client_check() -> Check:
+    """Whether Spark would find Kafka's client, as it was locked."""
+    from onceflow.java.kafka_jars import require_kafka_jars
+
+    name = "Kafka's client of Spark"
+
+    def compare() -> Check:
+        require_kafka_jars()
+        return Check(name, Grade.OK, "installed and verified")
+
+    return _tried(name, compare)
+
+
 def _machine() -> Iterator[Check]:
     from onceflow.devkit.jars import JarCache, jar_set
 
@@ -127,6 +140,7 @@ def _java() -> Iterator[Check]:
     if found.level is Grade.OK and has_spark():
         yield archive_check(class_archive(find_java()))
     if has_spark():
+        yield client_check()
         from onceflow.pipeline.process.operator import missing_names
 
         yield processors_check(missing_names())

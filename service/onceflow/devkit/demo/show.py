@@ -29,6 +29,7 @@ from onceflow.devkit.demo.stage import (
     RunResult,
     create_topic,
     produce,
+    provide_kafka_client,
     read_plainly,
     run_service,
 )
@@ -84,6 +85,7 @@ def run_demo(console: Console, clock: Clock, records: int = RECORDS) -> Proof:
     Raises:
         OnceflowError: something failed that the demonstration does not provoke.
     """
+    provide_kafka_client()
     with (
         tempfile.TemporaryDirectory(prefix="onceflow-demo-") as folder,
         temporary_broker(clock) as bootstrap_servers,

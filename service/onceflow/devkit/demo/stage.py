@@ -17,7 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.clock import Clock
 from onceflow.crashpoints import ENVIRONMENT_VARIABLE, PROOF_VARIABLE, CrashPoint
-from onceflow.errors import DeadlineError, require
+from onceflow.devkit.jars import JarCache, jar_set
+from onceflow.errors import ConfigError, DeadlineError, require
+from onceflow.java.kafka_jars import install, require_kafka_jars
 
 INPUT_PARTITIONS = 4
 PRODUCE_TIMEOUT_S = 60.0
@@ -43,6 +45,18 @@ class RunResult:
     def of_kind(self, event: str) -> list[dict[str, object]]:
         """Events of one kind, oldest first."""
         return [line for line in self.events if line.get("event") == event]
+
+
+def provide_kafka_client() -> None:
+    """Fetch and install Kafka's client for Spark, unless it is there as locked.
+
+    Raises:
+        ConfigError: it cannot be fetched, or not be installed.
+    """
+    try:
+        require_kafka_jars()
+    except ConfigError:
+        install(JarCache.of_user().ensure(jar_set("kafka")))
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:

@@ -50,6 +50,7 @@ class Execution:
         late: rows that stateful operators dropped as too late. Aggregations count
             them after having put those of one key and task together.
         state_rows: that stateful operators hold after it, but for keys of sources' duplicates.
+            Always 0 unless Spark counts them (`session.COUNT_ROWS`).
         newest_event_ms: newest event time of all rows, ticks among them; None if none had any.
         deduplications: source -> what became of its duplicates, for each that looks for them.
         step_rejects: processor -> records that it failed on, as JSON, sorted.

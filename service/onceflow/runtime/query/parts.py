@@ -24,7 +24,8 @@ from onceflow.processing.parameters import carrier_of
 from onceflow.runtime.batch.executed import Execution, observed, observed_step, shielded
 from onceflow.runtime.checkpoint.reference_files import reference_folder
 from onceflow.runtime.records.output import OutputFormat
-from onceflow.runtime.source.data_source import SourceHandle, open_range, open_stream
+from onceflow.runtime.source.data_source import SourceHandle
+from onceflow.runtime.source.opening import open_range, open_stream
 from onceflow.runtime.source.parameters import ParameterTopic
 from onceflow.runtime.source.references import FollowedReference, ReferenceSettings
 from onceflow.runtime.source.ticks import TickSettings

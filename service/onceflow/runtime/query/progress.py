@@ -27,12 +27,14 @@ class ProgressReporter:
     """Turns Spark's progress and the brokers' offsets into `progress` events.
 
     Args:
+        state_rows: rows of the whole state as last sampled, or None.
         retention_left_s: time until retention is predicted to overtake the pipeline, or None.
     """
 
     report: Report
     broker: Broker
     position: Callable[[], HeadEntry]
+    state_rows: Callable[[], int | None]
     retention_left_s: Callable[[], float | None]
     clock: Clock
     observer: Observer = field(default_factory=Observer)
@@ -44,7 +46,7 @@ class ProgressReporter:
         facts: dict[str, object] = {}
         if progress is not None and progress.batchId != self._seen_batch:
             self._seen_batch = progress.batchId
-            facts |= figures(progress)
+            facts |= figures(progress) | {"state_rows": self.state_rows()}
         if self.clock.monotonic_s() >= self._next_lag_s:
             self._next_lag_s = self.clock.monotonic_s() + LAG_INTERVAL_S
             facts |= self._lag() | {"retention_left_s": self.retention_left_s()}
@@ -94,13 +96,11 @@ def figures(progress: Any) -> dict[str, object]:
         "operators": [
             {
                 "name": one.operatorName,
-                "rows": one.numRowsTotal,
                 "updated": one.numRowsUpdated,
                 "dropped": one.numRowsDroppedByWatermark,
             }
             for one in operators
         ],
-        "state_rows": sum(one.numRowsTotal for one in operators),
         "state_memory_bytes": sum(one.memoryUsedBytes for one in operators),
         "state_commit_ms": sum(
             _per_task(one, one.allUpdatesTimeMs + one.allRemovalsTimeMs + one.commitTimeMs)

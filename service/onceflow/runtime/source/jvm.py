@@ -18,9 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from onceflow.clock import Clock, SystemClock
-from onceflow.contracts.source import Split
+from onceflow.contracts.source import Position
 from onceflow.protocol.ledger import canonical_json
-from onceflow.runtime.source.data_source import SourceHandle, SourceReader, TickInput
+from onceflow.runtime.source.data_source import RangeReader, SourceHandle, SourceReader, TickInput
 
 FORMAT = "onceflow.source.KafkaProvider"
 """The class of the data source, which is on Spark's class path."""
@@ -81,54 +81,60 @@ class StreamPlan:
         implements = ("onceflow.source.Plan",)
 
 
-class SplitsPlan:
-    """Plans one read of splits that are known."""
+def open_stream(spark: SparkSession, handle: SourceHandle, client: Mapping[str, str]) -> DataFrame:
+    """The source as a streaming frame with exactly the columns of its handle.
 
-    def __init__(self, splits: Sequence[Split]) -> None:
-        self._splits = splits
-
-    def tasks(self, _start: str, _end: str) -> str:
-        """One task."""
-        return _tasks_text([InputPartition(tuple(self._splits))])
-
-    def stop(self) -> None:
-        """Nothing is open."""
-
-    class Java:
-        """Tells Py4J what this implements."""
-
-        implements = ("onceflow.source.Plan",)
-
-
-def open_stream(spark: SparkSession, handle: SourceHandle) -> DataFrame:
-    """The source as a streaming frame with exactly the columns of its handle."""
-    options = _options(spark, handle, StreamPlan(handle, SystemClock()))
-    schema = from_arrow_schema(handle.columns)
-    return spark.readStream.format(FORMAT).schema(schema).options(**options).load()
-
-
-def open_splits(spark: SparkSession, handle: SourceHandle, splits: Sequence[Split]) -> DataFrame:
-    """Read splits one after the other, with exactly the columns of the spec."""
-    options = {**_options(spark, handle, SplitsPlan(splits)), "start": "", "end": ""}
-    schema = from_arrow_schema(handle.spec.schema)
-    return spark.read.format(FORMAT).schema(schema).options(**options).load()
-
-
-def _options(spark: SparkSession, handle: SourceHandle, plan: object) -> Mapping[str, str]:
-    """Make the options, and the plan known to Java."""
+    Args:
+        spark: on whose JVM it is read.
+        handle: of the source.
+        client: settings of Kafka's Java client.
+    """
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  no public way
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    plans = gateway.jvm.onceflow.source.Plans
     name = f"{handle.spec.name}-{next(_NUMBERS)}"
-    gateway.jvm.onceflow.source.Plans.put(name, plan)
+    frames = spark.readStream.format(FORMAT).schema(from_arrow_schema(handle.columns))
+    plans.put(name, StreamPlan(handle, SystemClock()))
+    try:
+        # The frame's table takes the plan, and keeps it.
+        return frames.options(plan=name, **_reading(handle, client)).load()
+    finally:
+        plans.remove(name)
+
+
+def open_range(
+    spark: SparkSession,
+    handle: SourceHandle,
+    client: Mapping[str, str],
+    start: Position,
+    end: Position,
+) -> DataFrame:
+    """Read what is between two positions, with exactly the columns of the spec."""
+    return open_tasks(spark, handle, client, RangeReader(handle, start, end).partitions())
+
+
+def open_tasks(
+    spark: SparkSession,
+    handle: SourceHandle,
+    client: Mapping[str, str],
+    tasks: Sequence[InputPartition],
+) -> DataFrame:
+    """Read the splits of each task, with exactly the columns of the spec."""
+    frames = spark.read.format(FORMAT).schema(from_arrow_schema(handle.spec.schema))
+    return frames.options(tasks=_tasks_text(tasks), **_reading(handle, client)).load()
+
+
+def _reading(handle: SourceHandle, client: Mapping[str, str]) -> Mapping[str, str]:
+    """The option that says how records are read."""
     reading = {
-        "client": handle.block.java_client(handle.connection),
+        "client": client,
         "format": handle.spec.format,
         "format_options": canonical_json(handle.spec.format_options),
         "patience_ms": round(STALL_TIMEOUT_S * 1000),
         "secrets_digest": handle.connection.secrets_digest,
     }
     # Spark redacts options with `secret` in their name wherever it shows them.
-    return {"plan": name, "reading_secret": canonical_json(reading)}
+    return {"reading_secret": canonical_json(reading)}
 
 
 def _tasks_text(tasks: Sequence[InputPartition]) -> str:

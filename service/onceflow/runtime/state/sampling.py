@@ -26,12 +26,16 @@ class StateSampler:
 
     Attributes:
         newest: the newest sample.
+        rows: of the whole state, by the newest sample of each partition. One that was not sampled
+            yet counts as the others of its operator do on average; None without any sample.
     """
 
     def __init__(
         self, reader: StateReader, clock: Clock, report: Report, newest: StateSample | None = None
     ) -> None:
         self.newest = newest
+        self.rows: int | None = None
+        self._rows: dict[tuple[int, int], int] = {}
         self._reader = reader
         self._clock = clock
         self._report = report
@@ -59,12 +63,25 @@ class StateSampler:
         began_s = self._clock.monotonic_s()
         try:
             self.newest = next_sample(self._reader, batch_id, self.newest) or self.newest
+            self._count()
         except OnceflowError as error:
             self._report("warning", text=f"the state was not sampled: {error}")
         finally:
             self._reader.close()
         took_ms = 1000 * (self._clock.monotonic_s() - began_s)
         self._next_batch = batch_id + 1 + round(took_ms / MS_A_BATCH)
+
+    def _count(self) -> None:
+        if self.newest is None:
+            return
+        self._rows[self.newest.operator, self.newest.partition] = self.newest.rows
+        rows = 0.0
+        for operator in self._reader.layout.operators():
+            known = [
+                count for (number, _), count in self._rows.items() if number == operator.operator_id
+            ]
+            rows += operator.partitions * sum(known) / max(1, len(known))
+        self.rows = round(rows)
 
 
 def next_sample(reader: StateReader, batch_id: int, last: StateSample | None) -> StateSample | None:

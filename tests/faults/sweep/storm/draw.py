@@ -49,7 +49,6 @@ KINDS = (
     Kind("zombie-driver", DRIVER, weight=3),
     Kind("second-driver", DRIVER, weight=3),
     Kind("drain-driver", DRIVER),
-    Kind("kill-worker", DRIVER),
     Kind("kill-broker", BROKER, (2.0, 12.0), weight=4),
     Kind("stop-broker", BROKER, (2.0, 8.0)),
     Kind("freeze-broker", BROKER, (3.0, 15.0), weight=3),

@@ -112,16 +112,6 @@ def drain_driver(stage: Stage, fault: Fault) -> Proof:
     return {"driver": running.number, "was": "drained" if running.told["drained"] else "cut off"}
 
 
-def kill_worker(stage: Stage, fault: Fault) -> Proof:
-    running = _working(stage)
-    workers = eventually(lambda: _workers(running), timeout_s=END_TIMEOUT_S)
-    victim = workers[int(fault.pick * len(workers))]
-    victim.kill()
-    gone, _ = psutil.wait_procs([victim], END_TIMEOUT_S)
-    require(bool(gone), "the worker is still there")
-    return {"driver": running.number, "worker": victim.pid}
-
-
 def hijack_ids(stage: Stage, fault: Fault) -> Proof:
     """A foreign client initialises every lane of the pipeline, once or several times."""
     rounds = HIJACKS if fault.is_hard else 1
@@ -163,18 +153,6 @@ def _wait_for(stage: Stage, running: Running, event: str) -> None:
     require(bool(running.told[event]), f"driver {running.number} ended before `{event}`")
 
 
-def _workers(running: Running) -> list[psutil.Process]:
-    """Python workers of Spark: what its daemon has forked."""
-    try:
-        family = psutil.Process(running.service.process.pid).children(recursive=True)
-        daemons = [
-            each.pid for each in family if "onceflow.runtime.spark.worker_daemon" in each.cmdline()
-        ]
-        return [each for each in family if each.ppid() in daemons]
-    except psutil.NoSuchProcess:
-        return []
-
-
 HANDS: Mapping[str, Hand] = {
     "kill-driver": kill_driver,
     "freeze-driver": freeze_driver,
@@ -182,6 +160,5 @@ HANDS: Mapping[str, Hand] = {
     "zombie-driver": zombie_driver,
     "second-driver": second_driver,
     "drain-driver": drain_driver,
-    "kill-worker": kill_worker,
     "hijack-ids": hijack_ids,
 }

@@ -3,6 +3,7 @@ package onceflow.source;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -21,6 +22,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.header.Header;
+import org.apache.spark.SparkEnv;
 
 /**
  * A consumer that outlives the tasks that read from it, and the thread that fetches ahead with it.
@@ -28,7 +30,7 @@ import org.apache.kafka.common.header.Header;
  * <p>It goes on fetching between two batches, so the next one is often here already. What waits is
  * bounded in bytes: a partition that has its share is paused. Each partition is read by one task at
  * a time; where two tasks read parts of one partition, each has a consumer. Partitions are assigned
- * by hand; there is no group, no commit, and no offset to fall back to.
+ * by hand; there is no group, no commit, and no offset to fall back to. It ends with Spark.
  */
 final class Fetcher implements Runnable {
   /** Bytes that may wait for all partitions together, besides one fetch. */
@@ -41,6 +43,9 @@ final class Fetcher implements Runnable {
   /** A partition is kept for this long after its last task, and so is a consumer. */
   private static final long KEPT_NS = TimeUnit.SECONDS.toNanos(60);
 
+  /** Without progress for this long, the brokers are asked why. */
+  private static final long LOOK_NS = TimeUnit.SECONDS.toNanos(1);
+
   private static final Duration POLL = Duration.ofMillis(200);
   private static final Duration ANSWER = Duration.ofSeconds(30);
   private static final long PAUSE_MS = 100;
@@ -51,6 +56,10 @@ final class Fetcher implements Runnable {
   private static final List POOL = new ArrayList();
 
   private final Reading reading;
+
+  /** Spark's, with which it ends: one that starts later in this JVM begins with nothing. */
+  private final SparkEnv spark = SparkEnv.get();
+
   private final KafkaConsumer consumer;
   private final TopicIds ids;
   private final Map places = new HashMap();
@@ -88,6 +97,7 @@ final class Fetcher implements Runnable {
 
   synchronized boolean takes(Reading wanted, Split[] splits) {
     if (failure != null
+        || spark != SparkEnv.get()
         || !wanted.client.equals(reading.client)
         || !wanted.secretsDigest.equals(reading.secretsDigest)) {
       return false;
@@ -146,22 +156,29 @@ final class Fetcher implements Runnable {
    */
   Chunk take(Split split, long at, long patienceMs) {
     long begin = System.nanoTime();
-    long asked = begin;
     long patience = TimeUnit.MILLISECONDS.toNanos(patienceMs);
+    long due = begin + Math.min(LOOK_NS, patience / 4);
+    String found = "no answer to fetches from " + reading.client.get("bootstrap.servers");
     while (true) {
-      Chunk found = poll(split, at);
-      if (found != null) {
-        return found;
+      Chunk next = poll(split, at);
+      if (next != null) {
+        return next;
       }
       long now = System.nanoTime();
       if (now - begin > patience) {
-        throw Troubles.noProgress(split, at, patienceMs, trouble(split));
+        throw Troubles.noProgress(split, at, patienceMs, trouble(split, found));
       }
-      if (now - asked > patience / 4) {
-        List again = new ArrayList();
-        again.add(split);
-        ids.check(again);
-        asked = System.nanoTime();
+      if (now > due) {
+        long waitNs = Math.min(patience / 4, begin + patience - now);
+        ids.checkWithin(Collections.singletonList(split), waitNs);
+        long stable = LogEnd.emptyUpTo(reading.client, split.place, at, waitNs);
+        if (stable >= split.end) {
+          return new Chunk(Collections.emptyList(), split.end, 0);
+        }
+        if (stable != LogEnd.UNKNOWN) {
+          found = "a last stable offset of " + stable;
+        }
+        due = System.nanoTime() + patience / 4;
       }
     }
   }
@@ -203,9 +220,9 @@ final class Fetcher implements Runnable {
     ((Place) places.get(split.place)).putBack(chunk, at);
   }
 
-  synchronized String trouble(Split split) {
+  synchronized String trouble(Split split, String otherwise) {
     String told = ((Place) places.get(split.place)).trouble;
-    return told == null ? "no answer" : told;
+    return told == null ? otherwise : told;
   }
 
   public void run() {
@@ -241,7 +258,8 @@ final class Fetcher implements Runnable {
     Iterator all = places.values().iterator();
     while (all.hasNext()) {
       Place place = (Place) all.next();
-      if (!place.isLent && now - place.usedAt > KEPT_NS) {
+      boolean isOver = now - place.usedAt > KEPT_NS || spark != SparkEnv.get();
+      if (!place.isLent && isOver) {
         all.remove();
       }
     }

@@ -20,8 +20,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * Topics of Kafka as a table of Spark, as a stream or as what lies between two offsets.
  *
- * <p>Options: `plan` names an object of Python that plans, `reading_secret` is a `Reading`, and
- * `start` and `end` are offsets. The columns are given.
+ * <p>Options: `reading_secret` is a `Reading`. For a stream, `plan` names an object of Python that
+ * plans, while its frame is made; else `tasks` are those of `Task`. The columns are given.
  */
 public final class KafkaProvider implements TableProvider {
   public StructType inferSchema(CaseInsensitiveStringMap options) {
@@ -33,14 +33,18 @@ public final class KafkaProvider implements TableProvider {
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
-    return new Topics(schema);
+    return new Topics(schema, Plans.find((String) properties.get("plan")));
   }
 
   private static final class Topics implements Table, SupportsRead {
     private final StructType schema;
 
-    Topics(StructType schema) {
+    /** Null if this is not a stream. */
+    private final Plan plan;
+
+    Topics(StructType schema, Plan plan) {
       this.schema = schema;
+      this.plan = plan;
     }
 
     public String name() {
@@ -57,16 +61,18 @@ public final class KafkaProvider implements TableProvider {
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      return new TopicsScan(schema, options);
+      return new TopicsScan(schema, plan, options);
     }
   }
 
   private static final class TopicsScan implements ScanBuilder, Scan, Batch {
     private final StructType schema;
+    private final Plan plan;
     private final CaseInsensitiveStringMap options;
 
-    TopicsScan(StructType schema, CaseInsensitiveStringMap options) {
+    TopicsScan(StructType schema, Plan plan, CaseInsensitiveStringMap options) {
       this.schema = schema;
+      this.plan = plan;
       this.options = options;
     }
 
@@ -83,7 +89,7 @@ public final class KafkaProvider implements TableProvider {
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new PlannedStream(plan(), createReaderFactory());
+      return new PlannedStream(plan, createReaderFactory());
     }
 
     public Batch toBatch() {
@@ -91,20 +97,11 @@ public final class KafkaProvider implements TableProvider {
     }
 
     public InputPartition[] planInputPartitions() {
-      Plan plan = plan();
-      try {
-        return Task.all(plan.tasks(options.get("start"), options.get("end")));
-      } finally {
-        plan.stop();
-      }
+      return Task.all(options.get("tasks"));
     }
 
     public PartitionReaderFactory createReaderFactory() {
       return new ReaderFactory(new Reading(options.get("reading_secret"), schema));
-    }
-
-    private Plan plan() {
-      return Plans.get(options.get("plan"));
     }
   }
 }

@@ -2,7 +2,7 @@ package onceflow.source;
 
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Objects of Python that plan, by the name that Spark's options have for them. */
+/** Objects of Python that plan, by name, from when they are made until a table has them. */
 public final class Plans {
   private static final ConcurrentHashMap PLANS = new ConcurrentHashMap();
 
@@ -16,11 +16,8 @@ public final class Plans {
     PLANS.remove(name);
   }
 
-  static Plan get(String name) {
-    Plan plan = (Plan) PLANS.get(name);
-    if (plan == null) {
-      throw new SourceException("InvariantError", "nothing plans the source " + name);
-    }
-    return plan;
+  /** Null if no name is given. */
+  static Plan find(String name) {
+    return name == null ? null : (Plan) PLANS.get(name);
   }
 }

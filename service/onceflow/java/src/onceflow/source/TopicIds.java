@@ -32,6 +32,15 @@ final class TopicIds {
 
   /** Refuses ranges of topics that are gone, or were deleted and created again. */
   void check(List splits) {
+    check(splits, ANSWER_NS, true);
+  }
+
+  /** The same if brokers answer in time; if they do not, nothing is known. */
+  void checkWithin(List splits, long waitNs) {
+    check(splits, waitNs, false);
+  }
+
+  private void check(List splits, long waitNs, boolean mustAnswer) {
     Map expected = new TreeMap();
     for (int at = 0; at < splits.size(); at++) {
       Split split = (Split) splits.get(at);
@@ -42,7 +51,10 @@ final class TopicIds {
     if (expected.isEmpty()) {
       return;
     }
-    Map found = found(expected);
+    Map found = found(expected, waitNs, mustAnswer);
+    if (found == null) {
+      return;
+    }
     Iterator all = expected.entrySet().iterator();
     while (all.hasNext()) {
       Map.Entry each = (Map.Entry) all.next();
@@ -68,7 +80,8 @@ final class TopicIds {
     return admin;
   }
 
-  private Map found(Map expected) {
+  /** Null if there is no answer and need not be one. */
+  private Map found(Map expected, long waitNs, boolean mustAnswer) {
     long begin = System.nanoTime();
     while (true) {
       Throwable cause;
@@ -77,7 +90,7 @@ final class TopicIds {
             admin()
                 .describeTopics(expected.keySet())
                 .allTopicNames()
-                .get(ANSWER_NS, TimeUnit.NANOSECONDS);
+                .get(waitNs, TimeUnit.NANOSECONDS);
       } catch (InterruptedException error) {
         Thread.currentThread().interrupt();
         throw new IllegalStateException("the task is cancelled", error);
@@ -94,7 +107,10 @@ final class TopicIds {
         throw Troubles.isGone(expected.keySet());
       }
       boolean isPassing = cause instanceof RetriableException || cause instanceof TimeoutException;
-      if (!isPassing || waited > ANSWER_NS) {
+      if (isPassing && !mustAnswer && waited > waitNs) {
+        return null;
+      }
+      if (!isPassing || waited > waitNs) {
         throw Troubles.cannotAsk(expected.keySet(), cause);
       }
       pause();
