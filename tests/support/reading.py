@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import SourceSpec, Split
@@ -29,7 +30,9 @@ def frame_of(
     """The records of splits, one after the other."""
     source = KafkaSource.model_validate({"topics": sorted({split.topic for split in splits})})
     spec = SourceSpec("s", kind, schema, options or {})
-    return jvm.open_splits(spark, SourceHandle("kafka", source, spec, connection), splits)
+    handle = SourceHandle("kafka", source, spec, connection)
+    client = source.java_client(connection)
+    return jvm.open_tasks(spark, handle, client, [InputPartition(tuple(splits))])
 
 
 def rows_of(
