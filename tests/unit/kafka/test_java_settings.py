@@ -101,6 +101,19 @@ def test_certificates_and_keys_are_pem(tmp_path: Path) -> None:
     assert found["ssl.keystore.certificate.chain"] == found["ssl.keystore.key"] == PEM
 
 
+def test_authorities_may_have_names_in_any_alphabet(tmp_path: Path) -> None:
+    file = tmp_path / "authorities.pem"
+    file.write_bytes(b"# Autoridad de Certificaci\xf3n, \xc3\xa9\n" + PEM.encode())
+    assert PEM in settings(ssl__ca__location=str(file))["ssl.truststore.certificates"]
+
+
+@pytest.mark.parametrize("kind", ["", "ENCRYPTED "])
+def test_a_password_goes_with_a_key_that_needs_it(kind: str) -> None:
+    key = PEM.replace("PRIVATE", f"{kind}PRIVATE")
+    found = settings(ssl__key__pem=key, ssl__certificate__pem=PEM, ssl__key__password="word")
+    assert ("ssl.key.password" in found) == bool(kind)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [

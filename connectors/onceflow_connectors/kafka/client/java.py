@@ -123,6 +123,9 @@ def reader_settings(connection: Connection) -> Mapping[str, str]:
         known = " or ".join([*_BY_PASSWORD, _BY_TOKEN])
         what = f"Kafka's Java client cannot log in with mechanism {mechanism or '(none)'}"
         faults.append(Fault(what, where="sasl.mechanism", expected=known))
+    if "ENCRYPTED" not in found.get("ssl.keystore.key", ""):
+        # librdkafka takes no notice of it; Java would look for a key that it opens.
+        found.pop("ssl.key.password", None)
     if faults:
         raise ConfigError("client properties that Java's client does not have", faults=(*faults,))
     return {
@@ -157,7 +160,8 @@ def _translated(name: str, value: str) -> Mapping[str, str]:
 
 
 def _pem(path: str) -> str:
-    return in_pkcs8(Path(path).read_text(encoding="ascii"))
+    # Bundles of authorities have their names next to them, in any alphabet.
+    return in_pkcs8(Path(path).read_text(encoding="utf-8", errors="replace"))
 
 
 def _stores(found: Mapping[str, str]) -> Mapping[str, str]:
