@@ -7,36 +7,14 @@ missing ones are null.
 
 from __future__ import annotations
 
-import io
-import json
-import struct
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any, cast
 
-import fastavro
 import pyarrow as pa
-from fastavro.read import LOGICAL_READERS
-from fastavro.schema import SchemaParseException, UnknownType
 
+from onceflow.columns.avro import READ_ERRORS, avro_reader, parse_avro
 from onceflow.errors import ConfigError
 from onceflow_connectors.decoders.values import CONVERSION_ERRORS, PayloadError, column
-
-_READ_ERRORS = (*CONVERSION_ERRORS, EOFError, IndexError, struct.error, MemoryError)
-"""Raised by fastavro for bytes that do not fit the schema, depending on the bytes."""
-
-
-def _decimal(data: bytes, written_as: Mapping[str, Any] | None, _reader: object) -> Decimal:
-    """A decimal as it is; fastavro's own reader would round one with too many digits."""
-    written_as = written_as or {}
-    unscaled = int.from_bytes(data, signed=True)
-    digits = str(abs(unscaled))
-    if len(digits) > written_as["precision"]:
-        raise ValueError("more digits than the schema has")
-    return Decimal((int(unscaled < 0), tuple(map(int, digits)), -written_as.get("scale", 0)))
-
-
-LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _decimal
 
 
 class AvroDecoder:
@@ -49,7 +27,7 @@ class AvroDecoder:
 
     def __init__(self, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self._schema = schema
-        self._written_as = _parsed(options)
+        self._read = avro_reader(_parsed(options))
 
     def columns(self, payloads: Sequence[bytes | None]) -> Sequence[pa.Array]:
         """A record without a payload is a bad one."""
@@ -62,20 +40,19 @@ class AvroDecoder:
     def _datum(self, payload: bytes | None) -> Mapping[str, Any]:
         if payload is None:
             raise PayloadError("the record has no payload")
-        stream = io.BytesIO(payload)
         try:
-            datum: Any = fastavro.schemaless_reader(stream, self._written_as, None)
-        except _READ_ERRORS as error:
+            datum, left = self._read(payload)
+        except READ_ERRORS as error:
             raise PayloadError(f"not a datum of the schema: {type(error).__name__}") from error
-        if left := len(payload) - stream.tell():
+        if left:
             raise PayloadError(f"{left} bytes after the datum")
         return cast("Mapping[str, Any]", datum)  # what a record schema describes
 
 
 def _parsed(options: Mapping[str, Any]) -> Any:
     try:
-        parsed = fastavro.parse_schema(json.loads(options["schema"]))
-    except (KeyError, ValueError, TypeError, SchemaParseException, UnknownType) as error:
+        parsed = parse_avro(options["schema"])
+    except (KeyError, ValueError) as error:
         raise ConfigError(
             "unreadable Avro schema", expected="JSON text of a record schema", found=str(error)
         ) from error

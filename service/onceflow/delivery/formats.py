@@ -6,10 +6,7 @@ The decoders of pipelines make columns of Arrow, which a delivery does not need 
 from __future__ import annotations
 
 import csv
-import json
-import struct
 from collections.abc import Callable, Iterator, Mapping
-from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias
 
 from onceflow.columns import Columns, Scalar, Type, text_reader
@@ -17,11 +14,6 @@ from onceflow.errors import ConfigError
 
 Fields: TypeAlias = Mapping[str, Any]
 _SINGLE = {"text": "string", "binary": "binary"}
-_AVRO_ERRORS = (
-    *(ValueError, TypeError, ArithmeticError, KeyError, EOFError, IndexError, MemoryError),
-    struct.error,
-)
-"""Raised by fastavro for bytes that do not fit the schema."""
 
 
 class PayloadFormat(NamedTuple):
@@ -82,22 +74,21 @@ def _csv(columns: Columns) -> Callable[[bytes], Fields]:
 
 def _avro(schema: str) -> Callable[[bytes], Fields]:
     """One plain datum in each record."""
-    import fastavro  # noqa: PLC0415  only this format needs it
-    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
+    # It loads fastavro, which only this format needs.
+    from onceflow.columns.avro import READ_ERRORS, avro_reader, parse_avro  # noqa: PLC0415
 
     try:
-        parsed = fastavro.parse_schema(json.loads(schema))
-    except (ValueError, TypeError, KeyError, SchemaParseException, UnknownType) as error:
+        read = avro_reader(parse_avro(schema))
+    except ValueError as error:
         raise ConfigError("the Avro schema cannot be used", found=str(error)) from None
 
     def fields(payload: bytes) -> Fields:
-        stream = BytesIO(payload)
         try:
-            datum: Any = fastavro.schemaless_reader(stream, parsed, None)
-        except _AVRO_ERRORS as error:
+            datum, left = read(payload)
+        except READ_ERRORS as error:
             found = f"{type(error).__name__} {error}".strip()
             raise ValueError(f"expected a datum of the Avro schema, found {found}") from None
-        if left := len(payload) - stream.tell():
+        if left:
             raise ValueError(f"expected a datum of the Avro schema, found {left} bytes after it")
         return dict(datum)
 

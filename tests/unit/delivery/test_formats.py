@@ -97,6 +97,23 @@ def test_avro_is_one_datum_in_each_record() -> None:
     assert reason(text, avro()).startswith("n: expected string, found int 7")
 
 
+def test_a_decimal_of_avro_is_not_rounded() -> None:
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "price", "type": price}]}
+    made = decoder("avro", parse_columns("price DECIMAL(6,2)"), schema)
+    assert made.row(b"\x04\x0c\xcc") == (Decimal("327.6"),)
+    assert reason(made, b"\x06\x00\x80\x05").endswith("more digits than the schema has")
+
+
+def test_a_record_of_avro_that_nests_without_end_is_unreadable() -> None:
+    """fastavro's quick reader would end the process."""
+    fields = [{"name": "n", "type": "long"}, {"name": "next", "type": ["null", "R"]}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    made = decoder("avro", parse_columns("n BIGINT"), schema)
+    assert made.row(b"\x0e\x02\x10\x00") == (7,)
+    assert "RecursionError" in reason(made, b"\x0e\x02" * 1_000_000 + b"\x0e\x00")
+
+
 def test_text_and_bytes_are_one_value() -> None:
     text = decoder("text", parse_columns("line STRING"))
     assert text.row("ä\n".encode()) == ("ä\n",)
