@@ -367,6 +367,30 @@ ROWS: tuple[Row, ...] = (
             "rows_that_are_lost_with_all_executors_are_made_again",
         ),
     ),
+    Row(
+        "S",
+        "clients that write into a driver's transaction: killed, frozen, late, or writing after its"
+        " end; a driver that was replaced, a transaction that timed out, brokers that change. No"
+        " pipeline writes so yet",
+        "what the driver has committed is read, and nothing else",
+        (
+            *_in(
+                "joined_writers",
+                "several_write_and_the_driver_commits",
+                "nothing_is_committed_without_a_record_of_the_driver",
+                "a_zombie_between_the_end_and_the_next_initialisation",
+                "a_zombie_after_the_next_initialisation",
+                "a_driver_that_was_replaced",
+                "a_writer_that_is_killed_while_it_writes",
+                "a_writer_that_is_frozen_before_it_reports",
+                "a_transaction_that_does_not_exist",
+                "a_request_that_was_held_and_sent_again",
+                "a_transaction_that_times_out_while_a_writer_writes",
+                "a_cluster_that_changes_in_the_middle",
+            ),
+            *_in("writer_tasks", "a_batch_whose_writers_are_killed"),
+        ),
+    ),
     *BEYOND_PIPELINES,
 )
 
