@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.crashpoints import CrashPoint
-from onceflow.runtime.spark import jvm
 from tests.faults.history.writes import Expected
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import QUICK, engine, run_here, run_until_it_fails
+from tests.support.drivers.here import QUICK, keep_engine, run_here, run_until_it_fails
 from tests.support.jobs.cards import CardsJob
 from tests.support.jobs.job import Job
 from tests.support.outside.judge import anomalies
@@ -37,9 +36,7 @@ def invoked(job: CardsJob, *command: str) -> dict[str, object]:
 def test_a_processor_moves_to_more_partitions_and_into_a_fork(
     broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The command joins the Spark of this process, which others go on with.
-    engine(SESSION)
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    keep_engine(monkeypatch, SESSION)
     job = CardsJob(broker.bootstrap_servers, tmp_path)
     job.create_input()
     job.produce(Random(7), 400, 120)

@@ -21,8 +21,7 @@ from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError, LineageError
 from onceflow.protocol.bulletin import RUNNING_KIND, Bulletin
 from onceflow.runtime.checkpoint import checkpoint
-from onceflow.runtime.spark import jvm
-from tests.support.drivers.here import QUICK, DeadError, engine, run_here, run_until_it_fails
+from tests.support.drivers.here import QUICK, DeadError, keep_engine, run_here, run_until_it_fails
 from tests.support.jobs.views import FIRST, MINUTE, ViewsJob
 from tests.support.outside.judge import anomalies
 from tests.support.outside.topics import add_partitions
@@ -43,9 +42,7 @@ def job(job: ViewsJob) -> ViewsJob:
 
 @pytest.fixture
 def migrate(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Migrating:
-    # It joins the Spark of this process, which others go on with; one with other settings ends.
-    engine(SESSION)
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    keep_engine(monkeypatch, SESSION)
 
     def run(partitions: int, *more: str) -> dict[str, Any]:
         file, config = str(job.folder / "pipeline.yaml"), str(job.folder / "onceflow.yaml")

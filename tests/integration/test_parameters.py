@@ -15,9 +15,14 @@ from typer.testing import CliRunner
 from onceflow.cli.main import build_app
 from onceflow.clock import SystemClock
 from onceflow.crashpoints import CrashPoint
-from onceflow.runtime.spark import jvm
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import QUICK, run_here, run_until_it_fails, running_here
+from tests.support.drivers.here import (
+    QUICK,
+    keep_engine,
+    run_here,
+    run_until_it_fails,
+    running_here,
+)
 from tests.support.eventually import eventually
 from tests.support.jobs.job import Job
 from tests.support.outside.topics import create_topic, ordered_producer
@@ -173,8 +178,8 @@ def test_a_replay_has_the_values_of_its_batch_whatever_was_set_since(
     values = [head.get("parameters", {}) for head in job.heads() if head["batch_id"] >= 0]
     assert values[:2] == [{"limit": "7.00"}, {"limit": "8.25", "mode": "lax"}]
     assert {*job.check().values()} == {(Decimal(7), "strict"), (Decimal("8.25"), "lax")}
-    # A verification is a replay, too. It joins the Spark of this process, which others go on with.
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    # A verification is a replay, too.
+    keep_engine(monkeypatch)
     told = job.command("ledger verify", "--batch", "0")
     assert "batch 0: 40 records computed again, all equal" in told
 

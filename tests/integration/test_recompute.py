@@ -12,8 +12,7 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError
-from onceflow.runtime.spark import jvm
-from tests.support.drivers.here import QUICK, run_here
+from tests.support.drivers.here import QUICK, keep_engine, run_here
 from tests.support.jobs.clock_in_c import write_clock_in_c
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.history import read_ledger, read_topic
@@ -32,8 +31,7 @@ def job(job: ViewsJob, tmp_path: Path) -> ViewsJob:
 
 @pytest.fixture
 def verify(job: ViewsJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    # It joins the Spark of this process, which others go on with.
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    keep_engine(monkeypatch)
 
     def run(batch_id: int, *arguments: str) -> Result:
         file, config = str(job.folder / "pipeline.yaml"), str(job.folder / "onceflow.yaml")

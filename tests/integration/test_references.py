@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from onceflow.cli.main import build_app
 from onceflow.crashpoints import CrashPoint
 from onceflow.errors import ConfigError, CorruptionError
-from onceflow.runtime.spark import jvm
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import (
     QUICK,
     Running,
     is_at_rest,
+    keep_engine,
     run_here,
     run_until_it_fails,
     running_here,
@@ -67,8 +67,8 @@ def test_a_replay_has_the_version_of_its_batch_whatever_has_changed_since(
     run_here(file, job.bootstrap_servers)
     assert job.versions() == [before, before, after]
     job.check()
-    # A verification is a replay, too. It joins the Spark of this process, which others go on with.
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    # A verification is a replay, too.
+    keep_engine(monkeypatch)
     for batch in ("0", "2"):
         told = command(job, "ledger verify", "--batch", batch)
         assert f"batch {batch}: 20 records computed again, all equal" in told
@@ -218,8 +218,7 @@ def test_state_that_moves_takes_the_versions_along(
     before = job.write_names({"F": "before"})
     job.trade(("F", FIRST))
     run_here(file, job.bootstrap_servers)
-    # It joins the Spark of this process, which others go on with.
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    keep_engine(monkeypatch)
     what = ["--shuffle-partitions", "2", "--reason", "more cores", "-o", "json"]
     told = json.loads(command(job, "state migrate", *what))
     file.write_text(file.read_text().replace(str(job.checkpoint), told["checkpoint"]))

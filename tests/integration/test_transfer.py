@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError
-from onceflow.runtime.spark import jvm
 from tests.support.brokers.choice import RunningBroker
-from tests.support.drivers.here import QUICK, engine, run_here
+from tests.support.drivers.here import QUICK, keep_engine, run_here
 from tests.support.jobs.cards import FIRST, LATENESS, CardsJob
 from tests.support.outside.history import read_topic
 
@@ -202,9 +201,7 @@ class Twins:
 
 @pytest.fixture
 def twins(broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Twins:
-    # The command joins the Spark of this process, which others go on with.
-    engine(SESSION)
-    monkeypatch.setattr(jvm, "stop", lambda _: None)
+    keep_engine(monkeypatch, SESSION)
     return Twins(broker.bootstrap_servers, tmp_path)
 
 

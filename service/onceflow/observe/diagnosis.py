@@ -241,8 +241,10 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
     if 0 < budget < state.memory_bytes:
         told.append(f"spark.driver_memory is {budget >> 20:,} MiB")
     if told:
-        grown = state.rows - bulletin.first_state_rows
-        rows = f"{state.rows:,} rows of state, {grown:+,} since the run began"
+        rows = []
+        if state.rows is not None and bulletin.first_state_rows is not None:
+            grown = state.rows - bulletin.first_state_rows
+            rows = [f"{state.rows:,} rows of state, {grown:+,} since the run began"]
         memory = f"{state.memory_bytes >> 20:,} MiB of memory"
         cure = (
             "let it forget sooner (a smaller `lateness`, shorter windows, fewer keys), give it more"
@@ -250,7 +252,7 @@ def _state_too_large(facts: Facts) -> Iterator[Finding]:
             " more partitions"
         )
         what = "the query keeps more state than a batch can work through"
-        yield what, (rows, memory, *told), cure
+        yield what, (*rows, memory, *told), cure
 
 
 def _idle_input(facts: Facts) -> Iterator[Finding]:

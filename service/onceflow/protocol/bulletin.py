@@ -26,11 +26,12 @@ class StateFigures:
     """The state of a query after its newest batch.
 
     Args:
+        rows: as last sampled; None before the first sample.
         commit_ms: time that the batch took to change and commit the state stores, per task.
         upload_ms: the part of `commit_ms` that was spent writing files to the checkpoint.
     """
 
-    rows: int = 0
+    rows: int | None = None
     memory_bytes: int = 0
     commit_ms: int = 0
     upload_ms: int = 0
@@ -60,7 +61,7 @@ class Bulletin:
     records_per_second: float | None = None
     duration_ms: Mapping[str, int] = field(default_factory=dict)
     state: StateFigures = StateFigures()
-    first_state_rows: int = 0
+    first_state_rows: int | None = None
     memory_budget_bytes: int = 0
     retention_left_s: float | None = None
 

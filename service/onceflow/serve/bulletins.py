@@ -98,12 +98,12 @@ class Bulletins:
             records_per_second=facts.get("records_per_second"),
             duration_ms=facts.get("duration_ms", {}),
             state=StateFigures(
-                rows=facts.get("state_rows") or 0,
+                rows=facts.get("state_rows"),
                 memory_bytes=facts.get("state_memory_bytes", 0),
                 commit_ms=facts.get("state_commit_ms", 0),
                 upload_ms=facts.get("state_upload_ms", 0),
             ),
-            first_state_rows=self._first_state_rows or 0,
+            first_state_rows=self._first_state_rows,
             memory_budget_bytes=self.memory_budget_bytes,
             retention_left_s=facts.get("retention_left_s"),
         )

@@ -28,6 +28,7 @@ from onceflow.run import Surroundings
 from onceflow.runtime.batch import batch
 from onceflow.runtime.commit import committer, lanes, takeover
 from onceflow.runtime.query import query
+from onceflow.runtime.spark import jvm
 from onceflow.runtime.spark.session import SessionSettings, SharedEngine
 from tests.support.drivers.service import END_TIMEOUT_S, QUICK_CONF
 from tests.support.eventually import eventually
@@ -63,6 +64,16 @@ def end_engine() -> None:
     """End Spark, as with its process: then nothing is left of what its workers fetched ahead."""
     while _kept:
         _kept.pop()[1].stop()
+
+
+def keep_engine(monkeypatch: pytest.MonkeyPatch, settings: SessionSettings = QUICK) -> None:
+    """Let commands join the Spark of this process without ending it: others go on with it.
+
+    Call it before anything runs, or with the settings that have run: Spark with other settings,
+    which has to end, could not after it.
+    """
+    engine(settings)
+    monkeypatch.setattr(jvm, "stop", lambda _: None)
 
 
 LOST_WITH_THE_TEST = CheckpointWaiver(

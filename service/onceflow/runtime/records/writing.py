@@ -166,12 +166,8 @@ def partition_column(spark: SparkSession, partitioner: str, of: Column, partitio
         expected = "crc32 or murmur2"
         raise ConfigError("unknown partitioner", subject=partitioner, expected=expected)
     jvm: Any = jvm_of(spark)
-    integer = jvm.org.apache.spark.sql.types.DataTypes.IntegerType
-    murmur2 = jvm.org.apache.spark.sql.functions.udf(jvm.onceflow.sink.Murmur2(), integer)
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  no public way
-    keys = gateway.new_array(jvm.org.apache.spark.sql.Column, 1)
-    keys[0] = key._jc  # noqa: SLF001  no public way
-    return Column(murmur2.apply(keys)) % partitions
+    hashed = jvm.onceflow.sink.Murmur2.of(key._jc)  # noqa: SLF001  no public way
+    return Column(hashed) % partitions
 
 
 def _column(name: str) -> Column:
