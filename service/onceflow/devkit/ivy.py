@@ -76,7 +76,7 @@ def _run(command: list[str | Path], *, subject: str, count: int) -> None:
 @contextmanager
 def _progress(subject: str, count: int) -> Iterator[Progress]:
     console = Console(stderr=True)
-    console.print(f"Fetching jars for the {subject}, once", highlight=False)
+    console.print(f"Fetching the {subject} jars, once", highlight=False)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task("downloading", total=count or None)
         yield progress

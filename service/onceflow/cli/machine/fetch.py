@@ -22,4 +22,5 @@ def fetch(
 
     jars = JarCache.of_user().ensure(jar_set(what))
     folder = kafka_jars.install(jars) if what == "kafka" else s3_jars.install(jars, find_java())
-    typer.echo(f"{len(jars)} jars are verified and installed in {folder}")
+    count = "1 jar is" if len(jars) == 1 else f"{len(jars)} jars are"
+    typer.echo(f"{count} verified and installed in {folder}")
