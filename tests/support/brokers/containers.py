@@ -99,7 +99,11 @@ class ContainerCluster(FaultyCluster):
                 ContainerBroker(number, f"{HOST}:{port}", container.get_wrapped_container())
                 for number, (port, container) in enumerate(zip(ports, containers, strict=True), 1)
             ]
-            self.wait_until_ready()
+            try:
+                self.wait_until_ready()
+            except AssertionError as error:
+                ends = [container.get_logs()[0].decode()[-1000:] for container in containers]
+                raise AssertionError("\n".join([str(error), *ends])) from error
             self._running = starting.pop_all()
         return self
 
