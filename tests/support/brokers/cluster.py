@@ -32,7 +32,7 @@ from tests.support.eventually import eventually
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLUSTER_TIMEOUT_S = 240.0
-"""Brokers are whole again 6 s after a kill; a loaded machine may need twenty times that."""
+"""Brokers are whole again 6 s after a kill; a loaded machine may need forty times that."""
 
 
 class FaultyBroker(ABC):

@@ -7,6 +7,7 @@ samples as there are partitions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
@@ -36,6 +37,7 @@ class StateSampler:
         self.newest = newest
         self.rows: int | None = None
         self._rows: dict[tuple[int, int], int] = {}
+        self._operators: Sequence[Operator] = ()
         self._reader = reader
         self._clock = clock
         self._report = report
@@ -76,7 +78,9 @@ class StateSampler:
             return
         self._rows[self.newest.operator, self.newest.partition] = self.newest.rows
         rows = 0.0
-        for operator in self._reader.layout.operators():
+        # They stay while a query runs: their files need not be read for each sample.
+        self._operators = self._operators or self._reader.layout.operators()
+        for operator in self._operators:
             known = [
                 count for (number, _), count in self._rows.items() if number == operator.operator_id
             ]

@@ -31,7 +31,7 @@ final class LogEnd {
    */
   static long emptyUpTo(Map client, TopicPartition place, long at, long waitNs) {
     // Of its own: in an answer about several partitions, one may be empty for want of room.
-    KafkaConsumer consumer = new KafkaConsumer(client, new Raw(), new Raw());
+    KafkaConsumer consumer = Clients.consumer(client);
     try {
       consumer.assign(Collections.singleton(place));
       consumer.seek(place, at);
