@@ -22,10 +22,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DIST_EXTRA_CONFIG := $(CURDIR)/requirements/build.cfg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup fmt lint type java test crash unit spark integration chart image release older system cluster drill audit faults bench docs explore check lock
+.PHONY: help demo setup fmt lint type java test crash unit spark integration chart image release older system cluster drill audit faults bench bench-peers docs explore check lock
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## Watch a pipeline being killed in mid-batch and losing nothing (2 minutes)
 	$(BIN)/onceflow demo
@@ -108,6 +108,9 @@ faults: $(READY)  ## Play every fault with many seeds, and an hour of random one
 bench: $(READY)  ## Measure throughput and latency beside Spark's own connector
 	$(BIN)/python -m bench
 
+bench-peers: $(READY)  ## Measure the same with Kafka Streams and Flink, which are fetched first; needs a JDK
+	$(BIN)/python -m bench --peers --memory-s 0
+
 docs: $(READY)  ## Check the documents and the code against our rules, and run the code in them
 	$(BIN)/pytest tests/unit/repository/test_docs.py tests/unit/repository/test_tidy.py tests/unit/repository/test_words.py tests/unit/repository/test_rooms.py \
 	    tests/unit/faults/test_fault_page.py
@@ -127,6 +130,8 @@ lock: $(READY)  ## Resolve Python packages and jars afresh and write the lock fi
 	$(BIN)/python -m onceflow.devkit lock clients
 	$(BIN)/python -m onceflow.devkit lock kafka
 	$(BIN)/python -m onceflow.devkit lock s3
+	$(BIN)/python -m onceflow.devkit lock streams
+	$(BIN)/python -m onceflow.devkit lock flink
 	$(BIN)/python -m onceflow.devkit lock format
 	$(BIN)/python -m onceflow.devkit lock junit
 

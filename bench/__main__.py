@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.engines import OF_BACKLOG, ONCEFLOW, PACED, Engine
+from bench import engines as ours
+from bench import peers
+from bench.engines import ONCEFLOW, Engine
 from bench.report import Report, describe_machine, to_markdown
 from bench.runs import Laboratory, Sizes
 from bench.show import draw_picture, show_table
@@ -24,6 +26,9 @@ from onceflow.errors import OnceflowError
 
 WARM_UP_SHARE = 0.25
 """The first quarter of a backlog runs at half speed: the JVM compiles."""
+
+OF_BACKLOG = (*ours.OF_BACKLOG, *peers.OF_BACKLOG)
+PACED = (*ours.PACED, *peers.PACED)
 
 console = Console()
 
@@ -45,15 +50,19 @@ def measure(  # noqa: PLR0913, PLR0917  options of a command line
     engines: Annotated[
         list[str] | None, typer.Option("--engine", help="Only this one; may be repeated.")
     ] = None,
+    with_peers: Annotated[
+        bool, typer.Option("--peers", help="Kafka Streams and Flink, not Spark; needs a JDK.")
+    ] = False,
     folder: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("artifacts"),
 ) -> None:
-    """Compare throughput, latency, CPU and memory with Spark's own Kafka connector and sink.
+    """Compare throughput, latency, CPU and memory with Spark's own connector, or with peers.
 
     A smoke run: --rounds 1 --records 400000 --max-records-per-batch 50000 --latency-s 15
     --warm-up-s 15 --memory-s 0
     """
     names = {engine.name for engine in (*OF_BACKLOG, *PACED)}
-    chosen = set(engines) if engines else names
+    usual = peers.COMPARED if with_peers else (*ours.OF_BACKLOG, *ours.PACED)
+    chosen = set(engines) if engines else {engine.name for engine in usual}
     if unknown := chosen - names:
         raise typer.BadParameter(f"there is no {min(unknown)}; expected {', '.join(sorted(names))}")
     sizes = Sizes(

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from bench.engines import Job
-from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERY
+from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERIES, Question
 from onceflow.devkit.jars import JarCache, jar_set
 from onceflow.runtime.spark.session import SessionSettings, open_session
 
@@ -74,7 +74,7 @@ def main(job: Job) -> None:
     checkpoint = f"{job.folder}/checkpoint"
     session = open_baseline_session(checkpoint)
     read(session, job).createOrReplaceTempView("events")
-    result = session.sql(QUERY).select(
+    result = session.sql(QUERIES[Question.WINDOWS]).select(
         F.col("ad_id").alias("key"), F.to_json(F.struct("*")).alias("value")
     )
     writer: Any = (
@@ -86,7 +86,7 @@ def main(job: Job) -> None:
     )
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_over.set())
-    if job.is_bounded:
+    if job.records:
         session.streams.addListener(BatchLines())
         writer.trigger(availableNow=True).start().awaitTermination()
     else:

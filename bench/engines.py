@@ -19,7 +19,7 @@ import yaml
 
 from bench import counting
 from bench.figures import Mark
-from bench.workload import COLUMNS, COUNTS_QUERY, EVENT_TIME, LATENESS_MS, QUERY
+from bench.workload import COLUMNS, EVENT_TIME, LATENESS_MS, QUERIES, Question
 from onceflow.clock import Clock
 from onceflow.errors import InvariantError
 
@@ -38,7 +38,7 @@ class Job:
         input_topic: exists.
         output_topic: exists, empty.
         emit: `final` or `updates`, as in a pipeline file.
-        is_bounded: end at what is there now.
+        records: to end after, all of which are there; 0 follows the topic.
         folder: empty; for checkpoint and log.
     """
 
@@ -46,7 +46,7 @@ class Job:
     input_topic: str
     output_topic: str
     emit: str
-    is_bounded: bool
+    records: int
     max_records_per_batch: int
     folder: str
 
@@ -58,12 +58,12 @@ class Engine:
     Args:
         name: in tables and pictures.
         command: what starts it on a job.
-        has_windows: gives windows of keys; or else keys, with updates only.
+        question: what it answers.
     """
 
     name: str
     command: Callable[[Job], Sequence[str]]
-    has_windows: bool = True
+    question: Question = Question.WINDOWS
 
 
 def _onceflow(job: Job, **settings: object) -> Sequence[str]:
@@ -82,7 +82,7 @@ def _onceflow(job: Job, **settings: object) -> Sequence[str]:
                 "lateness": f"{LATENESS_MS} ms",
             }
         },
-        "query": QUERY,
+        "query": QUERIES[Question.WINDOWS],
         "sink": {"kafka": {"topic": job.output_topic, "key": "ad_id"}, "emit": job.emit},
         **settings,
     }
@@ -90,7 +90,7 @@ def _onceflow(job: Job, **settings: object) -> Sequence[str]:
     file.write_text(yaml.safe_dump(pipeline, sort_keys=False))
     command = [sys.executable, "-m", "onceflow.cli", "run", str(file)]
     command += ["--bootstrap-servers", job.bootstrap_servers]
-    return [*command, "--until", "caught-up"] if job.is_bounded else command
+    return [*command, "--until", "caught-up"] if job.records else command
 
 
 def _processor(job: Job) -> Sequence[str]:
@@ -111,13 +111,20 @@ def _spark(job: Job) -> Sequence[str]:
 ONCEFLOW = Engine("onceflow", _onceflow)
 EAGER = Engine("onceflow-eager", partial(_onceflow, trigger="0 ms"))
 """Does not wait between batches, like Spark's own pair."""
-COUNTS = Engine("onceflow-counts", partial(_onceflow, query=COUNTS_QUERY), has_windows=False)
-PROCESSOR = Engine("onceflow-processor", _processor, has_windows=False)
+COUNTS = Engine(
+    "onceflow-counts", partial(_onceflow, query=QUERIES[Question.COUNTS]), question=Question.COUNTS
+)
+FILTER = Engine(
+    "onceflow-filter",
+    partial(_onceflow, query=QUERIES[Question.FILTER]),
+    question=Question.FILTER,
+)
+PROCESSOR = Engine("onceflow-processor", _processor, question=Question.COUNTS)
 AT_LEAST_ONCE = Engine("onceflow-at-least-once", partial(_onceflow, delivery="at_least_once"))
 AT_MOST_ONCE = Engine("onceflow-at-most-once", partial(_onceflow, delivery="at_most_once"))
 SPARK = Engine("spark", _spark)
 
-OF_BACKLOG = (ONCEFLOW, COUNTS, PROCESSOR, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK)
+OF_BACKLOG = (ONCEFLOW, FILTER, COUNTS, PROCESSOR, AT_LEAST_ONCE, AT_MOST_ONCE, SPARK)
 """Whose throughput is measured."""
 PACED = (ONCEFLOW, COUNTS, PROCESSOR, EAGER, SPARK)
 """Whose latency is measured."""

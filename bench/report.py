@@ -13,8 +13,20 @@ from typing import Any
 
 import psutil
 
-from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, COUNTS, EAGER, ONCEFLOW, PROCESSOR, SPARK
+from bench.engines import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    COUNTS,
+    EAGER,
+    FILTER,
+    ONCEFLOW,
+    PROCESSOR,
+    SPARK,
+    Engine,
+)
 from bench.figures import Latency, Memory, Throughput
+from bench.peers import COUNTING, FILTERING
+from bench.peers import PACED as PACED_PEERS
 from bench.runs import Sizes
 from bench.workload import Workload
 from onceflow.devkit.jars import jar_set
@@ -136,6 +148,9 @@ _BY_PROCESSOR = (
 )
 
 
+_PEERS = (*_PRICE, _Figure("peak memory, MB", lambda run: run.peak_rss_mb))
+
+
 def _latency(
     ratio: float | None = None, p50_ms: float | None = None, cores: float | None = None
 ) -> tuple[_Figure, ...]:
@@ -155,33 +170,30 @@ FLAT = 1.05
 def sections(report: Report) -> list[tuple[str, list[Row]]]:
     """The table, in parts with a title each; parts that were not measured are left out."""
     sizes, found = report.sizes, []
+    backlog = f"backlog of {sizes.backlog_records:,} records"
+    filtered = f"nine of ten of a {backlog}"
     paced = f"{sizes.rate:,} records/s, updates"
-    for title, figures, runs, engine in (
-        (f"backlog of {sizes.backlog_records:,} records", _THROUGHPUT, report.throughput, ONCEFLOW),
-        (f"{paced}, both as soon as possible", _latency(ratio=1.25), report.latency, EAGER),
-        (
-            f"{paced}, our default trigger",
-            _latency(p50_ms=300, cores=0.6),
-            report.latency,
-            ONCEFLOW,
-        ),
-    ):
-        if engine.name in runs:
-            ours, theirs = runs[engine.name], runs.get(SPARK.name, [])
-            found.append((title, [figure.row(ours, theirs) for figure in figures]))
-    for engine in (AT_LEAST_ONCE, AT_MOST_ONCE):
-        if engine.name in report.throughput and ONCEFLOW.name in report.throughput:
-            mode = engine.name.removeprefix("onceflow-").replace("-", " ")
-            ours, theirs = report.throughput[ONCEFLOW.name], report.throughput[engine.name]
-            rows = [figure.row(ours, theirs) for figure in _PRICE]
-            found.append((f"the same backlog, exactly once against {mode}", rows))
-    for title, figures, of_engine in (
-        ("the same backlog, a processor that counts against SQL", _BY_PROCESSOR, report.throughput),
-        (f"{paced}, a processor that counts against SQL", _latency(ratio=1.5), report.latency),
-    ):
-        if PROCESSOR.name in of_engine:
-            ours, theirs = of_engine[PROCESSOR.name], of_engine.get(COUNTS.name, [])
-            found.append((title, [figure.row(ours, theirs) for figure in figures]))
+    at_once, waiting = f"{paced}, as soon as possible", f"{paced}, our default trigger"
+    of_default = _latency(p50_ms=300, cores=0.6)
+    parts: list[tuple[str, Sequence[_Figure], Mapping[str, Sequence[Any]], Engine, Engine]] = [
+        (backlog, _THROUGHPUT, report.throughput, ONCEFLOW, SPARK),
+        (at_once, _latency(ratio=1.25), report.latency, EAGER, SPARK),
+        (waiting, of_default, report.latency, ONCEFLOW, SPARK),
+        (backlog, _PRICE, report.throughput, ONCEFLOW, AT_LEAST_ONCE),
+        (backlog, _PRICE, report.throughput, ONCEFLOW, AT_MOST_ONCE),
+        (backlog, _BY_PROCESSOR, report.throughput, PROCESSOR, COUNTS),
+        (paced, _latency(ratio=1.5), report.latency, PROCESSOR, COUNTS),
+        *((backlog, _PEERS, report.throughput, ONCEFLOW, other) for other in COUNTING),
+        *((filtered, _PEERS, report.throughput, FILTER, other) for other in FILTERING),
+        *((at_once, _latency(), report.latency, EAGER, other) for other in PACED_PEERS),
+        *((waiting, _latency(), report.latency, ONCEFLOW, other) for other in PACED_PEERS),
+    ]
+    for title, figures, runs, engine, other in parts:
+        # Without Spark's pair, its part shows ours alone.
+        if engine.name in runs and (other.name in runs or other is SPARK):
+            ours, theirs = runs[engine.name], runs.get(other.name, [])
+            rows = [figure.row(ours, theirs) for figure in figures]
+            found.append((f"{title}: {engine.name} and {other.name}" if theirs else title, rows))
     if report.memory is not None:
         found.append((f"memory over {sizes.memory_s:,.0f} s", _memory_rows(report.memory)))
     return found
@@ -199,7 +211,7 @@ def _memory_rows(found: Memory) -> list[Row]:
 def to_markdown(report: Report) -> str:
     """The table for a document."""
     lines = [
-        "| | onceflow | Spark's own pair | ratio | goal | reached |",
+        "| | ours | the other | ratio | goal | reached |",
         "|---|---|---|---|---|---|",
     ]
     for title, rows in sections(report):

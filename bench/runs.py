@@ -18,8 +18,8 @@ from bench.figures import (
     percentile,
     throughput,
 )
-from bench.traffic import OutputTail, PacedLoad, create_topic, read_results, write_backlog
-from bench.workload import Oracle, Workload
+from bench.traffic import OutputTail, PacedLoad, create_topic, read_payloads, write_backlog
+from bench.workload import Oracle, Question, Result, Workload, check_filtered
 from onceflow.clock import Clock
 
 SETTLE_TIMEOUT_S = 120.0
@@ -61,16 +61,18 @@ class Laboratory:
     def measure_throughput(self, engine: Engine, topic: str, oracle: Oracle) -> Throughput:
         """Let an engine work off the backlog."""
         sizes = self.sizes
-        emit = "final" if engine.has_windows else "updates"
-        with self._job(engine, topic, emit, is_bounded=True) as job:
+        emit = "updates" if engine.question is Question.COUNTS else "final"
+        with self._job(engine, topic, emit, sizes.backlog_records) as job:
             with EngineRun(engine, job, self.clock) as run:
                 marks = list(run.marks())
             output, partitions = job.output_topic, self.workload.partitions
-            results = read_results(self.bootstrap_servers, output, partitions, self.clock)
-            if engine.has_windows:
-                oracle.check_final(results)
+            found = read_payloads(self.bootstrap_servers, output, partitions, self.clock)
+            if engine.question is Question.FILTER:
+                check_filtered(found, self.workload, sizes.backlog_records)
+            elif engine.question is Question.WINDOWS:
+                oracle.check_final(map(Result.from_payload, found))
             else:
-                oracle.by_key().check_updates(results)
+                oracle.by_key().check_updates(map(Result.from_payload, found))
         return throughput(marks, sizes.backlog_records, sizes.warm_up_share, run.peak_rss_mb)
 
     def measure_latency(self, engine: Engine) -> Latency:
@@ -90,11 +92,11 @@ class Laboratory:
             topic,
             self.workload,
             self.sizes.rate,
-            Oracle(engine.has_windows),
+            Oracle(engine.question is Question.WINDOWS),
             self.clock,
         )
         with (
-            self._job(engine, topic, "updates", is_bounded=False) as job,
+            self._job(engine, topic, "updates", 0) as job,
             OutputTail(
                 self.bootstrap_servers, job.output_topic, self.workload.partitions, self.clock
             ) as tail,
@@ -122,7 +124,7 @@ class Laboratory:
         return latency, run.rss_mb
 
     @contextmanager
-    def _job(self, engine: Engine, topic: str, emit: str, *, is_bounded: bool) -> Iterator[Job]:
+    def _job(self, engine: Engine, topic: str, emit: str, records: int) -> Iterator[Job]:
         output = self._topic(f"{engine.name}-{emit}")
         with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as folder:
             yield Job(
@@ -130,7 +132,7 @@ class Laboratory:
                 topic,
                 output,
                 emit,
-                is_bounded,
+                records,
                 self.sizes.max_records_per_batch,
                 folder,
             )

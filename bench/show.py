@@ -11,7 +11,17 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from bench.engines import AT_LEAST_ONCE, AT_MOST_ONCE, COUNTS, EAGER, ONCEFLOW, PROCESSOR, SPARK
+from bench.engines import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    COUNTS,
+    EAGER,
+    FILTER,
+    ONCEFLOW,
+    PROCESSOR,
+    SPARK,
+)
+from bench.peers import FLINK, FLINK_FILTER, FLINK_ROCKSDB, STREAMS, STREAMS_FILTER
 from bench.report import Report, sections, verdict
 
 COLOURS = {
@@ -22,13 +32,19 @@ COLOURS = {
     AT_LEAST_ONCE.name: "#7aa86f",
     AT_MOST_ONCE.name: "#b5b35c",
     SPARK.name: "#c8553d",
+    FILTER.name: "#1b7f79",
+    STREAMS.name: "#8a5a9e",
+    STREAMS_FILTER.name: "#8a5a9e",
+    FLINK.name: "#c79a3b",
+    FLINK_FILTER.name: "#c79a3b",
+    FLINK_ROCKSDB.name: "#b5b35c",
 }
 
 
 def show_table(report: Report, console: Console) -> None:
     """Print the table."""
-    table = Table(title="onceflow against Spark's own Kafka connector and at-least-once sink")
-    for name in ("", "onceflow", "spark", "ratio", "goal", "reached"):
+    table = Table(title="onceflow and others")
+    for name in ("", "ours", "the other", "ratio", "goal", "reached"):
         table.add_column(name, justify="left" if not name else "right")
     for title, rows in sections(report):
         table.add_section()

@@ -14,17 +14,18 @@ from bench.workload import Cell, Oracle, Result, Workload, backlog_time_ms
 from onceflow.clock import Clock, Deadline
 from onceflow.errors import DeadlineError
 
-READ_TIMEOUT_S = 60.0
-"""To read an output of a few ten thousand records, which takes a second."""
+READ_TIMEOUT_S = 600.0
+"""To read an output of seven million records, which takes a minute."""
 PACE_S = 0.002
 """Between two looks at the clock of a paced load: what it may add to a latency."""
 _POLL_EVERY = 1_000
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Create a topic and wait until it exists."""
+    """Create a topic, which keeps records of any age, and wait until it exists."""
+    made = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
     with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3}) as admin:
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        admin.create_topics([made])[topic].result()
 
 
 def write_backlog(bootstrap_servers: str, topic: str, workload: Workload, records: int) -> Oracle:
@@ -141,9 +142,9 @@ class OutputTail:
             self.newest[result.cell] = max(result.records, self.newest.get(result.cell, 0))
 
 
-def read_results(
+def read_payloads(
     bootstrap_servers: str, topic: str, partitions: int, clock: Clock
-) -> Iterator[Result]:
+) -> Iterator[bytes]:
     """Every committed record of a topic whose writers have ended."""
     consumer = _reader(bootstrap_servers, topic, partitions)
     deadline = clock.within(READ_TIMEOUT_S)
@@ -156,7 +157,7 @@ def read_results(
                 continue
             error = message.error()
             if error is None:
-                yield Result.from_payload(message.value() or b"")
+                yield message.value() or b""
             elif error.name() == "_PARTITION_EOF":
                 ended.add(message.partition())
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
 from onceflow.errors import CorruptionError
@@ -17,17 +18,38 @@ BACKLOG_RECORDS_PER_MS = 20
 
 COLUMNS = "ad_id STRING, amount BIGINT, ts BIGINT"
 EVENT_TIME = "timestamp_millis(ts)"
-QUERY = f"""\
+
+
+class Question(StrEnum):
+    """The job of an engine."""
+
+    WINDOWS = "windows"
+    """Counts and sums of 1,000 keys in windows."""
+    COUNTS = "counts"
+    """Without windows, as a processor with one value can do: a result of a key for each batch."""
+    FILTER = "filter"
+    """Nine of ten records, with one column computed."""
+
+
+QUERIES = {
+    Question.WINDOWS: f"""\
 SELECT ad_id, unix_millis(window.start) AS window_ms, count(*) AS records, sum(amount) AS total
 FROM events
 GROUP BY ad_id, window(_event_time, '{WINDOW_MS // 1000} seconds')
-"""
-COUNTS_QUERY = """\
+""",
+    Question.COUNTS: """\
 SELECT ad_id, count(*) AS records, sum(amount) AS total
 FROM events
 GROUP BY ad_id
-"""
-"""What a processor with one value can do as well: a result of a key with each batch that has it."""
+""",
+    Question.FILTER: """\
+SELECT ad_id, amount * 2 AS doubled, ts
+FROM events
+WHERE amount % 10 <> 0
+""",
+}
+AMOUNTS = 1_000
+"""Different ones, in the order of records."""
 _KNUTH = 2_654_435_761
 """Multiplier that spreads consecutive numbers over the keys without a random generator."""
 
@@ -45,7 +67,7 @@ class Workload:
     def record(self, number: int, at_ms: int) -> Record:
         """The record of that number, if it happens at that time."""
         chosen = (number * _KNUTH >> 12) % self.keys
-        return Record(chosen % self.partitions, f"a{chosen}", number % 1_000, at_ms)
+        return Record(chosen % self.partitions, f"a{chosen}", number % AMOUNTS, at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +165,29 @@ class Oracle:
         for cell in self.answer.keys() | found.keys():
             if found.get(cell) != self.answer.get(cell):
                 raise _wrong(cell, self.answer.get(cell), found.get(cell))
+
+
+def check_filtered(payloads: Iterable[bytes], workload: Workload, records: int) -> None:
+    """Nine of ten of the first `records` of a backlog came out once each, and nothing else did."""
+    seen = bytearray(records)
+    for payload in payloads:
+        row = json.loads(payload)
+        first = (row["ts"] - BACKLOG_START_MS) * BACKLOG_RECORDS_PER_MS
+        # The amount tells which of the records of that millisecond it is.
+        number = first + (row["doubled"] // 2 - first) % AMOUNTS
+        wanted = workload.record(number, row["ts"])
+        if row != {
+            "ad_id": wanted.key,
+            "doubled": wanted.amount * 2,
+            "ts": backlog_time_ms(number),
+        }:
+            raise _wrong((row["ad_id"], row["ts"]), "a row of the backlog", row)
+        if wanted.amount % 10 == 0 or number >= records or seen[number]:
+            raise _wrong((row["ad_id"], row["ts"]), "each row that passes once", row)
+        seen[number] = 1
+    expected = sum(number % AMOUNTS % 10 != 0 for number in range(records))
+    if sum(seen) != expected:
+        raise _wrong(("", 0), f"{expected} rows", sum(seen))
 
 
 def _wrong(cell: Cell, expected: object, found: object) -> CorruptionError:

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from bench.engines import ONCEFLOW, PROCESSOR, Engine
+from bench import peers
+from bench.engines import FILTER, ONCEFLOW, PROCESSOR, Engine
 from bench.runs import Laboratory, Sizes
 from bench.workload import Workload
 from onceflow.clock import SystemClock
@@ -52,5 +53,7 @@ def test_an_engine_is_measured_and_its_output_checked(
 ) -> None:
     """Every record of a paced load has a latency. One of them, for each takes a start."""
     measures = [partial(m, engine=e) for m in (backlog, paced_load) for e in (ONCEFLOW, PROCESSOR)]
+    measures += [partial(backlog, engine=e) for e in (FILTER, *peers.OF_BACKLOG)]
+    measures += [partial(paced_load, engine=e) for e in peers.PACED]
     for measure in some(measures, 1, random):
         measure(laboratory)

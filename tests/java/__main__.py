@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench import peers
 from onceflow.devkit.jars import JarCache, jar_set
 from onceflow.java.compiled import SOURCES
 from onceflow.runtime.spark.launch import MODULE_OPTIONS
@@ -22,6 +23,8 @@ from tests.support.fakes import slow_files
 
 TESTS = Path(__file__).with_name("src")
 FOLDERS = (SOURCES, slow_files.SOURCES, TESTS)
+PEERS = [str(file) for file in sorted(Path(peers.__file__).parent.glob("*.java"))]
+"""Compiled by the benchmark, which has their jars."""
 RELEASE = "17"
 WARNINGS = "-Xlint:all,-rawtypes,-unchecked,-serial,-classfile,-processing,-path,-cast,-static"
 """Without what comes of code that Janino can compile, and of Spark's own jars."""
@@ -39,7 +42,7 @@ def main() -> int:
             [classes, *map(str, [*_spark(), *_jars("kafka", "s3", "junit")])]
         )
         return (
-            _format(files, is_fixing="--fix" in sys.argv)
+            _format([*files, *PEERS], is_fixing="--fix" in sys.argv)
             or _compile(files, classes, class_path)
             or _test(classes, class_path)
         )

@@ -7,7 +7,16 @@ from collections import Counter
 
 import pytest
 
-from bench.workload import LATENESS_MS, WINDOW_MS, Oracle, Record, Result, Workload
+from bench.workload import (
+    LATENESS_MS,
+    WINDOW_MS,
+    Oracle,
+    Record,
+    Result,
+    Workload,
+    backlog_time_ms,
+    check_filtered,
+)
 from onceflow.errors import CorruptionError
 
 KEYS, PARTITIONS = 10, 2
@@ -97,3 +106,34 @@ def test_a_result_without_a_window_is_of_its_key() -> None:
     payload = b'{"ad_id":"a7","records":2,"total":9}'
 
     assert Result.from_payload(payload) == Result(("a7", 0), 2, 9)
+
+
+def filtered(number: int, **changed: object) -> bytes:
+    record = WORKLOAD.record(number, backlog_time_ms(number))
+    row = {"ad_id": record.key, "doubled": record.amount * 2, "ts": record.at_ms}
+    return json.dumps({**row, **changed}).encode()
+
+
+RECORDS = 2_015
+FILTERED = [filtered(number) for number in reversed(range(RECORDS)) if number % 10]
+
+
+def test_nine_of_ten_records_pass_in_any_order() -> None:
+    check_filtered(FILTERED, WORKLOAD, RECORDS)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param([*FILTERED, FILTERED[5]], id="repeated"),
+        pytest.param(FILTERED[1:], id="lost"),
+        pytest.param([*FILTERED[:-1], filtered(1, doubled=3)], id="wrong"),
+        pytest.param([*FILTERED[:-1], filtered(1, ad_id="a77")], id="wrong key"),
+        pytest.param([*FILTERED[:-1], filtered(1, more=1)], id="one column too many"),
+        pytest.param([*FILTERED, filtered(10)], id="not filtered"),
+        pytest.param([*FILTERED, filtered(RECORDS)], id="beyond the backlog"),
+    ],
+)
+def test_wrong_filtered_records_are_refused(spoilt: list[bytes]) -> None:
+    with pytest.raises(CorruptionError, match="oracle"):
+        check_filtered(spoilt, WORKLOAD, RECORDS)

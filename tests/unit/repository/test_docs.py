@@ -73,7 +73,7 @@ def strings_in(package: Path) -> Iterator[str]:
 @cache
 def make_targets() -> set[str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z]+):", text, flags=re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", text, flags=re.MULTILINE))
 
 
 @cache
