@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pyarrow as pa
@@ -231,6 +232,53 @@ def fetchers(spark: SparkSession) -> int:
     gateway: Any = spark.sparkContext._gateway  # no public way
     threads = gateway.jvm.java.lang.Thread.getAllStackTraces().keySet()
     return sum(each.getName() == "onceflow-fetcher" for each in threads)
+
+
+class InTurn(Collecting):
+    """Reads each batch when the other has read one."""
+
+    def __init__(self, mine: Semaphore, others: Semaphore) -> None:
+        super().__init__()
+        self.mine, self.others = mine, others
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        assert self.mine.acquire(timeout=60)
+        super().__call__(frame, batch_id)
+        self.others.release()
+
+
+def test_streams_that_read_one_topic_do_not_move_each_other(
+    spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
+) -> None:
+    """What one has fetched ahead is not lost: each record is fetched once for each of them."""
+    fill(broker, name, times=3)
+    first, second = Semaphore(1), Semaphore(0)
+    sinks = [InTurn(first, second), InTurn(second, first)]
+    queries = []
+    for number, sink in enumerate(sinks):
+        frame = opening.open_stream(spark, handle(broker, name, PLACES, max_records_per_batch=4))
+        writer = frame.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        queries.append(writer.option("checkpointLocation", str(tmp_path / str(number))).start())
+    assert all(query.awaitTermination(60) for query in queries)
+    for sink in sinks:
+        assert sink.batches == [[(0, n) for n in range(at, at + 4)] for at in range(0, 24, 4)]
+    assert fetched(spark, name) == 2 * 24
+
+
+def fetched(spark: SparkSession, topic: str) -> int:
+    """Records that the consumers in Spark's JVM have fetched of a topic."""
+    gateway: Any = spark.sparkContext._gateway  # no public way
+    known = gateway.jvm.java.lang.Class.forName("onceflow.source.Fetcher")
+    pool, consumer = (known.getDeclaredField(each) for each in ("POOL", "consumer"))
+    pool.setAccessible(True)
+    consumer.setAccessible(True)
+    metrics = [each for one in pool.get(None) for each in consumer.get(one).metrics().values()]
+    return sum(
+        int(each.metricValue())
+        for each in metrics
+        if each.metricName().name() == "records-consumed-total"
+        and each.metricName().tags().get("topic") == topic
+    )
 
 
 def test_a_plan_is_known_by_name_only_while_its_frame_is_made(
