@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -23,10 +24,13 @@ from onceflow_connectors.kafka.source import position
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.brokers.choice import RunningBroker
 from tests.support.drivers.here import engine, run_here
+from tests.support.eventually import eventually
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.topics import create_topic, find_topic, ordered_producer
 from tests.support.reading import frame_by_java, read_by_python
 
+LOOKS = 20
+"""50 ms apart: one that does not rest is in Kafka's `poll` in almost each."""
 JSON = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
 BYTES = pa.schema([("bytes", pa.binary())])
 RECORDS: Sequence[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]] = [
@@ -120,6 +124,39 @@ def test_a_bad_record_is_told_in_the_same_words(
         read_by_python(source, splits)
     assert str(by_java.value) == str(by_python.value)
     assert f"offset 2 of {name}-0" in str(by_java.value)
+
+
+def test_a_consumer_rests_when_no_task_reads(
+    spark: SparkSession, broker: RunningBroker, name: str
+) -> None:
+    """It asks brokers for nothing then, and reads on when a task comes."""
+    fill(broker, name)
+    source = handle(broker, name, BYTES, "binary")
+    read_by_java(spark, source, [Split(name, 0, 0, 8)])
+    seen: deque[list[str]] = deque(maxlen=LOOKS)
+
+    def latest() -> list[list[str]]:
+        seen.append(frames_of_fetchers(spark))
+        return list(seen)
+
+    def is_at_rest(looks: list[list[str]]) -> bool:
+        return len(looks) == LOOKS and not any("org.apache.kafka" in each for each in chain(*looks))
+
+    eventually(latest, is_at_rest, timeout_s=30)
+    fill(broker, name)
+    assert read_by_java(spark, source, [Split(name, 0, 8, 16)]).num_rows == 8
+
+
+def frames_of_fetchers(spark: SparkSession) -> list[str]:
+    """Frames of the threads that fetch, at this moment."""
+    java = spark.sparkContext._jvm
+    assert java is not None
+    found: list[str] = []
+    for thread in java.java.lang.Thread.getAllStackTraces():
+        if thread.getName() == "onceflow-fetcher":
+            found += [frame.toString() for frame in thread.getStackTrace()]
+    assert found, "no fetcher runs"
+    return found
 
 
 def test_a_range_that_the_log_does_not_have_ends_in_time(

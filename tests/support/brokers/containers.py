@@ -30,6 +30,7 @@ MEMORY = "1g"
 """Three times what the broker's bounded heap needs, so that a leak is a failure."""
 END_TIMEOUT_S = 30
 """For the engine to notice that a container has ended."""
+LINES_OF_LOG = 30
 FROZEN, RUNNING = "paused", "running"
 
 
@@ -63,6 +64,11 @@ class ContainerBroker(FaultyBroker):
         assert not self.is_running, "a broker that runs was started again"
         self._container.start()
 
+    def end_of_log(self) -> str:
+        """For a failure: whether it runs, and what it said last."""
+        said = self._container.logs(tail=LINES_OF_LOG).decode(errors="replace")
+        return f"broker {self.node_id} is {self._status()}; its log ends with:\n{said}"
+
     def _status(self) -> str:
         self._container.reload()
         return str(self._container.status)
@@ -88,10 +94,13 @@ class ContainerCluster(FaultyCluster):
             network = starting.enter_context(Network(docker_network_kw={"labels": _labels()}))
             # Chosen before, so that they stay over a restart.
             ports = free_ports(self._count)
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            # A dash in front, as one id in 64 has: so the broker's image always takes one.
+            cluster_id = base64.urlsafe_b64encode(b"\xf8" + uuid.uuid4().bytes[1:]).decode()
             containers = [
                 starting.enter_context(
-                    _container(number, ports, network).with_env("CLUSTER_ID", cluster_id)
+                    _container(number, ports, network).with_env(
+                        "CLUSTER_ID", cluster_id.rstrip("=")
+                    )
                 )
                 for number in range(1, self._count + 1)
             ]
@@ -102,8 +111,9 @@ class ContainerCluster(FaultyCluster):
             try:
                 self.wait_until_ready()
             except AssertionError as error:
-                ends = [container.get_logs()[0].decode()[-1000:] for container in containers]
-                raise AssertionError("\n".join([str(error), *ends])) from error
+                raise AssertionError(
+                    "\n".join([str(error), *(broker.end_of_log() for broker in self.brokers)])
+                ) from error
             self._running = starting.pop_all()
         return self
 

@@ -91,7 +91,10 @@ def remove_containers() -> None:
         engine = DockerClient(timeout=PING_TIMEOUT_S).client
     except DockerException:
         return
-    for container in engine.containers.list(filters={"label": LABEL}, all=True):
+    # Another run may remove its own at this moment.
+    for container in engine.containers.list(
+        filters={"label": LABEL}, all=True, ignore_removed=True
+    ):
         if _is_abandoned(container.labels[LABEL]):
             _remove(container)
     for network in engine.networks.list(filters={"label": LABEL}):

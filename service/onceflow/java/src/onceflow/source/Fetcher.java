@@ -47,12 +47,18 @@ final class Fetcher implements Runnable {
   /** A partition is kept for this long after its last task, and so is a consumer. */
   private static final long KEPT_NS = TimeUnit.SECONDS.toNanos(60);
 
+  /** Without a task for this long, it asks the brokers for nothing until one comes. */
+  private static final long REST_NS = TimeUnit.SECONDS.toNanos(2);
+
   /** Without progress for this long, the brokers are asked why. */
   private static final long LOOK_NS = TimeUnit.SECONDS.toNanos(1);
 
   private static final Duration POLL = Duration.ofMillis(200);
   private static final Duration ANSWER = Duration.ofSeconds(30);
   private static final long PAUSE_MS = 100;
+
+  /** Between two looks whether a consumer that rests is still needed. A task wakes it. */
+  private static final long IDLE_MS = 1000;
 
   /** What a record takes besides its bytes. */
   private static final int OVERHEAD = 150;
@@ -310,10 +316,7 @@ final class Fetcher implements Runnable {
   }
 
   private void fetch() throws InterruptedException {
-    if (assigned.isEmpty()) {
-      synchronized (this) {
-        wait(PAUSE_MS);
-      }
+    if (rests()) {
       return;
     }
     try {
@@ -325,6 +328,24 @@ final class Fetcher implements Runnable {
     } catch (RetriableException error) {
       note(error);
     }
+  }
+
+  /** True after a wait in which nothing was fetched, as no task reads now. */
+  synchronized boolean rests() throws InterruptedException {
+    if (assigned.isEmpty()) {
+      wait(PAUSE_MS);
+      return true;
+    }
+    long now = System.nanoTime();
+    Iterator all = places.values().iterator();
+    while (all.hasNext()) {
+      Place place = (Place) all.next();
+      if (place.isLent || now - place.usedAt < REST_NS) {
+        return false;
+      }
+    }
+    wait(IDLE_MS);
+    return true;
   }
 
   synchronized void add(ConsumerRecords found) {
