@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from onceflow.clock import SystemClock
 from onceflow.contracts.connector import Connection
-from onceflow.errors import ConfigError
+from onceflow.errors import ConfigError, CorruptionError
 from onceflow.processing.parameters import Parameter, Parameters
+from onceflow.runtime.source.followed_topic import FollowedTopic
 from onceflow.runtime.source.parameters import ParameterFollower, ParameterTopic
-from onceflow_connectors.kafka.source.consumers import close_idle_readers
 from tests.support.brokers.choice import RunningBroker
 from tests.support.outside.topics import (
     add_partitions,
@@ -37,9 +39,8 @@ class Control:
 
     def restart(self) -> None:
         """As a driver that starts: nothing is known but what is in an offset."""
-        close_idle_readers()  # They have fetched ahead.
         settings = ParameterTopic(self.topic, DECLARED)
-        self.follower = ParameterFollower(settings, Connection(self.brokers))
+        self.follower = ParameterFollower(settings, Connection(self.brokers), SystemClock())
         self._followers.append(self.follower)
 
     def change(self, name: str, *values: bytes | None, partition: int = 0) -> None:
@@ -64,7 +65,6 @@ def control(broker: RunningBroker, topic: Any) -> Iterator[Control]:
     create_topic(made.brokers, made.topic)
     yield made
     made.close()
-    close_idle_readers()
 
 
 def test_an_offset_has_what_was_set_since_the_one_before_it(control: Control) -> None:
@@ -140,3 +140,17 @@ def test_a_topic_that_is_gone_is_named(control: Control) -> None:
     delete_topic(control.brokers, control.topic)
     with pytest.raises(ConfigError, match=rf"does not exist.*{control.topic}"):
         control.follower.next(None)
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_noticed(control: Control) -> None:
+    """Its new records have the same offsets."""
+    log = FollowedTopic("parameters", control.topic, Connection(control.brokers), SystemClock())
+    with closing(log):
+        control.change("limit", b"1", b"2")
+        start = log.planner.initial_position()
+        records = log.read(start, log.planner.latest_position(start, None))
+        assert next(records).value == b"1"
+        recreate_topic(control.brokers, control.topic)
+        control.change("limit", b"3", b"4")
+        with pytest.raises(CorruptionError, match=f"created again.*{control.topic}.*topic id"):
+            list(records)

@@ -21,7 +21,6 @@ from onceflow.runtime.source.references import (
     ReferenceFollower,
     ReferenceSettings,
 )
-from onceflow_connectors.kafka.source.consumers import close_idle_readers
 from tests.support.brokers.choice import RunningBroker
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
@@ -52,7 +51,6 @@ class Table:
 
     def restart(self) -> None:
         """As a driver that starts: nothing is known but what is in an offset."""
-        close_idle_readers()  # They have fetched ahead.
         followed = FollowedReference(NAMES, "", self.topic, 1000)
         settings = ReferenceSettings({"names": followed}, str(self.checkpoint), {})
         self.follower = ReferenceFollower(settings, Connection(self.brokers), self.clock)
@@ -92,7 +90,6 @@ def table(broker: RunningBroker, topic: Any, tmp_path: Path) -> Iterator[Table]:
     create_topic(made.brokers, made.topic, PARTITIONS)
     yield made
     made.close()
-    close_idle_readers()
 
 
 def test_a_version_is_the_next_offset_of_each_partition(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""The source in Spark's JVM reads what the reader in Python reads, and fails in the same words."""
+"""The source in Spark's JVM reads what a client in Python reads, and fails in the same words."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, REJECT_COLUMN, SourceSpec, Split
@@ -27,6 +27,7 @@ from tests.support.drivers.here import engine, run_here
 from tests.support.eventually import eventually
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.topics import create_topic, find_topic, ordered_producer
+from tests.support.reading import frame_by_java, read_by_python
 
 LOOKS = 20
 """50 ms apart: one that does not rest is in Kafka's `poll` in almost each."""
@@ -86,16 +87,9 @@ def everything(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, pa.field(REJECT_COLUMN, pa.string())])
 
 
-def read_by_python(handle: SourceHandle, splits: Sequence[Split]) -> pa.Table:
-    return pa.Table.from_batches(handle.reader().read(splits), handle.spec.schema)
-
-
 def read_by_java(spark: SparkSession, handle: SourceHandle, splits: Sequence[Split]) -> pa.Table:
     with translated_errors(2**30):
-        client = handle.block.java_client(handle.connection)
-        assert client is not None
-        tasks = [InputPartition(tuple(splits))]
-        return jvm.open_tasks(spark, handle, client, tasks).toArrow()
+        return frame_by_java(spark, handle, splits).toArrow()
 
 
 @pytest.mark.parametrize(
@@ -197,22 +191,22 @@ def run(frame: DataFrame, checkpoint: Path) -> list[list[tuple[int, int]]]:
 PLACES = pa.schema([(name, META_COLUMNS[name]) for name in ("_partition", "_offset")])
 
 
-def test_a_checkpoint_of_the_reader_in_python_goes_on(
+def test_a_stream_goes_on_where_its_checkpoint_ends(
     spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
 ) -> None:
+    """By the same frame, and by another; that of an older release: `test_older_release`."""
     source = handle(broker, name, PLACES, max_records_per_batch=6)
-    in_java = opening.open_stream(spark, source)
+    frame = opening.open_stream(spark, source)
     fill(broker, name)
-    first = run(data_source.open_stream(spark, source), tmp_path)
-    assert [len(batch) for batch in first] == [6, 2]
-    assert run(in_java, tmp_path) == []
+    assert [len(batch) for batch in run(frame, tmp_path)] == [6, 2]
+    assert run(frame, tmp_path) == []
     fill(broker, name)
     fill(broker, name, partition=1)
-    second = run(in_java, tmp_path)
+    second = run(frame, tmp_path)
     assert sorted(chain(*second)) == [*((0, n) for n in range(8, 16)), *((1, n) for n in range(8))]
     assert max(map(len, second)) <= 6
     fill(broker, name)
-    third = run(data_source.open_stream(spark, source), tmp_path)
+    third = run(opening.open_stream(spark, source), tmp_path)
     assert sorted(chain(*third)) == [(0, n) for n in range(16, 24)]
 
 
@@ -234,15 +228,13 @@ def test_tasks_that_read_parts_of_one_partition_do_not_disturb_one_another(
     assert read == [(0, n) for n in range(800)]
 
 
-@pytest.mark.parametrize("open_stream", [data_source.open_stream, opening.open_stream])
 def test_what_the_planner_refuses_has_its_words(
-    open_stream: Callable[[SparkSession, SourceHandle], DataFrame],
     spark: SparkSession,
     broker: RunningBroker,
     tmp_path: Path,
 ) -> None:
     source = handle(broker, "no-such-topic", PLACES)
-    frame = open_stream(spark, source)
+    frame = opening.open_stream(spark, source)
     with pytest.raises(OnceflowError) as refused:
         run(frame, tmp_path)
     assert type(refused.value) is ConfigError
@@ -268,6 +260,53 @@ def fetchers(spark: SparkSession) -> int:
     gateway: Any = spark.sparkContext._gateway  # no public way
     threads = gateway.jvm.java.lang.Thread.getAllStackTraces().keySet()
     return sum(each.getName() == "onceflow-fetcher" for each in threads)
+
+
+class InTurn(Collecting):
+    """Reads each batch when the other has read one."""
+
+    def __init__(self, mine: Semaphore, others: Semaphore) -> None:
+        super().__init__()
+        self.mine, self.others = mine, others
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        assert self.mine.acquire(timeout=60)
+        super().__call__(frame, batch_id)
+        self.others.release()
+
+
+def test_streams_that_read_one_topic_do_not_move_each_other(
+    spark: SparkSession, broker: RunningBroker, name: str, tmp_path: Path
+) -> None:
+    """Each record is fetched once for each of them: nothing that waits is lost."""
+    fill(broker, name, times=3)
+    first, second = Semaphore(1), Semaphore(0)
+    sinks = [InTurn(first, second), InTurn(second, first)]
+    queries = []
+    for number, sink in enumerate(sinks):
+        frame = opening.open_stream(spark, handle(broker, name, PLACES, max_records_per_batch=4))
+        writer = frame.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        queries.append(writer.option("checkpointLocation", str(tmp_path / str(number))).start())
+    assert all(query.awaitTermination(60) for query in queries)
+    for sink in sinks:
+        assert sink.batches == [[(0, n) for n in range(at, at + 4)] for at in range(0, 24, 4)]
+    assert fetched(spark, name) == 2 * 24
+
+
+def fetched(spark: SparkSession, topic: str) -> int:
+    """Records that the consumers in Spark's JVM have fetched of a topic."""
+    gateway: Any = spark.sparkContext._gateway  # no public way
+    known = gateway.jvm.java.lang.Class.forName("onceflow.source.Fetcher")
+    pool, consumer = (known.getDeclaredField(each) for each in ("POOL", "consumer"))
+    pool.setAccessible(True)
+    consumer.setAccessible(True)
+    metrics = [each for one in pool.get(None) for each in consumer.get(one).metrics().values()]
+    return sum(
+        int(each.metricValue())
+        for each in metrics
+        if each.metricName().name() == "records-consumed-total"
+        and each.metricName().tags().get("topic") == topic
+    )
 
 
 def test_a_plan_is_known_by_name_only_while_its_frame_is_made(

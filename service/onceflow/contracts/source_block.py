@@ -112,11 +112,14 @@ class SourceBlock(Block):
         raise NotImplementedError
 
     def reader(self, spec: SourceSpec, connection: Connection) -> Reader:
-        """Make the half that runs in a worker. Called there, for each task."""
+        """Make the half that runs in a worker. Called there, for each task.
+
+        Not called for a kind that Spark's JVM reads, which has a `java_client`.
+        """
         raise NotImplementedError
 
     def java_client(self, connection: Connection) -> Mapping[str, str] | None:
-        """Settings of Kafka's Java client that reads this kind; None if only `reader` does.
+        """Settings of Kafka's Java client that reads this kind; None if `reader` does.
 
         Raises:
             ConfigError: names each client property that Java's client does not have.

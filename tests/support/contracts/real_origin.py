@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Producer
 
 from onceflow.contracts.connector import Connection
-from onceflow.testing.sources import Record, SourceUnderTest
+from onceflow.testing.sources import Record
 from onceflow_connectors.kafka.source.source import KafkaSource
 from tests.support.eventually import eventually
 from tests.support.outside.history import read_topic
@@ -22,6 +22,7 @@ from tests.support.outside.topics import (
     ordered_producer,
     set_topic,
 )
+from tests.support.reading import KafkaUnderTest
 
 PARTITIONS = 2
 COMPACTING = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.001"}
@@ -44,8 +45,8 @@ class KafkaOrigin:
     def block(self) -> KafkaSource:
         return KafkaSource.model_validate({"topics": [self.topic], **self.options})
 
-    def source(self) -> SourceUnderTest:
-        return SourceUnderTest(self.block, Connection(self.bootstrap_servers))
+    def source(self) -> KafkaUnderTest:
+        return KafkaUnderTest(self.block, Connection(self.bootstrap_servers))
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
         producer = ordered_producer(self.bootstrap_servers)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from onceflow.contracts.source import SourceSpec
 from onceflow.errors import ConfigError
+from onceflow_connectors.batches import BatchBuilder
 from onceflow_connectors.decoders import decode, decoder_for
 
 US_UTC = pa.timestamp("us", tz="UTC")
@@ -419,3 +420,8 @@ def test_bad_payloads_become_rows_with_a_reason_and_change_no_other(
         assert values.to_pylist() == [good.get(p) if p in good else None for p in whole]
         assert [reason is None for reason in reasons.to_pylist()] == [p in good for p in whole]
         assert (values.type, reasons.type) == (pa.int64(), pa.string())
+
+
+def test_a_column_of_the_record_itself_has_its_type() -> None:
+    with pytest.raises(ConfigError, match="_offset of source s; expected int64; found string"):
+        BatchBuilder(SourceSpec("s", "text", pa.schema([("_offset", pa.string())])), {})

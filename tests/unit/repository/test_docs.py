@@ -68,6 +68,8 @@ def strings_in(package: Path) -> Iterator[str]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+    for file in package.rglob("*.java"):
+        yield from re.findall(r'"((?:[^"\\\n]|\\.)*)"', file.read_text(encoding="utf-8"))
 
 
 @cache

@@ -21,7 +21,7 @@ from onceflow_connectors.kafka.client.java import reader_settings
 
 if TYPE_CHECKING:
     # Need Arrow, which is not installed where a file is only checked.
-    from onceflow.contracts.source import Planner, Reader, SourceSpec
+    from onceflow.contracts.source import Planner, SourceSpec
 
 
 class KafkaSource(SourceBlock):
@@ -88,11 +88,6 @@ class KafkaSource(SourceBlock):
         from onceflow_connectors.kafka.source.planner import KafkaPlanner  # noqa: PLC0415  needs Arrow
 
         return KafkaPlanner(self, spec, connection, SystemClock())
-
-    def reader(self, spec: SourceSpec, connection: Connection) -> Reader:
-        from onceflow_connectors.kafka.source.consumers import KafkaReader  # noqa: PLC0415  needs Arrow
-
-        return KafkaReader(spec, connection, SystemClock())
 
     def java_client(self, connection: Connection) -> Mapping[str, str]:
         return reader_settings(connection)

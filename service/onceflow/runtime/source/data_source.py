@@ -220,7 +220,8 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         handle = self._handle
         found: dict[str, ParameterFollower | ReferenceFollower] = {}
         if handle.parameters:
-            found[_PARAMETERS] = ParameterFollower(handle.parameters, handle.connection)
+            values = ParameterFollower(handle.parameters, handle.connection, self._clock)
+            found[_PARAMETERS] = values
         if handle.references:
             tables = ReferenceFollower(handle.references, handle.connection, self._clock)
             found[_REFERENCES] = tables

@@ -6,19 +6,16 @@ begins with a batch, and a replay has the values of its batch, whatever is on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
+from onceflow.clock import Clock
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.source import META_COLUMNS, Planner, Position, SourceSpec
-from onceflow.contracts.source_block import find_source
+from onceflow.contracts.source import Position
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.processing.parameters import Parameter, Parameters
-
-_COLUMNS = pa.schema([(name, META_COLUMNS[name]) for name in ("_key", "_value")])
+from onceflow.runtime.source.followed_topic import FollowedTopic
 
 
 @dataclass(frozen=True)
@@ -39,15 +36,14 @@ class ParameterFollower:
     """Reads what is new on the topic.
 
     Args:
+        settings: where, and which parameters there are.
         connection: to the pipeline's brokers.
+        clock: measures.
     """
 
-    def __init__(self, settings: ParameterTopic, connection: Connection) -> None:
-        self._topic, self._parameters = settings.topic, settings.parameters
-        self._block = find_source("kafka").model_validate({"topics": [settings.topic]})
-        self._spec = SourceSpec("parameters", "text", _COLUMNS)
-        self._connection = connection
-        self._planner: Planner = self._block.planner(self._spec, connection)
+    def __init__(self, settings: ParameterTopic, connection: Connection, clock: Clock) -> None:
+        self._name, self._parameters = settings.topic, settings.parameters
+        self._topic = FollowedTopic("parameters", settings.topic, connection, clock)
         self._reached: Position | None = None
         self._told: Mapping[str, Any] | None = None
 
@@ -77,31 +73,25 @@ class ParameterFollower:
 
     def freeze(self) -> None:
         """From now on, see nothing that is not there yet."""
-        self._planner.freeze_latest()
+        self._topic.planner.freeze_latest()
 
     def close(self) -> None:
         """Let go of connections."""
-        self._planner.close()
+        self._topic.close()
 
     def _fold(
         self, values: Mapping[str, str], start: Position | None
     ) -> tuple[Position, Mapping[str, str], Sequence[str]]:
         """Apply what is on the topic from `start` on: how far that is, and what comes of it."""
-        begin = start or self._planner.initial_position()
-        end = self._planner.latest_position(begin, None)
-        return end, *self._parameters.fold(values, self._records(begin, end))
-
-    def _records(
-        self, begin: Position, end: Position
-    ) -> Iterator[tuple[bytes | None, bytes | None]]:
-        splits = self._planner.splits(begin, end)
-        if {each.partition for each in splits} - {0}:
+        planner = self._topic.planner
+        begin = start or planner.initial_position()
+        end = planner.latest_position(begin, None)
+        if {each.partition for each in planner.splits(begin, end)} - {0}:
             raise ConfigError(
                 "the topic of parameters has several partitions",
-                subject=self._topic,
+                subject=self._name,
                 expected="1, so that changes have an order",
                 then="name another topic; it is created as it must be",
             )
-        reader = self._block.reader(self._spec, self._connection)
-        for batch in reader.read(splits) if splits else ():
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        records = ((record.key, record.value) for record in self._topic.read(begin, end))
+        return end, *self._parameters.fold(values, records)

@@ -20,14 +20,7 @@ import pyarrow as pa
 
 from onceflow.clock import Clock, Deadline
 from onceflow.contracts.connector import Connection
-from onceflow.contracts.source import (
-    META_COLUMNS,
-    Planner,
-    Position,
-    SourceSpec,
-    TopicRanges,
-)
-from onceflow.contracts.source_block import find_source
+from onceflow.contracts.source import Position, TopicRanges
 from onceflow.errors import ConfigError, CorruptionError
 from onceflow.pipeline.references.declaration import Reference
 from onceflow.pipeline.references.table import (
@@ -40,10 +33,10 @@ from onceflow.pipeline.references.table import (
 from onceflow.protocol.query_identity import fingerprint
 from onceflow.runtime.checkpoint.files import CheckpointFiles
 from onceflow.runtime.checkpoint.reference_files import ReferenceFiles
+from onceflow.runtime.source.followed_topic import FollowedTopic
 
 REREAD_AFTER_S = 600.0
 """After the last good look at a topic. By default, Kafka keeps deletions for a day."""
-_COLUMNS = pa.schema([(name, META_COLUMNS[name]) for name in ("_key", "_value")])
 
 Told = Mapping[str, Any]
 """What an offset says of one reference: `of` and `rows` as in `ReferenceVersion`; a mark of what
@@ -264,11 +257,9 @@ class TopicFollower:
         kept: ReferenceFiles,
         clock: Clock,
     ) -> None:
-        self._reference, self._connection = followed.reference, connection
+        self._reference = followed.reference
         self._kept, self._clock = kept, clock
-        self._block = find_source("kafka").model_validate({"topics": [followed.topic]})
-        self._spec = SourceSpec("reference", "text", _COLUMNS)
-        self._planner: Planner = self._block.planner(self._spec, connection)
+        self._topic = FollowedTopic("reference", followed.topic, connection, clock)
         self._table: pa.Table | None = None
         self._of = self._rows = ""
         self._reached: Position | None = None
@@ -295,7 +286,7 @@ class TopicFollower:
 
     def close(self) -> None:
         """As of `_Follower`."""
-        self._planner.close()
+        self._topic.close()
 
     def _follow(self) -> bool:
         """Bring the table to the end of the topic, and keep its rows.
@@ -306,8 +297,9 @@ class TopicFollower:
         Raises:
             RefusedTableError: what is there cannot be used; the table is as it was.
         """
-        begin = self._reached or self._planner.initial_position()
-        end = self._planner.latest_position(begin, None)
+        planner = self._topic.planner
+        begin = self._reached or planner.initial_position()
+        end = planner.latest_position(begin, None)
         if self._table is not None and end == begin:
             return False
         if self._refused is not None and self._refused[0] == end:
@@ -317,7 +309,7 @@ class TopicFollower:
         except RefusedTableError as error:
             self._refused = end, error
             raise
-        self._of = _offsets(self._planner.ranges(begin, end))
+        self._of = _offsets(planner.ranges(begin, end))
         self._table, self._reached = table, end
         self._rows = self._kept.write(encoded(table))
         return True
@@ -326,18 +318,15 @@ class TopicFollower:
         """The last record of each key between two positions."""
         changes: dict[bytes, bytes | None] = {}
         size = 0
-        splits = self._planner.splits(begin, end)
-        reader = self._block.reader(self._spec, self._connection)
-        for batch in reader.read(splits) if splits else ():
-            columns = (column.to_pylist() for column in batch.columns)
-            for key, value in zip(*columns, strict=True):
-                if key is None:
-                    what = "deletes nothing" if value is None else "is the row of no key"
-                    raise RefusedTableError(f"a record without a key {what}")
-                size += len(value or b"") - len(changes.get(key) or b"")
-                if size > MAX_BYTES:
-                    raise RefusedTableError(f"it has more than {MAX_BYTES // 2**20} MiB")
-                changes[key] = value
+        for record in self._topic.read(begin, end):
+            key, value = record.key, record.value
+            if key is None:
+                what = "deletes nothing" if value is None else "is the row of no key"
+                raise RefusedTableError(f"a record without a key {what}")
+            size += len(value or b"") - len(changes.get(key) or b"")
+            if size > MAX_BYTES:
+                raise RefusedTableError(f"it has more than {MAX_BYTES // 2**20} MiB")
+            changes[key] = value
         return changes
 
 

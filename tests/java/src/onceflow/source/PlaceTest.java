@@ -15,7 +15,7 @@ class PlaceTest {
 
   @Test
   void itCountsWhatWaits() {
-    Place place = new Place(10);
+    Place place = new Place("", 10);
     place.goTo(10);
     place.add(chunk(20, 100));
     place.add(chunk(30, 50));
@@ -31,7 +31,7 @@ class PlaceTest {
 
   @Test
   void whatLiesAheadIsNearAndWhatIsPastIsNot() {
-    Place place = new Place(10);
+    Place place = new Place("", 10);
     place.goTo(10);
     place.add(chunk(20, 100));
 
@@ -46,7 +46,7 @@ class PlaceTest {
 
   @Test
   void aJumpDropsWhatWaitsAndForgetsTheEndsOfTheLog() {
-    Place place = new Place(10);
+    Place place = new Place("", 10);
     place.add(chunk(20, 100));
     place.bounds = new long[] {0, 5};
     assertFalse(place.isNear(10, 5));

@@ -10,6 +10,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -29,11 +30,14 @@ import org.apache.spark.SparkEnv;
  *
  * <p>It goes on fetching between two batches, so the next one is often here already. What waits is
  * bounded in bytes: a partition that has its share is paused. Each partition is read by one task at
- * a time; where two tasks read parts of one partition, each has a consumer. Partitions are assigned
- * by hand; there is no group, no commit, and no offset to fall back to. It ends with Spark.
+ * a time, and for one stream; where two tasks read parts of one partition, or two streams read it,
+ * each has a consumer. Partitions are assigned by hand; there is no group, no commit, and no offset
+ * to fall back to. It ends with Spark.
  */
 final class Fetcher implements Runnable {
-  /** Bytes that may wait for all partitions together, besides one fetch. */
+  /**
+   * Bytes that may wait for all partitions of all consumers together, besides one fetch of each.
+   */
   private static final long MAX_BYTES =
       Math.min(64L * 1024 * 1024, Runtime.getRuntime().maxMemory() / 16);
 
@@ -59,7 +63,8 @@ final class Fetcher implements Runnable {
   /** What a record takes besides its bytes. */
   private static final int OVERHEAD = 150;
 
-  private static final List POOL = new ArrayList();
+  /** Changed by one thread at a time, which holds it. */
+  private static final List POOL = new CopyOnWriteArrayList();
 
   private final Reading reading;
 
@@ -110,14 +115,14 @@ final class Fetcher implements Runnable {
     }
     for (int at = 0; at < splits.length; at++) {
       Place place = (Place) places.get(splits[at].place);
-      if (place != null && place.isLent) {
+      if (place != null && (place.isLent || !place.stream.equals(wanted.stream))) {
         return false;
       }
     }
     for (int at = 0; at < splits.length; at++) {
       Place place = (Place) places.get(splits[at].place);
       if (place == null) {
-        place = new Place(splits[at].start);
+        place = new Place(wanted.stream, splits[at].start);
         places.put(splits[at].place, place);
       }
       place.isLent = true;
@@ -307,7 +312,7 @@ final class Fetcher implements Runnable {
   }
 
   private long share() {
-    return MAX_BYTES / Math.max(1, places.size());
+    return MAX_BYTES / Math.max(1, POOL.size() * places.size());
   }
 
   private void fetch() throws InterruptedException {

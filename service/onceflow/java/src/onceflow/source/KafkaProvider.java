@@ -89,7 +89,8 @@ public final class KafkaProvider implements TableProvider {
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new PlannedStream(plan, createReaderFactory());
+      // Each stream has a checkpoint of its own, in which it goes on after a restart.
+      return new PlannedStream(plan, readers(checkpoint));
     }
 
     public Batch toBatch() {
@@ -101,7 +102,11 @@ public final class KafkaProvider implements TableProvider {
     }
 
     public PartitionReaderFactory createReaderFactory() {
-      return new ReaderFactory(new Reading(options.get("reading_secret"), schema));
+      return readers("");
+    }
+
+    private PartitionReaderFactory readers(String stream) {
+      return new ReaderFactory(new Reading(options.get("reading_secret"), schema, stream));
     }
   }
 }

@@ -2,8 +2,11 @@ package onceflow.source;
 
 import java.util.ArrayDeque;
 
-/** Where a consumer is in one partition, and what it has fetched there. */
+/** Where a consumer is in one partition, and what it has fetched there, for one stream. */
 final class Place {
+  /** As `Reading`: no other stream moves it. */
+  final String stream;
+
   final ArrayDeque chunks = new ArrayDeque();
   long bytes = 0;
 
@@ -29,7 +32,8 @@ final class Place {
 
   long usedAt = System.nanoTime();
 
-  Place(long at) {
+  Place(String stream, long at) {
+    this.stream = stream;
     head = at;
     fetched = at;
   }

@@ -28,11 +28,14 @@ final class Reading implements Serializable {
 
   final StructType schema;
 
+  /** Names the stream, which goes on where it ended; empty if this is none. */
+  final String stream;
+
   /** The columns that come from payloads. */
   final StructType payload;
 
   /** Refuses options of the format, and columns, that do not fit. */
-  Reading(String told, StructType schema) {
+  Reading(String told, StructType schema, String stream) {
     Map json;
     try {
       json = (Map) new ObjectMapper().readValue(told, Map.class);
@@ -45,6 +48,7 @@ final class Reading implements Serializable {
     patienceMs = ((Number) json.get("patience_ms")).longValue();
     secretsDigest = (String) json.get("secrets_digest");
     this.schema = schema;
+    this.stream = stream;
     StructType decoded = new StructType();
     for (int at = 0; at < schema.fields().length; at++) {
       if (isDecoded(schema.fields()[at].name())) {

@@ -14,7 +14,7 @@ import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.security.oauthbearer.internals.secured.UnretryableException;
 
-/** What a reader reports, in the words of `onceflow_connectors.kafka.source`. */
+/** What a reader reports, in the words of our errors. */
 final class Troubles {
   private static final String NEW_GENERATION =
       "start a new generation: name an empty directory as `checkpoint`, and run with"
