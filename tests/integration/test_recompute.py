@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import build_app
 from onceflow.errors import ConfigError, CorruptionError
-from tests.support.drivers.here import QUICK, keep_engine, run_here
+from onceflow.pipeline.plan.plan import jvm_of
+from tests.support.drivers.here import QUICK, engine, keep_engine, run_here
 from tests.support.jobs.clock_in_c import write_clock_in_c
 from tests.support.jobs.views import ViewsJob
 from tests.support.outside.history import read_ledger, read_topic
@@ -48,11 +49,18 @@ def files(job: ViewsJob) -> Sequence[str]:
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
 
 
+def end_maintenance() -> None:
+    """End Spark's threads that go on writing snapshots of the state after a run."""
+    jvm = jvm_of(engine().open_session(""))
+    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
 def test_a_batch_of_the_past(job: ViewsJob, verify: Callable[..., Result]) -> None:
     file = job.write_file(80)
     run_here(file, job.bootstrap_servers)
     heads = read_ledger(job.bootstrap_servers, job.name)
     written = {head["batch_id"]: head["records"]["written"] for head in heads}
+    end_maintenance()
     before = files(job)
     assert before
 

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 
 from onceflow.contracts.connector import Connection
 from onceflow.contracts.source import META_COLUMNS, SourceSpec
-from onceflow.runtime.source.data_source import SourceHandle, open_stream
+from onceflow.runtime.source.data_source import SourceHandle
+from onceflow.runtime.source.opening import open_stream
 from tests.support.brokers.choice import RunningBroker
 from tests.support.contracts.real_origin import KafkaOrigin
 from tests.support.drivers.here import engine, run_here
